@@ -1,0 +1,28 @@
+"""Times as the outside writes them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def iso_utc(ms: int) -> str:
+    """ISO 8601 in UTC with `Z`; milliseconds only where there are any. 0 gives `1970-01-01T00:00:00Z`."""
+    moment = _EPOCH + timedelta(milliseconds=ms)
+    spec = "milliseconds" if ms % 1000 else "seconds"
+    return moment.replace(tzinfo=None).isoformat(timespec=spec) + "Z"
+
+
+def parse_ms(text: str, *, end_of_day: bool = False) -> int:
+    """Milliseconds since the epoch of an ISO 8601 date or time; a time without a zone is UTC.
+
+    A bare date is its first millisecond, or its last with `end_of_day`. Raises `ValueError`.
+    """
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if end_of_day and _DATE.fullmatch(text.strip()):
+        ms += 86_400_000 - 1
+    return ms

@@ -1,0 +1,56 @@
+"""The seam between a source and the index."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from ctx.types import SourceItem
+
+
+class Problem(NamedTuple):
+    """One thing that could not be read: a line of the report, never the end of the run."""
+
+    source_id: str  # "" when it concerns the source as a whole
+    message: str
+
+
+class ScanLog:
+    """What a scan saw besides the items it yields.
+
+    unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
+    problems    what could not be read
+    withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
+    complete    False: the scan stopped early, and nothing at all may be deleted
+    revision    what was scanned, where the source has a name for it (a git commit)
+    """
+
+    def __init__(self) -> None:
+        self.unchanged: set[str] = set()
+        self.problems: list[Problem] = []
+        self.withheld: list[str] = []
+        self.complete = True
+        self.revision: str | None = None
+
+    def problem(self, source_id: str, message: str) -> None:
+        self.problems.append(Problem(source_id, message))
+
+
+class Connector(Protocol):
+    """A source of documents.
+
+    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the part before
+    the colon. `signature` changes when the configuration changes what a scan would yield or how an item reads
+    (globs, root, branch): the run then ignores the known fingerprints.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def signature(self) -> str: ...
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """Yields what is new or changed against `known` (source_id -> fingerprint), and fills `log`.
+
+        Raises `SourceError` when the source as a whole cannot be read: nothing is deleted then.
+        """
+        ...

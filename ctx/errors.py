@@ -1,0 +1,106 @@
+"""The errors of ctx, born plain below and translated once at each door.
+
+CtxError
+├── ConfigError            the configuration, a manifest, two tools of one name
+├── BadRequest             arguments that do not fit
+│   └── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
+├── NotFound               no such document, tool, agent, memory
+├── AccessError            the guard's: see its children
+│   ├── Unauthorized       a key is missing or wrong
+│   ├── OriginNotAllowed   a web page of another origin
+│   └── Misdirected        a Host this server does not answer to
+├── RateLimited            too many calls; `retry_after_s`
+├── MethodNotAllowed       the route exists, the method does not
+├── PayloadTooLarge        a body over the cap
+├── ScriptTimeout          a script's deadline passed
+├── ToolError              a script failed or was denied
+├── SourceError            a connector or an extractor could not read
+└── StoreError             the catalog or the index could not answer
+    └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
+
+`word` is the code that leaves the machine. `message` names the thing and the mend and holds no path, key or traceback that a
+remote caller should not see; what only the operator should see goes into `__cause__` and the log.
+"""
+
+
+class CtxError(Exception):
+    """Any failure that ctx expects. `word` is its code in replies."""
+
+    word = "internal"
+
+    def __init__(self, message: str, *, data: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class ConfigError(CtxError):
+    word = "config"
+
+
+class BadRequest(CtxError):
+    word = "bad_request"
+
+
+class EmbeddingsDisabled(BadRequest):
+    word = "embeddings_disabled"
+
+
+class NotFound(CtxError):
+    word = "not_found"
+
+
+class AccessError(CtxError):
+    word = "unauthorized"
+
+
+class Unauthorized(AccessError):
+    word = "unauthorized"
+
+
+class OriginNotAllowed(AccessError):
+    word = "origin_not_allowed"
+
+
+class Misdirected(AccessError):
+    word = "misdirected_request"
+
+
+class RateLimited(CtxError):
+    word = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: float, data: dict[str, object] | None = None) -> None:
+        super().__init__(message, data=data)
+        self.retry_after_s = retry_after_s
+
+
+class MethodNotAllowed(CtxError):
+    word = "method_not_allowed"
+
+
+class PayloadTooLarge(CtxError):
+    word = "payload_too_large"
+
+
+class ScriptTimeout(CtxError):
+    word = "timeout"
+
+
+class ToolError(CtxError):
+    word = "tool_error"
+
+
+class SourceError(CtxError):
+    word = "source_error"
+
+
+class StoreError(CtxError):
+    word = "store_error"
+
+
+class Busy(StoreError):
+    word = "busy"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, data: dict[str, object] | None = None) -> None:
+        super().__init__(message, data=data)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,1 @@
+"""Tools, connectors, agents and packs that operators write in Lua."""

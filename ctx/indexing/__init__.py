@@ -1,0 +1,1 @@
+"""From a source to the catalog: read, extract, chunk, embed, watch."""

@@ -1,0 +1,1 @@
+"""Lua in a process of its own."""

@@ -1,0 +1,1 @@
+"""The doors of the network: REST, MCP, the page."""

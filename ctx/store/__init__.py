@@ -1,0 +1,1 @@
+"""Where documents are kept and found: the catalog (the record) and the index (a projection of it)."""

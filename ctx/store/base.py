@@ -1,0 +1,156 @@
+"""The two seams: a catalog keeps, an index finds.
+
+The catalog is the record; every write of it takes the next `seq`. The index is derived: it remembers the `seq` it has applied
+and catches up from the catalog, so it may be deleted at any moment.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
+    import numpy as np
+
+
+class ChunkRow(NamedTuple):
+    """A chunk as a search needs it to answer: where it is, what it says and what document it is of."""
+
+    chunk_no: int
+    document_no: int
+    ordinal: int
+    start_line: int
+    end_line: int
+    heading: str
+    text: str
+    id: str
+    source: str
+    source_id: str
+    title: str
+    source_url: str | None
+    updated_ms: int
+
+
+class StoredDocument(NamedTuple):
+    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+
+    document_no: int
+    seq: int
+    document: Document
+    chunks: tuple[Chunk, ...]
+    chunk_nos: tuple[int, ...]
+
+
+class Run(NamedTuple):
+    """How the last index run of a source went."""
+
+    finished_ms: int
+    ok: bool
+    note: str | None
+    revision: str | None
+    signature: str
+
+
+class Catalog(Protocol):
+    """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several threads."""
+
+    def seq(self) -> int:
+        """The number of the last write."""
+        ...
+
+    # -- documents -----------------------------------------------------------------------------------------------
+    def fingerprints(self, source: str) -> dict[str, str]:
+        """source_id -> fingerprint of every document of a source."""
+        ...
+
+    def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
+        """source_id -> content_hash, for those that exist."""
+        ...
+
+    def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
+        """Stores or replaces whole documents with their chunks; the seq after it. A document keeps its document_no."""
+        ...
+
+    def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
+        """(source, source_id, fingerprint, updated_ms) of documents whose content is the same; the seq after it."""
+        ...
+
+    def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
+        """Deletes; the seq after it. Unknown ids are passed over."""
+        ...
+
+    def delete_source(self, source: str) -> int:
+        """Forgets a source with all its documents; the seq after it."""
+        ...
+
+    def document(self, id: str) -> StoredDocument | None: ...
+
+    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+        """The rows of those chunks that still exist, by chunk_no."""
+        ...
+
+    def documents_since(self, seq: int) -> Iterator[StoredDocument]:
+        """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
+        ...
+
+    def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
+        """(seq, document_no) of documents deleted after `seq`, in order of seq."""
+        ...
+
+    def export(self) -> Iterator[StoredDocument]:
+        """Every document, by source and source_id."""
+        ...
+
+    # -- embeddings ----------------------------------------------------------------------------------------------
+    def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
+        """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each hash once."""
+        ...
+
+    def pending_count(self, model: str) -> int: ...
+
+    def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
+        """Stores (text_hash, float32 vector of unit length); the seq after it. Known hashes are passed over."""
+        ...
+
+    def vectors_since(self, model: str, seq: int) -> "Iterator[tuple[int, int, str, int, np.ndarray]]":
+        """(chunk_no, document_no, source, updated_ms, float32 vector) of chunks whose chunk or embedding was written after `seq`."""
+        ...
+
+    def forget_embeddings(self, model: str) -> int:
+        """Drops every embedding of a model (`ctx embed rebuild`); how many."""
+        ...
+
+    # -- sources -------------------------------------------------------------------------------------------------
+    def record_run(self, source: str, run: Run) -> None: ...
+
+    def last_run(self, source: str) -> Run | None: ...
+
+    def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
+        """Of every source that is configured or still holds documents, configured ones first, by name."""
+        ...
+
+    def stats(self) -> Mapping[str, int]:
+        """Counts of the whole store: documents, chunks, embeddings, size_bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SearchIndex(Protocol):
+    """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
+
+    def catch_up(self, catalog: Catalog) -> int:
+        """Applies what the catalog has and this index lacks, durably; the seq applied. One writer at a time."""
+        ...
+
+    def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
+        """The k best chunks by words, best first. Any text is a query; raises only `StoreError`."""
+        ...
+
+    def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
+        """The k nearest chunks by cosine with a unit vector of float32, best first."""
+        ...
+
+    def applied_seq(self) -> int: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The one way in: every door calls a tool by the Toolbox."""

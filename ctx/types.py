@@ -1,0 +1,163 @@
+"""The values that cross rooms.
+
+They are named tuples, not dataclasses: a scan makes one per file (a tuple is built five times faster than a
+frozen dataclass) and `ctx search` must start in the time of a few imports (`dataclasses` alone costs ten milliseconds).
+Times are integers: milliseconds since the epoch, UTC.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+JSON = Any
+"""Whatever JSON can say: None, bool, int, float, str, list, dict with str keys."""
+
+NO_METADATA: Mapping[str, JSON] = {}
+
+
+class Content(NamedTuple):
+    """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of them."""
+
+    data: bytes | str
+    media_type: str | None = None  # None: decided by the name and the bytes
+    title: str | None = None  # None: decided by the text
+    author: str | None = None
+    created_ms: int | None = None
+    updated_ms: int | None = None  # None: SourceItem.updated_ms
+    source_url: str | None = None
+    metadata: Mapping[str, JSON] = NO_METADATA
+
+
+class SourceItem(NamedTuple):
+    """One thing a connector can read, before it is read.
+
+    `source_id` is unique within its source: for files the path below the source's root, with `/`.
+    `fingerprint` changes whenever the content may have changed; equal fingerprints mean "do not read again".
+    `read` raises `SourceError`.
+    """
+
+    source_id: str
+    fingerprint: str
+    updated_ms: int
+    read: Callable[[], Content]
+
+
+class Heading(NamedTuple):
+    """A heading of an extracted body: where its line starts (characters), its level (1 is the top) and its words."""
+
+    start: int
+    level: int
+    title: str
+
+
+class Extracted(NamedTuple):
+    """A document's text: `body` is what a reader is given, and every span below counts characters of it.
+
+    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not cut (code blocks,
+    tables, functions), in order and disjoint.
+    """
+
+    title: str
+    body: str
+    media_type: str
+    headings: tuple[Heading, ...] = ()
+    atoms: tuple[tuple[int, int], ...] = ()
+    metadata: Mapping[str, JSON] = NO_METADATA
+
+
+class Chunk(NamedTuple):
+    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based, inclusive).
+
+    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity of what
+    the embedder reads (title, heading path and text): equal hashes share one embedding.
+    """
+
+    ordinal: int
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    heading: str
+    text_hash: bytes
+
+
+class Document(NamedTuple):
+    """A document as the catalog keeps it. `id` is a lower-case UUID, stable across rebuilds (`identity.document_id`)."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    body: str
+    media_type: str
+    updated_ms: int
+    fingerprint: str
+    content_hash: bytes  # of the bytes read: equal means nothing to do
+    source_url: str | None = None
+    author: str | None = None
+    created_ms: int | None = None
+    metadata: Mapping[str, JSON] = NO_METADATA
+
+
+class Filters(NamedTuple):
+    """What a search is narrowed to. `sources` are full connector names; None means no restriction."""
+
+    sources: frozenset[str] | None = None
+    since_ms: int | None = None  # updated at or after
+    until_ms: int | None = None  # updated at or before
+
+
+class Hit(NamedTuple):
+    """A chunk as an engine found it. `score` is on the engine's own scale; higher is better."""
+
+    chunk_no: int
+    document_no: int
+    score: float
+
+
+class SearchResult(NamedTuple):
+    """A document as a search answers it. `score` is in [0, 1], comparable within one reply."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    score: float
+    snippet: str
+    source_url: str | None
+    updated_ms: int
+    heading: str
+    start_line: int
+    end_line: int
+
+
+class SourceStatus(NamedTuple):
+    """The health of one source. `pending` counts chunks that no embedding covers yet."""
+
+    name: str
+    configured: bool
+    healthy: bool
+    doc_count: int
+    chunk_count: int
+    pending: int
+    last_indexed_ms: int | None
+    note: str | None
+    revision: str | None = None  # the git commit indexed
+    oldest_pending_ms: int | None = None  # when the oldest chunk without an embedding was stored
+
+
+class Caller(NamedTuple):
+    """Who calls a tool, through which door, and by when an answer is owed.
+
+    `bank` is fixed by the door before any script runs. `deadline_s` is on the clock of `time.monotonic()`.
+    `progress(done, total, message)` may be called from any thread.
+    """
+
+    door: str  # rest | mcp | stdio | cli | script
+    principal: str | None = None
+    bank: str | None = None
+    bank_fixed: bool = False  # the URL names the bank: no argument may name another
+    session_id: str | None = None
+    request_id: str | None = None
+    pack: str | None = None  # the pack's own endpoint or profile through which the call came
+    deadline_s: float | None = None
+    progress: Callable[[float, float | None, str], None] | None = None
