@@ -18,6 +18,7 @@ class ScanLog:
 
     unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
+    gone        ids that a look at single paths (watch mode) found to be no longer there
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
@@ -26,6 +27,7 @@ class ScanLog:
     def __init__(self) -> None:
         self.unchanged: set[str] = set()
         self.problems: list[Problem] = []
+        self.gone: set[str] = set()
         self.withheld: list[str] = []
         self.complete = True
         self.revision: str | None = None

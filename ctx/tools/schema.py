@@ -48,7 +48,11 @@ def _flat(schema: JSON) -> bool:
     if not isinstance(schema.get("additionalProperties", True), bool):
         return False
     for rule in schema.get("properties", {}).values():
-        if not isinstance(rule, dict) or not set(rule) <= _FLAT_KEYS or rule.get("type") not in _FLAT_TYPES:
+        if not isinstance(rule, dict):
+            return False
+        if rule.get("type") == "object" and _flat(rule):
+            continue
+        if not set(rule) <= _FLAT_KEYS or rule.get("type") not in _FLAT_TYPES:
             return False
     return True
 
@@ -58,20 +62,24 @@ def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
     return {name: value for name, value in arguments.items() if value is not None or name in required}
 
 
-def _check_flat(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
+def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> dict[str, JSON]:
     properties: dict[str, JSON] = schema.get("properties", {})
     given = _without_nulls(schema, arguments)
     for name in schema.get("required", ()):
         if given.get(name) is None:
-            raise BadRequest(f"missing required parameter: {name}")
+            raise BadRequest(f"missing required parameter: {within}{name}")
     if schema.get("additionalProperties", True) is False:
         for name in given:
             if name not in properties:
                 known = ", ".join(properties) or "none"
-                raise BadRequest(f"unknown parameter '{name}' (known: {known})")
+                raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {known})")
     for name, rule in properties.items():
-        if name in given:
-            given[name] = _check_scalar(name, rule, given[name])
+        if name in given and rule["type"] == "object":
+            if not isinstance(given[name], dict):
+                raise BadRequest(f"parameter '{within}{name}' must be of type 'object', got {type_name(given[name])}")
+            given[name] = _check_flat(rule, given[name], f"{within}{name}.")
+        elif name in given:
+            given[name] = _check_scalar(within + name, rule, given[name])
         elif "default" in rule:
             given[name] = rule["default"]
     return given

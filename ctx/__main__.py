@@ -1,0 +1,7 @@
+"""`python -m ctx`."""
+
+import sys
+
+from ctx.cli import main
+
+sys.exit(main())

@@ -1,0 +1,81 @@
+"""What the commands share: their parser, their configuration, their way of printing."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ctx.config import Config, default_config, find_config, load_config
+from ctx.errors import ConfigError
+from ctx.types import JSON
+
+
+def parser(command: str, purpose: str, *, json: bool = False) -> argparse.ArgumentParser:
+    """A command's parser, with `--config`, and `--json` for commands that read."""
+    made = argparse.ArgumentParser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
+    made.add_argument(
+        "--config", metavar="PATH", help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)"
+    )
+    if json:
+        made.add_argument("--json", action="store_true", help="print one JSON document")
+    return made
+
+
+def configuration(explicit: str | None, *, required: bool = True) -> Config:
+    """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`."""
+    folder = os.getcwd()
+    path = find_config(explicit, os.environ, folder)
+    if path is not None:
+        return load_config(path, os.environ)
+    if required:
+        raise ConfigError("no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another")
+    return default_config(folder)
+
+
+def print_json(value: JSON) -> None:
+    """One JSON document on standard output."""
+    import json  # 3 ms that a plain search does not need
+
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    print(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def plain(text: str) -> str:
+    """Text that cannot drive the terminal: control characters shown as `?` (a document may hold escape sequences)."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+def styled(out: object = None) -> bool:
+    """Whether escape codes are welcome on this stream: a terminal, no NO_COLOR, not a dumb one."""
+    stream = out or sys.stdout
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or bool(getattr(stream, "isatty", lambda: False)())
+
+
+def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
+    """Columns aligned on the widest cell; numbers to the right."""
+    cells = [list(headers), *[[plain(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    right = [
+        bool(rows) and all(row[column].replace(",", "").replace("%", "").isdigit() for row in rows)
+        for column in range(len(headers))
+    ]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def ago(ms: int | None, now_ms: int) -> str:
+    """How long ago, in words."""
+    if ms is None:
+        return "never"
+    seconds = max(0, (now_ms - ms) // 1000)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"

@@ -1,0 +1,257 @@
+"""Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
+
+One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer, so that `ctx index`
+beside a server waits seconds at most. Searches never wait for any of this.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from ctx.connectors.base import Connector, ScanLog
+from ctx.embed import Embedder
+from ctx.errors import BadRequest, CtxError
+from ctx.indexing.run import IndexReport, Progress, index_source
+from ctx.indexing.status import IDLE, Activity
+from ctx.store.base import Catalog, SearchIndex
+from ctx.types import SourceItem
+
+logger = logging.getLogger(__name__)
+
+EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
+PUBLISH_EVERY_S = 3.0  # how old the searchable snapshot may grow during a long run
+
+
+class Lock(Protocol):
+    def acquire(self, timeout_s: float) -> None: ...
+    def release(self) -> None: ...
+
+
+class EmbedReport(NamedTuple):
+    embedded: int
+    pending: int
+    duration_s: float
+
+
+class Indexer:
+    """Runs sources and embeds. Safe from several threads: one of them writes, the others wait.
+
+    `open_index()` gives an index opened for writing; it is closed before the lock is released.
+    """
+
+    def __init__(
+        self,
+        connectors: Sequence[Connector],
+        catalog: Catalog,
+        open_index: Callable[[], SearchIndex],
+        lock: Lock,
+        open_embedder: Callable[[], Embedder | None],
+        *,
+        model: str | None,
+        max_tokens: int,
+        overlap_tokens: int,
+        lock_timeout_s: float = 60.0,
+    ) -> None:
+        self.connectors = {connector.name: connector for connector in connectors}
+        self.catalog = catalog
+        self.model = model
+        self.activity: Activity = IDLE
+        self._open_index = open_index
+        self._lock = lock
+        self._lock_timeout_s = lock_timeout_s
+        self._open_embedder = open_embedder
+        self._max_tokens = max_tokens
+        self._overlap_tokens = overlap_tokens
+        self._mutex = threading.RLock()
+
+    def select(self, names: Sequence[str]) -> list[Connector]:
+        """The connectors of these names or types; all of them for none or "all". Raises `BadRequest` naming the known ones."""
+        if not names or "all" in names:
+            return list(self.connectors.values())
+        chosen = []
+        for name in names:
+            found = [c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name]
+            if not found:
+                known = ", ".join(self.connectors) or "none is configured"
+                raise BadRequest(f"unknown source '{name}' (known: {known})")
+            chosen += [connector for connector in found if connector not in chosen]
+        return chosen
+
+    def run(
+        self,
+        names: Sequence[str] = (),
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[IndexReport]:
+        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and `StoreError`."""
+        reports = []
+        for connector in self.select(names):
+            if stop is not None and stop.is_set():
+                break
+            reports.append(self.run_source(connector, full=full, dry_run=dry_run, progress=progress, stop=stop))
+        return reports
+
+    def run_source(
+        self,
+        connector: Connector,
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
+    ) -> IndexReport:
+        """Indexes one source. `items` as in `index_source`."""
+
+        def report_progress(source: str, done: int, total: int | None) -> None:
+            self._now(phase="indexing", source=source, done=done, total=total)
+            if progress:
+                progress(source, done, total)
+
+        if dry_run:
+            return self._index(connector, full, True, progress, None, stop, items)
+        with self.writing() as index:
+            self._now(phase="indexing", source=connector.name, done=0, total=None)
+            published_s = time.monotonic()
+
+            def publish() -> None:
+                nonlocal published_s
+                if time.monotonic() - published_s > PUBLISH_EVERY_S:
+                    index.catch_up(self.catalog)
+                    published_s = time.monotonic()
+
+            report = self._index(connector, full, False, report_progress, publish, stop, items)
+            index.catch_up(self.catalog)
+        changed = report.added or report.updated or report.deleted
+        logger.log(
+            logging.INFO if changed or not report.ok else logging.DEBUG,
+            "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
+            *(report.source, report.ok, report.added, report.updated, report.deleted, report.unchanged, len(report.problems)),
+            report.duration_s,
+        )
+        for problem in report.problems[:20]:
+            logger.warning("not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message)
+        if not report.ok:
+            logger.warning("source unhealthy source=%s reason=%s", report.source, report.note)
+        return report
+
+    def _index(
+        self,
+        connector: Connector,
+        full: bool,
+        dry_run: bool,
+        progress: Progress | None,
+        published: Callable[[], None] | None,
+        stop: threading.Event | None,
+        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None,
+    ) -> IndexReport:
+        return index_source(
+            connector,
+            self.catalog,
+            max_tokens=self._max_tokens,
+            overlap_tokens=self._overlap_tokens,
+            full=full,
+            dry_run=dry_run,
+            progress=progress,
+            published=published,
+            stop=stop,
+            items=items,
+        )
+
+    def embed(
+        self,
+        *,
+        limit: int | None = None,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+        rebuild: bool = False,
+    ) -> EmbedReport:
+        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder raises."""
+        began_s = time.monotonic()
+        done = 0
+        if self.model is None:
+            return EmbedReport(0, 0, 0.0)
+        if rebuild:
+            with self.writing() as index:
+                self.catalog.forget_embeddings(self.model)
+                index.catch_up(self.catalog)
+        embedder = None
+        while stop is None or not stop.is_set():
+            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - done)
+            texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
+            if not texts:
+                break
+            if embedder is None:
+                embedder = self._open_embedder()
+                if embedder is None:
+                    break
+            self._now(phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model))
+            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
+            vectors = list(embedder.embed([text for _, text in texts], stop=stop))
+            if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
+                raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
+            with self.writing() as index:
+                self.catalog.put_embeddings(
+                    self.model, [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)]
+                )
+                index.catch_up(self.catalog)
+            done += len(vectors)
+            if progress:
+                progress("embed", done, done + self.catalog.pending_count(self.model))
+        self._now(phase="idle", source=None, done=0, total=None)
+        return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+
+    def forget(self, names: Sequence[str]) -> int:
+        """Drops sources that are no longer configured, with their documents; how many documents."""
+        dropped = 0
+        with self.writing() as index:
+            for name in names:
+                dropped += len(self.catalog.fingerprints(name))
+                self.catalog.delete_source(name)
+            index.catch_up(self.catalog)
+        return dropped
+
+    def repair(self) -> None:
+        """Brings the index to the catalog's state, rebuilding what is missing or damaged."""
+        with self.writing() as index:
+            index.catch_up(self.catalog)
+
+    @contextmanager
+    def writing(self) -> Iterator[SearchIndex]:
+        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free in time."""
+        with self._mutex:
+            before = self.activity
+            self._now(phase="waiting", source=before.source, done=before.done, total=before.total)
+            self._lock.acquire(self._lock_timeout_s)
+            try:
+                index = self._open_index()
+                try:
+                    yield index
+                finally:
+                    index.close()
+            finally:
+                self._lock.release()
+                self._now(phase="idle", source=None, done=0, total=None)
+
+    def degrade(self, key: str, reason: str | None) -> None:
+        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words."""
+        rest = tuple(line for line in self.activity.degraded if not line.startswith(f"{key}: "))
+        self.activity = self.activity._replace(degraded=(*rest, f"{key}: {reason}") if reason else rest)
+
+    def watching(self, how: str) -> None:
+        self.activity = self.activity._replace(watching=how)
+
+    def _now(self, *, phase: str, source: str | None, done: int, total: int | None) -> None:
+        self.activity = self.activity._replace(phase=phase, source=source, done=done, total=total)
+
+
+def first_words(error: CtxError, limit: int = 200) -> str:
+    """An error as a status line shows it."""
+    return "".join(islice(error.message, limit))
