@@ -1,0 +1,155 @@
+"""The analysis of text into terms, defined once: words, stems, parts of identifiers, pairs of ideographs.
+
+A term is a word in lower case, without accents, stemmed for English. A word is a run of letters and digits, so `get_user` and
+`os.path` are two words each, and an identifier written in humps (`getUserName`) is one word to which its parts are added.
+Scripts that put no spaces between words are cut into pairs of characters. Stop words are terms like others: a text keeps
+them, a query drops them unless it has nothing else.
+
+The words are cut by tantivy's own tokenizer, which its index uses too (`tokenizer`), many times faster than Python could. An
+engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look for.
+"""
+
+import re
+
+import tantivy
+
+MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
+MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
+
+# Lucene's English stop words, and the words a question is put with. They are dropped from queries only.
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will"
+    " with about am been being can could did do does doing had has have having he her hers him his how i its just me my our"
+    " ours she should so some than theirs them those through too us very we were what when where which while who whom why would"
+    " you your yours".split()
+)
+
+# Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
+_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
+_HUMPED = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_SPACE = re.compile(r"\s")
+# Thai, Lao, Myanmar, Khmer, kana, Han, Hangul: letters only, since a tone mark ends a word in the tokenizer.
+_UNSPACED = re.compile(
+    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003134f]+"
+)
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
+_WORD = re.compile(r"([^\W_]+)(['’](?:s|t|re|ve|ll|d|m)\b)?")
+_JOINED = re.compile(r"[^\W_]+(?:[_.:/\\\-@#+]+[^\W_]+)+")  # foo_bar, os.path, std::vec, local-first, a/b
+
+
+def tokenizer() -> "tantivy.TextAnalyzer":
+    """tantivy's own form of `words`, for an index to register under a name."""
+    chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    for step in (
+        tantivy.Filter.remove_long(MAX_TERM_BYTES),
+        tantivy.Filter.lowercase(),
+        tantivy.Filter.ascii_fold(),
+        tantivy.Filter.stemmer("english"),
+    ):
+        chain = chain.filter(step)
+    return chain.build()
+
+
+_analyzer = tokenizer()
+
+
+def composed(text: str) -> str:
+    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents were typed."""
+    if text.isascii():
+        return text
+    import unicodedata  # only text beyond ASCII pays for its tables
+
+    return unicodedata.normalize("NFC", text)
+
+
+def words(text: str) -> list[str]:
+    """The terms of the words in `text`, in order, with repeats and stop words."""
+    found: list[str] = _analyzer.analyze(composed(text))
+    return found
+
+
+def additions(text: str) -> str:
+    """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
+
+    They are the parts of identifiers in humps, and of scripts without spaces each character and each pair.
+    """
+    found = _humps(text) if _HUMP.search(text) else []
+    if not text.isascii():
+        for run in _UNSPACED.findall(text):
+            found += run
+            found += _pairs(run)
+    return " ".join(found)
+
+
+def terms(text: str) -> list[str]:
+    """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer stores."""
+    text = composed(text)
+    added = additions(text)
+    found: list[str] = _analyzer.analyze(f"{text}\n{added}" if added else text)
+    return found
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct terms to look for, in order of appearance; [] where the text has no letter and no digit.
+
+    Stop words are dropped unless there is nothing else.
+    """
+    text = composed(text[:MAX_QUERY_CHARS])
+    found = _humps(text) if _HUMP.search(text) else []
+    rest = text
+    if not text.isascii():
+        # A run of ideographs is looked for by its pairs: as one word it would match only itself.
+        for run in _UNSPACED.findall(text):
+            found += _pairs(run) or [run]
+        rest = _UNSPACED.sub(" ", text)
+    kept: list[str] = _analyzer.analyze(" ".join((_content(rest), *found)))
+    return list(dict.fromkeys(kept or _analyzer.analyze(rest)))
+
+
+def query_phrases(text: str) -> list[list[str]]:
+    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`)."""
+    text = composed(text[:MAX_QUERY_CHARS])
+    wanted = ["".join(groups) for groups in _QUOTED.findall(text)]
+    wanted += _JOINED.findall(text)
+    wanted += [" ".join(_parts(word)) for word in _humped(text)] if _HUMP.search(text) else []
+    phrases = [_analyzer.analyze(phrase) for phrase in wanted]
+    return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
+
+
+def _content(text: str) -> str:
+    """The words that bear meaning, parted by spaces: no stop words, no contractions (`don't`, the `'s` of `it's`)."""
+    found = [(word, tail) for word, tail in _WORD.findall(text) if word.lower() not in STOP_WORDS]
+    return " ".join(word for word, tail in found if not tail.endswith("t"))
+
+
+def _humped(text: str) -> list[str]:
+    """The identifiers in humps. The cheap pattern finds where to look: the dear one would read every word (20 times slower)."""
+    found: list[str] = []
+    read_to = 0
+    for hump in _HUMP.finditer(text):
+        if hump.start() < read_to:
+            continue
+        begin = hump.start()
+        while begin > read_to and text[begin - 1].isalnum():
+            begin -= 1
+        match = _HUMPED.search(text, begin)
+        if match is None:
+            continue
+        found.append(match[0])
+        read_to = match.end()
+    return found
+
+
+def _parts(identifier: str) -> list[str]:
+    return [part for part in _PART.findall(identifier) if len(part) > 1]
+
+
+def _humps(text: str) -> list[str]:
+    return [part for identifier in _humped(text) for part in _parts(identifier)]
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[i : i + 2] for i in range(len(run) - 1)]
