@@ -123,7 +123,9 @@ def index_source(
     gone = _gone(existing, seen | kept, log, partial=items is not None)
     if gone and not dry_run:
         catalog.delete_documents(connector.name, gone)
-    if not dry_run and (stop is None or not stop.is_set()):
+    # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
+    news = items is None or seen or gone or log.problems
+    if not dry_run and news and (stop is None or not stop.is_set()):
         finished = Run(
             finished_ms=now_ms(),
             ok=ok,

@@ -1,0 +1,33 @@
+"""`ctx init`: a configuration for this folder."""
+
+import os
+import sys
+
+from ctx.bundled import bundled_path
+from ctx.cli.common import parser
+from ctx.errors import ConfigError
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("init", "Write ctx.toml for this folder: a commented example that indexes the folder itself.")
+    options.add_argument("--root", default=".", help="the folder to index (default: this one)")
+    options.add_argument("--force", action="store_true", help="replace a configuration that is there")
+    args = options.parse_args(argv)
+    path = args.config or "ctx.toml"
+    if os.path.exists(path) and not args.force:
+        print(f"{path} is there already; nothing was written (--force replaces it).", file=sys.stderr)
+        return 0
+    if not os.path.isdir(args.root):
+        raise ConfigError(f"--root: no such folder: {args.root}")
+    with open(bundled_path("config", "ctx.toml"), encoding="utf-8") as file:
+        text = file.read()
+    quoted = os.path.normpath(args.root).replace("\\", "\\\\").replace('"', '\\"')
+    text = text.replace('root = "./docs"', f'root = "{quoted}"', 1)
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    partial = f"{path}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial, path)
+    print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
+    return 0

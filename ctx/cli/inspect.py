@@ -1,0 +1,134 @@
+"""`ctx sources`, `ctx stats`, `ctx export`."""
+
+import os
+import sys
+import time
+
+from ctx.cli.common import ago, configuration, parser, plain, print_json, table
+from ctx.clock import iso_utc
+from ctx.tools.builtin import source_json
+from ctx.types import Caller
+from ctx.workspace import open_workspace
+
+
+def run(command: str, argv: list[str]) -> int:
+    return {"sources": _sources, "stats": _stats, "export": _export}[command](argv)
+
+
+def _sources(argv: list[str]) -> int:
+    options = parser("sources", "List the sources, their health and how much of each is indexed.", json=True)
+    args = options.parse_args(argv)
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        reply = workspace.toolbox.call("sources", {}, Caller("cli"))
+    if args.json:
+        print_json(reply)
+        return 0
+    if not reply["sources"]:
+        print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
+        return 0
+    rows = [
+        (
+            source["name"],
+            ("ok" if source["healthy"] else "FAILED") if source["configured"] else "not configured",
+            f"{source['doc_count']:,}",
+            f"{source['chunk_count']:,}",
+            f"{source['pending']:,}",
+            source["last_indexed_at"] or "never",
+            (source["note"] or "")[:100],
+        )
+        for source in reply["sources"]
+    ]
+    print(table(rows, ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")))
+    return 0
+
+
+def _stats(argv: list[str]) -> int:
+    options = parser("stats", "Count documents, chunks and embeddings, and show how fresh they are.", json=True)
+    args = options.parse_args(argv)
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        stats = dict(workspace.catalog.stats())
+        statuses = workspace.statuses()
+        behind = workspace.behind()
+    now_ms = time.time_ns() // 1_000_000
+    pending = sum(status.pending for status in statuses)
+    oldest = min((status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None), default=None)
+    if args.json:
+        answer = {
+            **stats,
+            "pending": pending,
+            "oldest_pending_at": None if oldest is None else iso_utc(oldest),
+            "index_behind": behind,
+        }
+        print_json({**answer, "sources": [source_json(status) for status in statuses]})
+        return 0
+    chunks = stats["chunks"]
+    covered = 100.0 * (chunks - pending) / chunks if chunks else 100.0
+    print(f"documents   {stats['documents']:,}")
+    print(f"chunks      {chunks:,}")
+    print(f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)")
+    if pending:
+        print(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms)}")
+    print(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
+    if behind:
+        print(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
+    rows = [
+        (
+            status.name,
+            f"{status.doc_count:,}",
+            f"{status.chunk_count:,}",
+            f"{status.pending:,}",
+            ago(status.last_indexed_ms, now_ms),
+            (status.revision or "")[:12],
+        )
+        for status in statuses
+    ]
+    if rows:
+        print("\n" + table(rows, ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")))
+    return 0
+
+
+def _export(argv: list[str]) -> int:
+    import json  # off the path of the other reading commands
+
+    options = parser("export", "Write every document and chunk as one JSON document.")
+    options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    args = options.parse_args(argv)
+    partial = f"{args.output}.partial" if args.output else None
+    documents = chunks = 0
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        out = (
+            os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+            if partial
+            else sys.stdout
+        )
+        try:
+            out.write('{"documents": [')
+            for stored in workspace.catalog.export():
+                document = stored.document
+                row = {
+                    "id": document.id,
+                    "source": document.source,
+                    "source_id": document.source_id,
+                    "source_url": document.source_url,
+                    "title": document.title,
+                    "updated_at": iso_utc(document.updated_ms),
+                    "body": document.body,
+                    "chunks": [
+                        {"index": chunk.ordinal, "heading": chunk.heading, "text": document.body[chunk.start : chunk.end]}
+                        for chunk in stored.chunks
+                    ],
+                }
+                out.write(("," if documents else "") + "\n" + json.dumps(row, ensure_ascii=False))
+                documents += 1
+                chunks += len(stored.chunks)
+            out.write("\n]}\n")
+        finally:
+            if partial:
+                out.close()
+    if partial:
+        os.replace(partial, args.output)
+    print(
+        f"Exported {documents:,} documents, {chunks:,} chunks" + (f" to {plain(args.output)}" if args.output else ""),
+        file=sys.stderr,
+    )
+    return 0

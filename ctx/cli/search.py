@@ -1,0 +1,88 @@
+"""`ctx search` and `ctx get`."""
+
+import sys
+
+from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.types import JSON, Caller
+from ctx.workspace import open_workspace
+
+MODES = ("keyword", "semantic", "hybrid")
+
+
+def run(command: str, argv: list[str]) -> int:
+    return _search(argv) if command == "search" else _get(argv)
+
+
+def _search(argv: list[str]) -> int:
+    options = parser("search", "Search the index.", json=True)
+    options.add_argument("query", nargs="+", help="what to look for; any text is a query")
+    options.add_argument("--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
+    options.add_argument("--source", help="only this source, by name (git:platform) or type (git)")
+    options.add_argument("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
+    options.add_argument("--until", metavar="DATE", help="updated at or before this date")
+    options.add_argument("--limit", type=int, help="how many results (default: [retrieval] final_limit)")
+    options.add_argument("--explain", action="store_true", help="say how each result was ranked")
+    args = options.parse_args(argv)
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        wanted: dict[str, JSON] = {"query": " ".join(args.query), "mode": args.mode, "limit": args.limit}
+        filters = {"source": args.source, "since": args.since, "until": args.until}
+        wanted["filters"] = {name: value for name, value in filters.items() if value is not None}
+        if args.explain:
+            wanted["explain"] = True
+        reply = workspace.toolbox.call("search", wanted, Caller("cli"))
+    for remark in ("partial", "note"):
+        if reply.get(remark) and not args.json:
+            print(f"Note: {reply[remark]}", file=sys.stderr)
+    if args.json:
+        print_json(reply)
+    elif not reply["results"]:
+        print("No results.")
+    else:
+        _show(reply["results"], explain=args.explain)
+    return 0
+
+
+def _show(results: list[JSON], *, explain: bool) -> None:
+    bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
+    for number, result in enumerate(results, 1):
+        place = f"{plain(result['source_id'])}:{result['start_line']}"
+        print(f"{faint}{number:>2}.{off} {bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}")
+        heading = f"  {faint}› {plain(result['heading'])}{off}" if result["heading"] else ""
+        print(f"    {mark}{place}{off}{heading}")
+        snippet = " ".join(_highlight(result, bold, off).split())
+        print(f"    {snippet}")
+        print(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
+        if explain:
+            for leg, said in result["explain"].items():
+                print(f"    {faint}{leg}: {plain(str(said))}{off}")
+
+
+def _highlight(result: JSON, on: str, off: str) -> str:
+    snippet: str = result["snippet"]
+    if not on:
+        return plain(snippet)
+    shown, last = "", 0
+    for start, end in result.get("highlights", ()):
+        shown += plain(snippet[last:start]) + on + plain(snippet[start:end]) + off
+        last = end
+    return shown + plain(snippet[last:])
+
+
+def _get(argv: list[str]) -> int:
+    options = parser("get", "Print a document.", json=True)
+    options.add_argument("id", help="the document's id, as `ctx search` printed it")
+    options.add_argument("--body", action="store_true", help="print the text alone")
+    args = options.parse_args(argv)
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        document = workspace.toolbox.call("get", {"id": args.id}, Caller("cli"))
+    if args.json:
+        print_json(document)
+        return 0
+    if not args.body:
+        for name in ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id"):
+            if document.get(name):
+                print(f"{name + ':':<13} {plain(str(document[name]))}")
+        print()
+    body = plain(document["body"])
+    print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
+    return 0

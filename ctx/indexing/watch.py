@@ -1,0 +1,262 @@
+"""Keeps the store fresh while a server runs.
+
+Three threads: one listens to the file system (watchfiles), one indexes what changed or fell due, one embeds. Files become searchable by
+keyword as soon as they are stored; their vectors follow. Nothing here ends the server: what fails is logged, shown as degraded, and tried again.
+"""
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from watchfiles import watch
+
+from ctx.connectors.base import Connector, ScanLog
+from ctx.errors import Busy, CtxError
+from ctx.indexing.indexer import Indexer
+from ctx.types import SourceItem
+
+logger = logging.getLogger(__name__)
+
+MAX_PATHS = 5000  # more than this at once (a branch switch) is cheaper as one scan of the whole source
+FULL_SCAN_EVERY_S = 3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
+MISSING_ROOT_EVERY_S = 2.0
+RETRY_S = 5.0
+POLL_MS = 1000  # of a watched tree where the kernel cannot tell us of changes
+
+
+class Intervals(NamedTuple):
+    """How often a source that cannot be watched is asked: seconds by source name."""
+
+    by_source: Mapping[str, float]
+    debounce_ms: int = 50
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A connector over a folder of this machine."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def root(self) -> str: ...
+    def scan_paths(self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]: ...
+
+
+class _Work(NamedTuple):
+    paths: frozenset[str] | None  # None: scan it whole
+
+
+class Watcher:
+    """Follows every source until `close`. `start` returns at once; the first scan of each source runs in the background."""
+
+    def __init__(self, indexer: Indexer, intervals: Intervals, *, ignored: Sequence[str] = (), follow: bool = True) -> None:
+        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then only on request."""
+        self._indexer = indexer
+        self._intervals = intervals
+        self._ignored = tuple(os.path.realpath(path) + os.sep for path in ignored)
+        self._follow = follow
+        self._stop = threading.Event()
+        self._wake = threading.Condition()
+        self._due: dict[str, _Work] = {}
+        self._embed_due = threading.Event()
+        self._next_s: dict[str, float] = {}
+        self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        now_s = time.monotonic()
+        for name in self._indexer.connectors:
+            self._due[name] = _Work(None)
+            self._next_s[name] = now_s + self._interval_s(name)
+        loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
+        if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):
+            loops.append(("ctx-watch", self._watch_loop))
+        for name, loop in loops:
+            thread = threading.Thread(target=loop, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stops; an index run ends after the document it is at."""
+        self._stop.set()
+        self._embed_due.set()
+        with self._wake:
+            self._wake.notify_all()
+        ends_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, ends_s - time.monotonic()))
+
+    def request(self, name: str) -> None:
+        """Scans a source soon."""
+        self._add(name, _Work(None))
+
+    def embed_soon(self) -> None:
+        """Wakes the embedding of what is pending."""
+        self._embed_due.set()
+
+    def _interval_s(self, name: str) -> float:
+        if not self._follow:
+            return math.inf
+        return self._intervals.by_source.get(name, FULL_SCAN_EVERY_S)
+
+    def _add(self, name: str, work: _Work) -> None:
+        with self._wake:
+            pending = self._due.get(name)
+            if pending is not None and (pending.paths is None or work.paths is None):
+                work = _Work(None)
+            elif pending is not None and pending.paths is not None and work.paths is not None:
+                work = _Work(pending.paths | work.paths)
+            if work.paths is not None and len(work.paths) > MAX_PATHS:
+                work = _Work(None)
+            self._due[name] = work
+            self._wake.notify_all()
+
+    # -- indexing ------------------------------------------------------------------------------------------------
+
+    def _index_loop(self) -> None:
+        while not self._stop.is_set():
+            with self._wake:
+                if not self._due:
+                    self._wake.wait(self._until_next_s())
+                self._poll_due()
+                if self._stop.is_set():
+                    return
+                if not self._due:
+                    continue
+                name = next(iter(self._due))
+                work = self._due.pop(name)
+            self._index(self._indexer.connectors[name], work)
+
+    def _until_next_s(self) -> float:
+        next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
+        return min(max(0.0, next_s), 3600.0)
+
+    def _poll_due(self) -> None:
+        now_s = time.monotonic()
+        for name, next_s in self._next_s.items():
+            if next_s <= now_s:
+                self._next_s[name] = now_s + self._interval_s(name)
+                self._due[name] = _Work(None)
+
+    def _index(self, connector: Connector, work: _Work) -> None:
+        try:
+            if work.paths is None or not isinstance(connector, Watchable):
+                report = self._indexer.run_source(connector, stop=self._stop)
+            else:
+                paths, watched = work.paths, connector
+                report = self._indexer.run_source(
+                    connector, stop=self._stop, items=lambda known, log: watched.scan_paths(paths, known, log)
+                )
+            self._indexer.degrade(connector.name, None if report.ok else report.note)
+            if not report.ok:
+                self._again(connector.name)
+        except Busy as error:
+            logger.info("index run put off source=%s reason=%s", connector.name, error.message)
+            self._again(connector.name, work)
+        except CtxError as error:
+            logger.error("index run failed source=%s reason=%s", connector.name, error.message)
+            self._indexer.degrade(connector.name, error.message)
+            self._again(connector.name)
+        except Exception:
+            logger.exception("index run failed source=%s", connector.name)
+            self._indexer.degrade(connector.name, "an unexpected error; see the log")
+            self._again(connector.name)
+        self._embed_due.set()
+
+    def _again(self, name: str, work: _Work | None = None) -> None:
+        """Tries once more in a while: a remote that is down and a disk that is full come back."""
+        if work is not None:
+            self._stop.wait(0.2)
+            self._add(name, work)
+            return
+        with self._wake:
+            self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
+
+    # -- embedding -----------------------------------------------------------------------------------------------
+
+    def _embed_loop(self) -> None:
+        while not self._stop.is_set():
+            self._embed_due.wait()
+            self._embed_due.clear()
+            if self._stop.is_set():
+                return
+            try:
+                self._indexer.embed(stop=self._stop)
+                self._indexer.degrade("embeddings", None)
+            except Busy as error:
+                logger.info("embedding put off reason=%s", error.message)
+                self._embed_due.set()
+            except CtxError as error:
+                logger.error("embedding failed reason=%s", error.message)
+                self._indexer.degrade("embeddings", error.message)
+                if not self._stop.wait(RETRY_S):
+                    self._embed_due.set()
+            except Exception:
+                logger.exception("embedding failed")
+                self._indexer.degrade("embeddings", "an unexpected error; see the log")
+                if not self._stop.wait(RETRY_S):
+                    self._embed_due.set()
+
+    # -- listening -----------------------------------------------------------------------------------------------
+
+    def _watch_loop(self) -> None:
+        watched = {c.name: os.path.realpath(c.root) for c in self._indexer.connectors.values() if isinstance(c, Watchable)}
+        while not self._stop.is_set():
+            present = {name: root for name, root in watched.items() if os.path.isdir(root)}
+            if not present:
+                self._stop.wait(MISSING_ROOT_EVERY_S)
+                continue
+            self._indexer.watching("polling" if self._polling else "native")
+            # A root that was missing, or events lost while nobody listened: look at everything once we listen again.
+            try:
+                self._listen(present, watched)
+            except FileNotFoundError:
+                self._stop.wait(0.2)  # a root went away between the look and the watch
+            except OSError as error:
+                if self._polling:
+                    logger.error("watching failed reason=%s", error.strerror or error)
+                    self._stop.wait(RETRY_S)
+                    continue
+                self._polling = True
+                self._indexer.degrade(
+                    "watch", f"the system cannot watch so many folders ({error.strerror or error}); polling instead"
+                )
+                logger.warning("watching falls back to polling reason=%s", error)
+
+    def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
+        """Listens until stopped or until a root appears or vanishes."""
+        for name in present:
+            self.request(name)
+        roots = sorted(set(present.values()))
+        batches = watch(
+            *roots,
+            watch_filter=lambda _, path: not path.startswith(self._ignored) and not excluded_folder(path),
+            debounce=max(self._intervals.debounce_ms * 8, 400),
+            step=max(self._intervals.debounce_ms, 1),
+            stop_event=self._stop,
+            rust_timeout=int(MISSING_ROOT_EVERY_S * 1000),
+            yield_on_timeout=True,
+            raise_interrupt=False,
+            force_polling=self._polling,
+            poll_delay_ms=POLL_MS,
+            ignore_permission_denied=True,
+        )
+        for changes in batches:
+            if self._stop.is_set():
+                return
+            if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
+                for name in present:
+                    self.request(name)
+                return
+            if not changes:
+                continue
+            paths = {path for _, path in changes}
+            for name, root in present.items():
+                below = root.rstrip(os.sep) + os.sep
+                mine = frozenset(path for path in paths if path.startswith(below) or path == root)
+                if mine:
+                    self._add(name, _Work(mine))

@@ -1,0 +1,287 @@
+"""The only wiring: a configuration becomes a catalog, an index, a toolbox and whatever keeps them fresh.
+
+Everything heavy is made when first used: `ctx search` opens a catalog and a keyword index and nothing else.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ctx import __version__
+from ctx.agents import Agent, Agents, Prompt
+from ctx.clock import iso_utc
+from ctx.config import Config
+from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.search import Searcher
+from ctx.store.local import LocalIndex
+from ctx.store.sqlite import SqliteCatalog
+from ctx.tools.base import Toolbox
+from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
+from ctx.types import JSON, SourceStatus
+
+if TYPE_CHECKING:  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
+    from ctx.connectors.base import Connector
+    from ctx.embed import Embedder
+    from ctx.indexing.indexer import Indexer
+    from ctx.indexing.watch import Watcher
+
+
+def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
+    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
+    if reading and not os.path.exists(config.db.path):
+        raise StoreError("nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)")
+    return Workspace(config)
+
+
+class Workspace:
+    """A running ctx without its doors. Close it, or use it as a context manager."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.toolbox = Toolbox()
+        self.agents = Agents()
+        self.started_s = time.monotonic()
+        self._lock = threading.RLock()
+        self._watcher: Watcher | None = None
+        self._opened: list[Callable[[], None]] = []
+        limit = config.retrieval.final_limit
+        self.toolbox.add(search_tool(lambda: self.searcher, self.source_names, limit))
+        self.toolbox.add(get_tool(lambda: self.catalog))
+        self.toolbox.add(sources_tool(self.statuses))
+        self.toolbox.add(refresh_tool(self.refresh))
+        for agent in config.inline_agents:
+            prompt = Prompt(agent.system_prompt, agent.tools)
+            self.agents.add(Agent(agent.name, agent.description, lambda arguments, caller, prompt=prompt: prompt, agent.tools))  # type: ignore[misc]
+
+    def __enter__(self) -> "Workspace":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- what searching needs --------------------------------------------------------------------------------------
+
+    @property
+    def index_folder(self) -> str:
+        return os.path.join(self.config.folder, "index")
+
+    @property
+    def model(self) -> str | None:
+        """The catalog's name for the embedding model; None where embeddings are off."""
+        return self._embedding[0]
+
+    @cached_property
+    def _embedding(self) -> tuple[str | None, int | None]:
+        from ctx.embed import model_key  # numpy: 70 ms, not for a keyword search
+
+        settings = self.config.embedding
+        return (None, None) if settings.provider == "disabled" else model_key(settings.provider, settings.model, settings.dims)
+
+    @cached_property
+    def catalog(self) -> SqliteCatalog:
+        with self._lock:
+            catalog = SqliteCatalog(self.config.db.path)
+            self._opened.append(catalog.close)
+            return catalog
+
+    @cached_property
+    def index(self) -> LocalIndex:
+        """The index as readers see it: it follows what this process or another one publishes."""
+        with self._lock:
+            index = self._open_index(writable=False)
+            self._opened.append(index.close)
+            return index
+
+    def _open_index(self, *, writable: bool) -> LocalIndex:
+        return LocalIndex(self.index_folder, lambda: self._embedding, writable=writable)
+
+    @cached_property
+    def embedder(self) -> "Embedder | None":
+        with self._lock:
+            from ctx.embed import open_embedder  # numpy and onnxruntime: 200 ms
+
+            settings = self.config.embedding
+            return open_embedder(
+                settings.provider,
+                settings.model,
+                dims=settings.dims,
+                url=settings.url,
+                api_key=os.environ.get(settings.api_key_env) if settings.api_key_env else None,
+                batch_size=settings.batch_size,
+                timeout_s=settings.timeout_secs,
+                max_retries=settings.max_retries,
+                threads=settings.threads or None,
+            )
+
+    def require_embeddings(self) -> None:
+        """Raises `EmbeddingsDisabled` where no model is configured."""
+        if self.config.embedding.provider == "disabled":
+            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        settings = self.config.retrieval
+        return Searcher(
+            self.catalog,
+            self.index,
+            None if self.config.embedding.provider == "disabled" else lambda: self.embedder,
+            final_limit=settings.final_limit,
+            fusion=settings.fusion,
+            hybrid_alpha=settings.hybrid_alpha,
+            candidate_k_keyword=settings.candidate_k_keyword,
+            candidate_k_vector=settings.candidate_k_vector,
+            max_chunks_per_doc=settings.max_chunks_per_doc,
+        )
+
+    # -- sources ---------------------------------------------------------------------------------------------------
+
+    def source_names(self) -> list[str]:
+        """The full names of the configured sources, in the order of the configuration."""
+        config = self.config
+        return [source.name for group in (config.filesystems, config.gits, config.script_connectors) for source in group]
+
+    def statuses(self) -> list[SourceStatus]:
+        """The health of every source that is configured or still holds documents."""
+        return self.catalog.statuses(self.model, self.source_names())
+
+    def behind(self) -> int:
+        """How many catalog writes the index has yet to apply."""
+        return max(0, self.catalog.seq() - self.index.applied_seq())
+
+    def health(self) -> dict[str, JSON]:
+        """What `/health` answers: alive, and how fresh."""
+        pending = self.catalog.pending_count(self.model) if self.model else 0
+        answer: dict[str, JSON] = {"status": "ok", "version": __version__, "pending": pending, "index_behind": self.behind()}
+        oldest = (
+            min((s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None), default=None)
+            if pending
+            else None
+        )
+        answer["oldest_pending_at"] = None if oldest is None else iso_utc(oldest)
+        answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
+        indexer = self.__dict__.get("indexer")
+        if indexer is not None:
+            activity = indexer.activity
+            answer["activity"] = activity.phase
+            answer["watching"] = activity.watching
+            answer["degraded"] = list(activity.degraded)
+        return answer
+
+    # -- indexing --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def indexer(self) -> "Indexer":
+        from ctx.indexing.indexer import Indexer
+        from ctx.store.lock import WriterLock
+
+        with self._lock:
+            return Indexer(
+                self._connectors(),
+                self.catalog,
+                lambda: self._open_index(writable=True),
+                WriterLock(os.path.join(self.config.folder, "lock")),
+                lambda: self.embedder,
+                model=self.model,
+                max_tokens=self.config.chunking.max_tokens,
+                overlap_tokens=self.config.chunking.overlap_tokens,
+            )
+
+    def _connectors(self) -> "list[Connector]":
+        from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
+        from ctx.connectors.git import GitConnector
+
+        made: list[Connector] = []
+        for folder in self.config.filesystems:
+            made.append(
+                FilesystemConnector(
+                    folder.name,
+                    folder.root,
+                    include_globs=DEFAULT_INCLUDE_GLOBS if folder.include_globs is None else folder.include_globs,
+                    exclude_globs=folder.exclude_globs,
+                    follow_symlinks=folder.follow_symlinks,
+                    max_file_bytes=folder.max_file_bytes,
+                    respect_gitignore=folder.gitignore,
+                )
+            )
+        for repository in self.config.gits:
+            made.append(
+                GitConnector(
+                    repository.name,
+                    repository.url,
+                    branch=repository.branch,
+                    root=repository.root,
+                    include_globs=DEFAULT_INCLUDE_GLOBS if repository.include_globs is None else repository.include_globs,
+                    exclude_globs=repository.exclude_globs,
+                    shallow=repository.shallow,
+                    cache_dir=repository.cache_dir or os.path.join(self.config.folder, "cache", "git"),
+                    timeout_s=repository.timeout_s,
+                    max_file_bytes=repository.max_file_bytes,
+                )
+            )
+        return made
+
+    def refresh(self, names: Sequence[str]) -> list[dict[str, JSON]]:
+        """Indexes now and says what changed; the embeddings follow in the background of a server."""
+        answers: list[dict[str, JSON]] = []
+        for report in self.indexer.run(names):
+            answers.append(
+                {
+                    "source": report.source,
+                    "ok": report.ok,
+                    "added": report.added,
+                    "updated": report.updated,
+                    "unchanged": report.unchanged,
+                    "deleted": report.deleted,
+                    "failed": len(report.problems),
+                    "note": report.note,
+                    "revision": report.revision,
+                }
+            )
+        if self._watcher is not None:
+            self._watcher.embed_soon()
+        else:
+            self.indexer.embed()
+        return answers
+
+    def drop_unconfigured(self) -> list[tuple[str, int]]:
+        """Forgets the documents of sources that are no longer configured; (name, documents)."""
+        stray = [status.name for status in self.statuses() if not status.configured]
+        return [(name, self.indexer.forget([name])) for name in stray]
+
+    # -- staying fresh ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to follow the sources in the background. Returns at once."""
+        from ctx.indexing.watch import Intervals, Watcher
+
+        config = self.config
+        by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
+        by_source |= {script.name: script.interval_s or config.watch.script_interval_s for script in config.script_connectors}
+        self._watcher = Watcher(
+            self.indexer,
+            Intervals(by_source, config.watch.debounce_ms),
+            ignored=(config.folder,),
+            follow=config.watch.enabled,
+        )
+        self._watcher.start()
+
+    def follow(self, say: Callable[[str], None]) -> None:
+        """Follows the sources until Ctrl-C (`ctx index --watch`)."""
+        self.start()
+        say("Following the sources; Ctrl-C stops.")
+        try:
+            threading.Event().wait()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stops what runs and closes what is open. Safe to call twice."""
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        while self._opened:
+            self._opened.pop()()

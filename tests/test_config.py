@@ -1,0 +1,154 @@
+"""The configuration: checked whole, errors that name the mend."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tomli
+
+from ctx.bundled import bundled_path
+from ctx.config import Config, default_config, find_config, load_config
+from ctx.errors import ConfigError
+
+
+def written(folder: Path, text: str, name: str = "ctx.toml") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def loaded(folder: Path, text: str, environ: dict[str, str] | None = None) -> Config:
+    return load_config(str(written(folder, text)), environ or {})
+
+
+def complaint(folder: Path, text: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, text, environ)
+    return caught.value.message
+
+
+def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "")
+    assert config._replace(path=None) == default_config(str(tmp_path))
+    assert config.db.path == str(tmp_path / ".ctx" / "ctx.db")
+    assert config.server.bind == "127.0.0.1:7331"
+
+
+def test_the_shipped_example_loads_as_it_stands(tmp_path: Path) -> None:
+    config = loaded(tmp_path, Path(bundled_path("config", "ctx.toml")).read_text())
+    assert [source.name for source in config.filesystems] == ["filesystem:docs"]
+
+
+def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp_path: Path) -> None:
+    lines = []
+    for line in Path(bundled_path("config", "ctx.toml")).read_text().splitlines():
+        bare = line.removeprefix("# ")
+        if re.match(r"#? ?(\[|[a-z_]+ = )", line) and not bare.startswith("include_globs"):
+            lines.append(bare)
+    for name in ("connectors/tickets.lua", "tools/create-ticket.lua", "agents/planner.lua"):
+        written(tmp_path, "", name)
+    text = "\n".join(lines)
+    known = tomli.loads(text)
+    loaded(tmp_path, text.replace('provider = "local"', 'provider = "ollama"'))  # the one section whose keys depend on each other
+    # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means something else).
+    plain = loaded(tmp_path, "")
+    for section in ("chunking", "retrieval", "watch", "mcp"):
+        for key, value in known[section].items():
+            if key != "hybrid_alpha":
+                assert getattr(getattr(plain, section), key) == value, (section, key)
+    for key in ("bind", "cross_site_tools", "rate_limit_per_minute", "max_body_bytes", "metrics"):
+        assert getattr(plain.server, key) == known["server"][key]
+
+
+def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    assert complaint(tmp_path, "[server]\nbnid = 'x'").endswith("[server] bnid: unknown key; did you mean 'bind'?")
+    assert "did you mean 'retrieval'?" in complaint(tmp_path, "[retreival]\nfinal_limit = 3")
+
+
+def test_keys_of_context_harness_that_do_nothing_here_are_told_why(tmp_path: Path) -> None:
+    assert "delete the section" in complaint(tmp_path, "[vector_index]\nbackend = 'auto'")
+    assert "best chunk" in complaint(tmp_path, "[retrieval]\ndoc_agg = 'avg'")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nbind = 7331", "must be a string, got a whole number (7331)"),
+        ("[server]\nbind = 'localhost'", "must be HOST:PORT"),
+        ("[retrieval]\nfinal_limit = 0", "must be between 1 and 100, got 0"),
+        ("[retrieval]\nfinal_limit = true", "must be a whole number, got a boolean"),
+        ("[retrieval]\nhybrid_alpha = 1.5", "must be between 0 and 1"),
+        ("[retrieval]\nfusion = 'max'", "must be one of rrf, minmax, dbsf, got 'max'"),
+        ("[watch]\nenabled = 'yes'", "must be true or false"),
+        ("[server]\ncors_origins = '*'", "must be a list of strings"),
+        ("[connectors]\nfilesystem = 3", "must be a table"),
+        ("[connectors.filesystem]", "[connectors.filesystem] root: is required"),
+        ("[connectors.filesytem]\nroot = '.'", "did you mean 'filesystem'?"),
+        ("[connectors.git.x]\nbranch = 'main'", "[connectors.git.x] url: is required"),
+        ("[chunking]\nmax_tokens = 100\noverlap_tokens = 80", "at most half"),
+        ("[embedding]\nprovider = 'openai'", "needs model and dims"),
+        ("[embedding]\nurl = 'http://localhost'", "does nothing with provider 'local'"),
+        ("[tools.script.x]\npath = './gone.lua'", "no such file: ./gone.lua"),
+        ("[packs.sekha]\napi_key_env = 'K'", 'add it: [packs] enabled = ["sekha"]'),
+        ("a = [", "is not TOML"),
+    ],
+)
+def test_wrong_values_are_named(tmp_path: Path, text: str, said: str) -> None:
+    message = complaint(tmp_path, text)
+    assert said in message
+    assert "ctx.toml: " in message
+
+
+def test_variables_are_replaced_once(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "[connectors.git.x]\nurl = '${A}/x.git'", {"A": "https://${A}", "B": "no"})
+    assert config.gits[0].url == "https://${A}/x.git"
+
+
+def test_an_unset_variable_is_named_and_can_be_escaped(tmp_path: Path) -> None:
+    assert "the environment variable TOKEN is not set" in complaint(tmp_path, "[connectors.git.x]\nurl = 'https://${TOKEN}@h/x'")
+    assert loaded(tmp_path, "[connectors.git.x]\nurl = 'https://h/$${TOKEN}'").gits[0].url == "https://h/${TOKEN}"
+
+
+def test_named_and_unnamed_sources(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "[connectors.filesystem]\nroot = 'a'\n[connectors.filesystem.docs]\nroot = 'b'\n[connectors.git]\nurl = './r.git'",
+    )
+    assert [(source.name, Path(source.root).name) for source in config.filesystems] == [
+        ("filesystem", "a"),
+        ("filesystem:docs", "b"),
+    ]
+    assert (config.gits[0].name, config.gits[0].url) == ("git", str(tmp_path / "r.git"))
+
+
+def test_other_keys_of_a_script_are_its_configuration(tmp_path: Path) -> None:
+    written(tmp_path, "tool = {}", "t.lua")
+    config = loaded(
+        tmp_path, "[tools.script.t]\npath = 't.lua'\ntoken = '${T}'\nsince = 2026-01-31\nnested = {a = [1, 2.5]}", {"T": "s"}
+    )
+    assert config.script_tools[0].config == {"token": "s", "since": "2026-01-31", "nested": {"a": [1, 2.5]}}
+    assert config.script_tools[0].timeout_s == 30
+
+
+@pytest.mark.parametrize("place", ["ctx.toml", "config/ctx.toml", ".ctx/config.toml"])
+def test_relative_paths_mean_the_project_from_wherever_the_file_lies(tmp_path: Path, place: str) -> None:
+    path = written(tmp_path, "[connectors.filesystem]\nroot = './docs'", place)
+    assert load_config(str(path), {}).filesystems[0].root == str(tmp_path / "docs")
+
+
+def test_the_order_in_which_a_configuration_is_looked_for(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    user = written(home, "", "ctx/config.toml")
+    environ = {"XDG_CONFIG_HOME": str(home)}
+    project = tmp_path / "p"
+    project.mkdir()
+    assert find_config(None, environ, str(project)) == str(user)
+    for place in ("config/ctx.toml", ".ctx/config.toml", "ctx.toml"):
+        path = written(project, "", place)
+        assert find_config(None, environ, str(project)) == str(path)
+    other = written(tmp_path, "", "other.toml")
+    assert find_config(None, {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(other)
+    assert find_config("ctx.toml", {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(project / "ctx.toml")
+    with pytest.raises(ConfigError, match="no such file"):
+        find_config("gone.toml", environ, str(project))
