@@ -17,18 +17,19 @@ MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line 
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
 
 # Lucene's English stop words, and the words a question is put with. They are dropped from queries only.
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will"
-    " with about am been being can could did do does doing had has have having he her hers him his how i its just me my our"
-    " ours she should so some than theirs them those through too us very we were what when where which while who whom why would"
-    " you your yours".split()
-)
+_STOP_WORDS = """
+    a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
+    will with about am been being can could did do does doing had has have having he her hers him his how i its just me my our
+    ours she should so some than theirs them those through too us very we were what when where which while who whom why would
+    you your yours
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
 _HUMPED = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_SPACE = re.compile(r"\s")
+_SNAKE = re.compile(r"[^\W_]+(?:_+[^\W_]+)+")
 # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul: letters only, since a tone mark ends a word in the tokenizer.
 _UNSPACED = re.compile(
     "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
@@ -74,9 +75,10 @@ def words(text: str) -> list[str]:
 def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 
-    They are the parts of identifiers in humps, and of scripts without spaces each character and each pair.
+    They are the parts of identifiers in humps, the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
+    is too), and of scripts without spaces each character and each pair.
     """
-    found = _humps(text) if _HUMP.search(text) else []
+    found = _identifiers(text)
     if not text.isascii():
         for run in _UNSPACED.findall(text):
             found += run
@@ -97,8 +99,13 @@ def query_terms(text: str) -> list[str]:
 
     Stop words are dropped unless there is nothing else.
     """
+    return list(query_counts(text))
+
+
+def query_counts(text: str) -> dict[str, int]:
+    """`query_terms` with how often the query says each: what it repeats it means."""
     text = composed(text[:MAX_QUERY_CHARS])
-    found = _humps(text) if _HUMP.search(text) else []
+    found = _identifiers(text)
     rest = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
@@ -106,7 +113,10 @@ def query_terms(text: str) -> list[str]:
             found += _pairs(run) or [run]
         rest = _UNSPACED.sub(" ", text)
     kept: list[str] = _analyzer.analyze(" ".join((_content(rest), *found)))
-    return list(dict.fromkeys(kept or _analyzer.analyze(rest)))
+    counts: dict[str, int] = {}
+    for term in kept or _analyzer.analyze(rest):
+        counts[term] = counts.get(term, 0) + 1
+    return counts
 
 
 def query_phrases(text: str) -> list[list[str]]:
@@ -147,8 +157,11 @@ def _parts(identifier: str) -> list[str]:
     return [part for part in _PART.findall(identifier) if len(part) > 1]
 
 
-def _humps(text: str) -> list[str]:
-    return [part for identifier in _humped(text) for part in _parts(identifier)]
+def _identifiers(text: str) -> list[str]:
+    found = [part for identifier in _humped(text) for part in _parts(identifier)] if _HUMP.search(text) else []
+    if "_" in text:
+        found += [match.replace("_", "") for match in _SNAKE.findall(text)]
+    return found
 
 
 def _pairs(run: str) -> list[str]:

@@ -1,0 +1,263 @@
+"""The keyword index: words, identifiers, titles, headings and paths in tantivy.
+
+What it counts words over is a passage: a few neighbouring chunks of one document. A chunk is cut to what an embedder reads;
+BM25 does better with more, since the words of a question seldom stand in one paragraph (docs/ranking.md has the figures).
+The texts themselves stay in the catalog.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tantivy
+
+from ctx import analyze
+from ctx.errors import Busy, StoreError
+from ctx.store.base import StoredDocument
+from ctx.types import Filters, Hit
+
+FORMAT = 1  # of the fields and the analysis; an index of another format is built anew
+
+PASSAGE_CHARS = 1500  # about two chunks; best of 500 to 2000 on half of the queries of cranfield, cacm and cosqa
+MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
+ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
+ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words is multiplied by
+HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
+PHRASE_BOOST = 0.5  # of words found side by side, as the query has them
+RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
+
+_MAX_PHRASES = 8
+_THREADS = 2  # a third only waits for the reader of files, even where there are more cores
+_META = "meta.json"  # tantivy replaces it with every commit
+
+_SHOULD, _MUST = tantivy.Occur.Should, tantivy.Occur.Must
+
+
+def _schema() -> Any:
+    build = tantivy.SchemaBuilder()
+    build.add_text_field("text", tokenizer_name="words")
+    build.add_text_field("head", tokenizer_name="words")
+    build.add_text_field("source", tokenizer_name="raw", index_option="basic")
+    build.add_integer_field("document_no", indexed=True, fast=True)
+    build.add_integer_field("chunk_no", fast=True)
+    build.add_integer_field("span", fast=True)
+    build.add_integer_field("updated_ms", fast=True)
+    return build.build()
+
+
+class KeywordIndex:
+    """A folder with a tantivy index. One writer at a time, in any process; readers see a commit whole or not at all.
+
+    Searches may run in any thread, also while another thread writes. Raises `StoreError`, `Busy` where a writer holds the folder.
+    """
+
+    def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
+        self._path = path
+        self._schema = _schema()
+        self._lock = threading.Lock()
+        self._writer: Any = None
+        try:
+            if writable:
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                self._index = tantivy.Index(self._schema, path=path, reuse=True)
+            else:
+                self._index = tantivy.Index.open(path)
+            self._index.register_tokenizer("words", analyze.tokenizer())
+            self._index.config_reader(reload_policy="manual")  # the other policy starts a thread that polls
+            self._seen = self._stamp()
+            self._index.reload()
+            self._searcher = self._index.searcher()
+        except (OSError, ValueError) as error:
+            raise StoreError("the keyword index cannot be opened: delete the index folder and run `ctx index`") from error
+        self._checked_s = time.monotonic()
+        if writable:
+            try:
+                self._writer = self._index.writer(heap_mb << 20, _THREADS)
+            except ValueError as error:
+                if "LockBusy" in str(error) or "lock" in str(error).lower():
+                    raise Busy("another process is writing the index: try again when it has finished") from error
+                raise StoreError("the keyword index cannot be written: see the log") from error
+
+    def add(self, stored: StoredDocument) -> None:
+        """Puts a document in place of what the index has of it; visible after `commit`."""
+        self.delete(stored.document_no)
+        document = stored.document
+        body = document.body
+        path = document.source_id
+        stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+        title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
+        for first, span in _passages(stored):
+            chunks = stored.chunks[first : first + span]
+            text = analyze.composed(body[chunks[0].start : chunks[-1].end])
+            headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
+            head = analyze.composed(f"{path}\n{title}\n{headings}")
+            entry = tantivy.Document()
+            entry.add_text("text", text)
+            added = analyze.additions(text)
+            if added:
+                entry.add_text("text", added)
+            if title:
+                entry.add_text("text", title)
+            entry.add_text("head", head)
+            added = analyze.additions(head)
+            if added:
+                entry.add_text("head", added)
+            entry.add_text("source", document.source)
+            entry.add_integer("document_no", stored.document_no)
+            entry.add_integer("chunk_no", stored.chunk_nos[first])
+            entry.add_integer("span", span)
+            entry.add_integer("updated_ms", document.updated_ms)
+            self._write(self._writer.add_document, entry)
+
+    def delete(self, document_no: int) -> None:
+        """Removes a document; gone after `commit`. An unknown number is passed over."""
+        self._write(self._writer.delete_documents_by_term, "document_no", document_no)
+
+    def commit(self) -> None:
+        """Makes what was added and deleted durable, and visible to this object at once and to others at their next look."""
+        self._write(self._writer.commit)
+        self._reload()
+
+    def reload(self) -> None:
+        """Looks whether a writer has committed, and takes the new state if so. A microsecond when nothing has changed."""
+        self._checked_s = time.monotonic()
+        if self._stamp() != self._seen:
+            self._reload()
+
+    def document_count(self) -> int:
+        """How many passages are indexed."""
+        return int(self._searcher.num_docs)
+
+    def search(self, query: str, filters: Filters, k: int) -> list[Hit]:
+        """The k best passages for the words of a query, best first; equal scores by chunk number. Any text is a query."""
+        counts = analyze.query_counts(query)
+        if not counts or (filters.sources is not None and not filters.sources):
+            return []
+        if time.monotonic() - self._checked_s > RELOAD_CHECK_S:
+            self.reload()
+        searcher = self._searcher
+        try:
+            counts = self._rarest(searcher, counts)
+            scored: dict[tuple[int, int], tuple[float, Any]] = {}
+            for wanted, factor in self._queries(query, counts):
+                for score, address in searcher.search(self._narrowed(wanted, filters), k, count=False).hits:
+                    key = (address.segment_ord, address.doc)
+                    known = scored.get(key)
+                    if known is None or known[0] < score * factor:
+                        scored[key] = (score * factor, address)
+            addresses = [address for _, address in scored.values()]
+            chunk_nos = searcher.fast_field_values("chunk_no", addresses)
+            document_nos = searcher.fast_field_values("document_no", addresses)
+            spans = searcher.fast_field_values("span", addresses)
+        except (OSError, ValueError) as error:
+            raise StoreError("the keyword index could not answer: run `ctx doctor`") from error
+        hits = [
+            Hit(chunk_no, document_no, score, span)
+            for (score, _), chunk_no, document_no, span in zip(scored.values(), chunk_nos, document_nos, spans, strict=True)
+        ]
+        hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))
+        return hits[:k]
+
+    def close(self) -> None:
+        """Waits for merges and lets the folder go. What was not committed is lost."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._write(writer.wait_merging_threads)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _stamp(self) -> tuple[int, int, int]:
+        try:
+            stat = os.stat(os.path.join(self._path, _META))
+        except OSError:
+            return (0, 0, 0)  # between two commits there is always one; a folder just deleted has none
+        return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+    def _reload(self) -> None:
+        with self._lock:
+            self._seen = self._stamp()  # before the reload: a commit that comes between is then seen next time
+            try:
+                self._index.reload()
+                self._searcher = self._index.searcher()
+            except (OSError, ValueError) as error:
+                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
+
+    def _write(self, act: Any, *arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except (OSError, ValueError) as error:
+            raise StoreError("the keyword index could not be written: is the disk full?") from error
+
+    def _rarest(self, searcher: Any, counts: dict[str, int]) -> dict[str, int]:
+        if len(counts) <= MAX_TERMS:
+            return counts
+        found = {term: searcher.doc_freq("text", term) for term in counts}
+        kept = sorted(filter(found.__getitem__, counts), key=lambda term: (found[term] / counts[term], term))[:MAX_TERMS]
+        return {term: counts[term] for term in kept or list(counts)[:MAX_TERMS]}
+
+    def _queries(self, query: str, counts: dict[str, int]) -> Iterator[tuple[Any, float]]:
+        """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
+
+        The first asks for any of the words, which tantivy prunes well. The others are narrow and so cost little: all words, and
+        the words side by side. One query that said all three would be pruned by nothing.
+        """
+        term_query = tantivy.Query.term_query
+        boosted = tantivy.Query.boost_query
+        both = tantivy.Query.boolean_query
+        texts = {term: boosted(term_query(self._schema, "text", term, "freq"), float(count)) for term, count in counts.items()}
+        heads = {
+            term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count) for term, count in counts.items()
+        }
+        any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
+        yield both(any_word), 1.0
+        if 1 < len(counts) <= ALL_WORDS_TERMS:
+            yield both([(_MUST, both([(_SHOULD, texts[term]), (_SHOULD, heads[term])])) for term in counts]), ALL_WORDS_BONUS
+        phrases = analyze.query_phrases(query)[:_MAX_PHRASES]
+        if phrases:
+            side_by_side = [
+                (_SHOULD, boosted(tantivy.Query.phrase_query(self._schema, field, list(phrase)), PHRASE_BOOST))
+                for phrase in phrases
+                for field in ("text", "head")
+            ]
+            yield both([(_MUST, both(side_by_side)), *any_word]), ALL_WORDS_BONUS
+
+    def _narrowed(self, query: Any, filters: Filters) -> Any:
+        """The query with its filters, which add nothing to a score."""
+        parts = []
+        if filters.sources is not None:
+            names = [
+                (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic")) for name in sorted(filters.sources)
+            ]
+            parts.append(tantivy.Query.boolean_query(names))
+        if filters.since_ms is not None or filters.until_ms is not None:
+            low, high = filters.since_ms, filters.until_ms
+            parts.append(tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high))
+        if not parts:
+            return query
+        silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
+        return tantivy.Query.boolean_query([(_MUST, query), *silent])
+
+
+def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:
+    """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long and even.
+
+    Even, because the short rest of an uneven cut would outrank its longer neighbours.
+    """
+    chunks, numbers = stored.chunks, stored.chunk_nos
+    count = len(chunks)
+    if not count:
+        return
+    chars = chunks[-1].end - chunks[0].start
+    target = chars / -(-chars // PASSAGE_CHARS) if chars > PASSAGE_CHARS else PASSAGE_CHARS
+    first = 0
+    for i in range(1, count + 1):
+        # The next chunk is left for the next passage when it would overshoot by more than stopping here falls short.
+        if (
+            i == count
+            or numbers[i] != numbers[i - 1] + 1
+            or (chunks[i - 1].end + chunks[i].end) / 2 - chunks[first].start > target
+        ):
+            yield first, i - first
+            first = i
