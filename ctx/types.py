@@ -107,11 +107,15 @@ class Filters(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A chunk as an engine found it. `score` is on the engine's own scale; higher is better."""
+    """A chunk as an engine found it. `score` is on the engine's own scale; higher is better.
+
+    An engine may find several neighbouring chunks as one: `chunk_no` is the first of `span`, numbered without a gap.
+    """
 
     chunk_no: int
     document_no: int
     score: float
+    span: int = 1
 
 
 class SearchResult(NamedTuple):
@@ -161,3 +165,4 @@ class Caller(NamedTuple):
     pack: str | None = None  # the pack's own endpoint or profile through which the call came
     deadline_s: float | None = None
     progress: Callable[[float, float | None, str], None] | None = None
+    banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
