@@ -3,7 +3,8 @@
 CtxError
 ├── ConfigError            the configuration, a manifest, two tools of one name
 ├── BadRequest             arguments that do not fit
-│   └── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
+│   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
+│   └── Conflict           what is there is not what the caller expected: another version, a name that is taken
 ├── NotFound               no such document, tool, agent, memory
 ├── AccessError            the guard's: see its children
 │   ├── Unauthorized       a key is missing or wrong
@@ -44,6 +45,10 @@ class BadRequest(CtxError):
 
 class EmbeddingsDisabled(BadRequest):
     word = "embeddings_disabled"
+
+
+class Conflict(BadRequest):
+    word = "conflict"
 
 
 class NotFound(CtxError):
