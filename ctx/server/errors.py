@@ -1,0 +1,142 @@
+"""THE table: what an error of ctx is called outside: HTTP status, JSON-RPC code, body.
+
+Status is decided by the type of an error, never by the text of its message. A type without a row of its own has its parent's; a
+test demands a row for every class in `ctx.errors`.
+"""
+
+import math
+from typing import NamedTuple
+
+import orjson
+
+from ctx.errors import (
+    AccessError,
+    BadRequest,
+    Busy,
+    ConfigError,
+    Conflict,
+    CtxError,
+    EmbeddingsDisabled,
+    MethodNotAllowed,
+    Misdirected,
+    NotFound,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    RateLimited,
+    ScriptTimeout,
+    SourceError,
+    StoreError,
+    ToolError,
+    Unauthorized,
+)
+from ctx.types import JSON
+
+INTERNAL = -32603
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+RATE_LIMITED = -32005  # implementation-defined range; -32000 to -32002 mean other things to TypeScript clients
+
+
+class Row(NamedTuple):
+    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for the model to mend."""
+
+    status: int
+    rpc: int | None
+
+
+TABLE: dict[type[CtxError], Row] = {
+    CtxError: Row(500, INTERNAL),
+    ConfigError: Row(500, INTERNAL),
+    BadRequest: Row(400, None),
+    EmbeddingsDisabled: Row(400, None),
+    Conflict: Row(409, None),
+    NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: the MCP door tells the two apart
+    AccessError: Row(401, INVALID_REQUEST),
+    Unauthorized: Row(401, INVALID_REQUEST),
+    OriginNotAllowed: Row(403, INVALID_REQUEST),
+    Misdirected: Row(421, INVALID_REQUEST),
+    RateLimited: Row(429, RATE_LIMITED),
+    MethodNotAllowed: Row(405, INVALID_REQUEST),
+    PayloadTooLarge: Row(413, INVALID_REQUEST),
+    ScriptTimeout: Row(408, None),
+    ToolError: Row(500, None),
+    SourceError: Row(500, None),
+    StoreError: Row(503, INTERNAL),
+    Busy: Row(503, INTERNAL),
+}
+STORE_RETRY_S = 5  # a store that could not answer is worth asking again, though not at once
+
+
+def row(error: CtxError) -> Row:
+    """The row of the error's class, or of its nearest ancestor."""
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+
+
+def body(error: CtxError) -> JSON:
+    """`{"error": {"code", "message"}}`."""
+    return {"error": {"code": error.word, "message": error.message}}
+
+
+def rpc_body(error: CtxError) -> JSON:
+    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in `data.code`."""
+    code = row(error).rpc
+    data: dict[str, object] = {"code": error.word}
+    if isinstance(error, RateLimited | Busy):
+        data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
+    return {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": INVALID_REQUEST if code is None else code, "message": error.message, "data": data},
+    }
+
+
+def headers(error: CtxError) -> dict[str, str]:
+    """The headers that belong to an error: `Allow`, `Retry-After`, `WWW-Authenticate`."""
+    if isinstance(error, RateLimited | Busy):
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    if isinstance(error, StoreError):
+        return {"retry-after": str(STORE_RETRY_S)}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": ", ".join(allowed_methods(error))}
+    if isinstance(error, Unauthorized):
+        wrong = error.data is not None and error.data.get("presented") is True
+        return {"www-authenticate": 'Bearer realm="ctx"' + (', error="invalid_token"' if wrong else "")}
+    return {}
+
+
+def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> MethodNotAllowed:
+    """The error for a route that exists and does not have this method."""
+    message = f"{path[:80]} does not answer {method[:16]}; it answers {', '.join(allowed)}"
+    return MethodNotAllowed(message, data={"allow": allowed})
+
+
+def allowed_methods(error: MethodNotAllowed) -> tuple[str, ...]:
+    """The methods that `method_not_allowed` was given."""
+    allowed = (error.data or {}).get("allow")
+    return tuple(allowed) if isinstance(allowed, tuple) else ()
+
+
+def internal(request_id: str) -> CtxError:
+    """What a caller is told of a failure that nobody expected: the id under which the log has the rest."""
+    return CtxError(f"internal error; the server's log has it under request id {request_id}")
+
+
+def encode(value: JSON) -> bytes:
+    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes `?`, NaN and infinities become null."""
+    try:
+        encoded: bytes = orjson.dumps(value)
+    except TypeError:
+        encoded = orjson.dumps(_storable(value))
+    return encoded
+
+
+def _storable(value: JSON) -> JSON:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_storable(str(name)): _storable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return float(value)  # JSON has no bound, orjson has
+    return value

@@ -1,0 +1,635 @@
+"""The guard: one outermost layer before REST, MCP and the page.
+
+In this order, cheapest and most general first: Host, Origin, preflight, key, rate, size of the body. What it finds out of a
+request goes to the doors as an `Access`, of which they build the `Caller` and ask whether a tool may be called. It is also the top
+handler: every failure leaves here as one error body, every reply with its request id and the security headers.
+
+Two zones. *Open* is REST and the page: by seed 003 any web page may call it (CORS `*`, never with credentials), as far as
+`[server] cors_origins` and `cross_site_tools` let it. *Private* is MCP, the packs' own routes and the metrics: a web page of another
+site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private wherever they are called.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ctx.agents import Agent
+from ctx.errors import (
+    BadRequest,
+    Busy,
+    ConfigError,
+    CtxError,
+    Misdirected,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    RateLimited,
+    Unauthorized,
+)
+from ctx.server import errors
+from ctx.server.keys import BANK, Grant, KeyRing, digest, match
+from ctx.tools.base import Tool
+from ctx.types import Caller
+
+logger = logging.getLogger(__name__)
+
+ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+RATE_WINDOW_S = 60.0
+RATE_KEYS = 10_000  # callers remembered; beyond it the one longest silent is forgotten
+MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
+STOP_GRACE_S = 0.4  # what a call may still take once the server was asked to stop: with the rest it stays below a second
+DRAIN_BYTES = 8 << 20  # read and thrown away of a body too large, so that the client reads our answer before a reset
+PREFLIGHT_MAX_AGE_S = 600
+
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
+_BANK_PATH = re.compile(r"/mcp/([^/]+)/?")
+_RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # steps of other systems' paths below /mcp
+_EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class PackPolicy(NamedTuple):
+    """How a memory pack is guarded. `keys` are plain keys from the environment that open this pack alone."""
+
+    name: str
+    keys: tuple[str, ...] = ()
+    key_required: bool = False  # closed until there is a key (sekha)
+    at_banks: bool = False  # it is what /mcp/{bank} and X-Bank-Id lead to (hindsight)
+
+
+class ServerSettings(NamedTuple):
+    """The values the server takes. `bind` is HOST:PORT; `api_keys` are plain keys that open everything."""
+
+    bind: str = "127.0.0.1:7331"
+    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ("*",)
+    cross_site_tools: str = "all"  # all | read_only
+    allowed_origins: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = ()
+    packs: tuple[PackPolicy, ...] = ()
+    rate_limit_per_minute: int = 0  # 0: none
+    max_body_bytes: int = 1 << 20
+    insecure_no_auth: bool = False
+    metrics: bool = False
+
+
+def split_bind(bind: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535 or not host or (":" in host and not host.startswith("[")):
+        raise ConfigError(f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may resolve to anything
+
+
+def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
+    """Refuses to open the server to a network without a key. Raises `ConfigError`."""
+    host, _ = split_bind(settings.bind)
+    if is_loopback(host) or settings.insecure_no_auth or settings.api_keys or (ring is not None and ring.candidates()):
+        return
+    raise ConfigError(
+        f"[server] bind = \"{settings.bind}\" lets other machines in, and no key is set: make one with 'ctx key create NAME', or name one "
+        "in [server] api_key_env; --insecure-no-auth serves everyone who can reach the port"
+    )
+
+
+class SlidingWindow:
+    """At most `limit` calls in any `window_s` for each caller. For one thread (the event loop)."""
+
+    def __init__(self, limit: int, window_s: float = RATE_WINDOW_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self._window_s = window_s
+        self._clock = clock
+        self._calls: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def spend(self, caller: str) -> None:
+        """Counts a call. Raises `RateLimited`; a refused call does not count."""
+        now_s = self._clock()
+        calls = self._calls.setdefault(caller, deque())
+        self._calls.move_to_end(caller)
+        if len(self._calls) > RATE_KEYS:
+            self._calls.popitem(last=False)
+        while calls and calls[0] <= now_s - self._window_s:
+            calls.popleft()
+        if len(calls) >= self.limit:
+            wait_s = calls[0] + self._window_s - now_s
+            raise RateLimited(f"more than {self.limit} calls in {self._window_s:g} s", retry_after_s=wait_s)
+        calls.append(now_s)
+
+
+class Policy:
+    """The rules of one server, compiled from its settings."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        ring: KeyRing | None = None,
+        pack_paths: Iterable[re.Pattern[str]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        host, _ = split_bind(settings.bind)
+        self.settings = settings
+        self.loopback = is_loopback(host)
+        self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
+        self.limiter = SlidingWindow(settings.rate_limit_per_minute, clock=clock) if settings.rate_limit_per_minute else None
+        self._pack_paths = tuple(pack_paths)
+        self._ring = ring
+        own = () if ipaddress_is_any(host) else (f"[{host}]" if ":" in host else host,)
+        self._hosts = frozenset(name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text)))
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
+        self._cors = frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
+        self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
+        self._fixed += [(digest(key), Grant(f"key:{pack.name}", pack=pack.name)) for pack in settings.packs for key in pack.keys]
+        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
+        self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
+
+    @property
+    def has_keys(self) -> bool:
+        return bool(self._fixed) or self.ring_closed
+
+    @property
+    def ring_closed(self) -> bool:
+        """Whether a bank needs a key because keys were made."""
+        return self._ring is not None and self._ring.closed
+
+    def host_allowed(self, host: str) -> bool:
+        return host_name(host) in self._hosts
+
+    def trusts(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed one."""
+        found = _ORIGIN.fullmatch(origin)
+        if found is None:  # "null", extensions, files
+            return origin.lower() in self._origins
+        lowered = origin.lower()
+        same = lowered.partition("://")[2] == host.lower()
+        return same or host_name(found[1]) in LOOPBACK_HOSTS or lowered in self._origins
+
+    def cors_allows(self, origin: str) -> bool:
+        return "*" in self._cors or origin.lower() in self._cors
+
+    @property
+    def cors_any(self) -> bool:
+        return "*" in self._cors
+
+    def grant(self, key: str) -> Grant | None:
+        """What this key opens; None: nothing."""
+        return match(key, (*self._fixed, *(self._ring.candidates() if self._ring else ())))
+
+    def zone(self, path: str, method: str, headers: Mapping[str, str]) -> str:
+        """`open`, or of what is private: `mcp`, `pack` (a pack's own route), `metrics`."""
+        if path.startswith("/tools/"):
+            return "open"
+        if path.startswith("/packs/") or any(pattern.fullmatch(path) for pattern in self._pack_paths):
+            return "pack"
+        if path == "/mcp" or path.startswith("/mcp/") or (path == "/" and wants_mcp(method, headers)):
+            return "mcp"
+        return "metrics" if path == "/metrics" else "open"
+
+    def locked(self, pack: PackPolicy) -> bool:
+        """Whether the pack's tools need a key."""
+        return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
+
+    def bank_locked(self) -> bool:
+        """Whether a request that names a bank needs a key before anything is known of what it asks."""
+        return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
+
+
+class Access:
+    """What the guard knows of one request. In `scope["ctx.access"]`; valid for this request only."""
+
+    __slots__ = ("_policy", "_spender", "bank", "bank_fixed", "foreign", "grant", "request_id", "session_id", "zone")
+
+    def __init__(self, policy: Policy, request_id: str) -> None:
+        self._policy = policy
+        self._spender = ""
+        self.request_id = request_id
+        self.zone = "open"
+        self.foreign = False  # a web page of another site asks
+        self.grant: Grant | None = None
+        self.bank: str | None = None
+        self.bank_fixed = False
+        self.session_id: str | None = None
+
+    @property
+    def private(self) -> bool:
+        return self.zone != "open"
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a valid key came with the request, or none is asked of anybody."""
+        return self.grant is not None or not self._policy.closed
+
+    def admit(self, tool: Tool) -> None:
+        """Whether this caller may call this tool. Raises `Unauthorized` or `OriginNotAllowed`."""
+        if tool.pack is not None:
+            self.admit_pack(tool.pack)
+        elif not tool.annotations.read_only:
+            self._admit_effect(f"tool '{tool.name}'")
+
+    def admit_agent(self, agent: Agent) -> None:
+        """The same for an agent: those of packs read memories, those of scripts run code."""
+        if agent.source == "pack":
+            for pack in self._policy.packs.values():
+                self.admit_pack(pack.name)
+        elif agent.source != "toml":
+            self._admit_effect(f"agent '{agent.name}'")
+
+    def admit_pack(self, name: str, *, required: bool = False) -> None:
+        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's own policy."""
+        pack = self._policy.packs.get(name, PackPolicy(name))
+        grant = self.grant
+        if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
+            return
+        if self.foreign:
+            raise OriginNotAllowed(f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins")
+        if required or self._policy.locked(pack):
+            if grant is not None:
+                raise Unauthorized(f"{name}: this key does not open this pack or bank", data={"presented": True})
+            if not self._policy.has_keys:
+                raise Unauthorized(f"{name} is closed until it has a key: 'ctx key create NAME', or [packs.{name}] api_key_env")
+            raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
+
+    def _admit_effect(self, subject: str) -> None:
+        if self.foreign and self.grant is None and self._policy.settings.cross_site_tools == "read_only":
+            raise OriginNotAllowed(f'{subject} is closed to web pages of other sites ([server] cross_site_tools = "read_only")')
+
+    def spend(self) -> None:
+        """Counts one call against the caller's rate. REST calls are counted by the guard, MCP calls by their door. Raises `RateLimited`."""
+        if self._policy.limiter is not None:
+            self._policy.limiter.spend(self._spender)
+
+    def caller(
+        self,
+        door: str,
+        *,
+        session_id: str | None = None,
+        pack: str | None = None,
+        progress: Callable[[float, float | None, str], None] | None = None,
+    ) -> Caller:
+        """The Caller of a call through `door`."""
+        grant = self.grant
+        return Caller(
+            door=door,
+            principal=None if grant is None else grant.name,
+            bank=self.bank,
+            bank_fixed=self.bank_fixed,
+            session_id=session_id or self.session_id,
+            request_id=self.request_id,
+            pack=pack,
+            progress=progress,
+            banks=None if grant is None else grant.banks,
+        )
+
+
+class Guard:
+    """The ASGI application that the server runs: `app` behind the policy."""
+
+    def __init__(self, app: ASGIApp, policy: Policy, *, stop_streams: Callable[[], None] = lambda: None) -> None:
+        self._app = app
+        self._policy = policy
+        self._stop_streams = stop_streams
+        self._tasks: set[asyncio.Task[object]] = set()
+        self.closing = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        task = asyncio.current_task()
+        exchange = _Exchange(scope, receive, send, self._policy.settings.max_body_bytes)
+        if task is not None:
+            self._tasks.add(task)
+        try:
+            await self._answer(exchange)
+        except CtxError as error:
+            await exchange.fail(error)
+        except ClientDisconnect:
+            pass  # nobody is there to be told
+        except asyncio.CancelledError:
+            if not self.closing:
+                raise
+            await exchange.fail(Busy("the server is stopping"))
+        except Exception:
+            if not exchange.finished or exchange.status >= 500:
+                logger.exception("request failed id=%s", exchange.access_id)
+                await exchange.fail(errors.internal(exchange.access_id))
+        finally:
+            if task is not None:
+                self._tasks.discard(task)
+            _log(exchange, began_s)
+
+    def close(self) -> None:
+        """Begins the stop, on the event loop: no new requests, streams ended, calls cut short after a grace."""
+        if self.closing:
+            return
+        self.closing = True
+        self._stop_streams()
+        asyncio.get_running_loop().call_later(STOP_GRACE_S, self._cut_short)
+
+    def _cut_short(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def _answer(self, exchange: "_Exchange") -> None:
+        policy, headers = self._policy, exchange.request_headers
+        given = headers.get("x-request-id", "")
+        access = Access(policy, given if _REQUEST_ID.fullmatch(given) else os.urandom(8).hex())
+        exchange.access_id = access.request_id
+        scope = exchange.scope
+        path, method = scope["path"], scope["method"]
+        host = headers.get("host", "")
+        if not policy.host_allowed(host):
+            raise Misdirected("this server does not answer to that Host; add it to [server] allowed_hosts if it should")
+        preflight = method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+        intended = headers["access-control-request-method"] if preflight else method
+        access.zone = exchange.zone = policy.zone(path, intended, headers)
+        origin = headers.get("origin")
+        if origin is not None:
+            access.foreign = not policy.trusts(origin, host)
+        if preflight:
+            await self._preflight(exchange, access, origin or "")
+            return
+        if self.closing:
+            raise Busy("the server is stopping")
+        if len(self._tasks) > MAX_IN_FLIGHT:
+            raise Busy("the server has too many requests open; try again shortly")
+        if origin is not None and not access.private:
+            self._share(exchange, access, origin)
+        self._identify(scope, access, headers)
+        if origin is not None and access.private:
+            if access.foreign and access.grant is None:
+                raise OriginNotAllowed("web pages of other sites need a key here, or their origin in [server] allowed_origins")
+            exchange.share_with = origin
+        if policy.limiter is not None and not access.private and path.startswith(("/tools/", "/agents/")):
+            access.spend()
+        scope[ACCESS] = access
+        exchange.refuse_large_body()
+        await self._app(scope, exchange.receive, exchange.send)
+
+    def _share(self, exchange: "_Exchange", access: Access, origin: str) -> None:
+        # Refusals are shared too: a page that may call must be able to read why it failed.
+        if self._policy.cors_any:
+            exchange.share_with = "*"
+        elif not access.foreign or self._policy.cors_allows(origin):
+            exchange.share_with = origin
+        else:
+            raise OriginNotAllowed("web pages of this origin may not call this server; see [server] cors_origins")
+
+    async def _preflight(self, exchange: "_Exchange", access: Access, origin: str) -> None:
+        headers = exchange.request_headers
+        wanted = headers.get("access-control-request-headers", "")
+        if not _HEADER_NAMES.fullmatch(wanted):
+            raise BadRequest("Access-Control-Request-Headers is not a list of header names")
+        methods = "GET, POST, OPTIONS"
+        if access.private:
+            # A preflight never carries the key: a page that announces one is let through to present it.
+            if access.foreign and not (self._policy.has_keys and "authorization" in wanted.lower()):
+                raise OriginNotAllowed("web pages of other sites need a key here, or their origin in [server] allowed_origins")
+            exchange.share_with = origin
+            methods = "GET, POST, DELETE, OPTIONS"
+        else:
+            self._share(exchange, access, origin)
+        reply = {"access-control-allow-methods": methods, "access-control-max-age": str(PREFLIGHT_MAX_AGE_S)}
+        if wanted:
+            reply["access-control-allow-headers"] = wanted
+        if not access.private and headers.get("access-control-request-private-network") == "true":
+            reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
+        await exchange.reply(204, b"", reply)
+
+    def _identify(self, scope: Scope, access: Access, headers: Mapping[str, str]) -> None:
+        policy, path = self._policy, scope["path"]
+        self._bank(access, path, headers)
+        key = _bearer(headers.get("authorization", ""))
+        if key and policy.has_keys:
+            access.grant = policy.grant(key)
+            if access.grant is None and not _needs_no_key(scope, headers):
+                raise Unauthorized("this key is not valid", data={"presented": True})
+        grant = access.grant
+        if grant is not None and access.bank is None and grant.banks is not None and len(grant.banks) == 1:
+            access.bank = next(iter(grant.banks))
+        client = scope.get("client")
+        access._spender = grant.name if grant is not None else (client[0] if client else "local")
+        if policy.closed and grant is None and not _needs_no_key(scope, headers):
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
+        if access.zone == "mcp" and access.bank is not None:
+            if grant is None and policy.bank_locked():
+                raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
+            if grant is not None and not grant.covers(access.bank):
+                raise Unauthorized("this key does not open this bank", data={"presented": True})
+
+    @staticmethod
+    def _bank(access: Access, path: str, headers: Mapping[str, str]) -> None:
+        named = _BANK_PATH.fullmatch(path)
+        if named is not None and named[1] not in _RESERVED_BANKS:
+            access.bank, access.bank_fixed = named[1], True
+        else:
+            access.bank = headers.get("x-bank-id") or None
+        if access.bank is not None and not BANK.fullmatch(access.bank):
+            raise BadRequest("a bank's name has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+        access.session_id = headers.get("x-session-id", "")[:128] or None
+
+
+class _Exchange:
+    """One request and its reply as the guard sees them: counts the body, marks the headers, remembers the status."""
+
+    __slots__ = (
+        "_limit",
+        "_received",
+        "_seen",
+        "_send",
+        "access_id",
+        "finished",
+        "request_headers",
+        "scope",
+        "share_with",
+        "started",
+        "status",
+        "zone",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        self.scope = scope
+        self._received = receive
+        self._send = send
+        self._limit = limit
+        self._seen = 0
+        self.access_id = "-"
+        self.zone = "open"
+        self.share_with: str | None = None
+        self.started = False
+        self.finished = False
+        self.status = 0
+        self.request_headers = _headers(scope)
+
+    async def receive(self) -> Message:
+        """The next message of the body. A body over the limit is answered here, and the application sees the client gone."""
+        if self.finished:
+            return {"type": "http.disconnect"}
+        message = await self._received()
+        if message["type"] == "http.request":
+            self._seen += len(message.get("body", b""))
+            if self._seen > self._limit:
+                # Not raised: between here and the guard a library could take it for a failure of its own.
+                await self._refuse_rest(more=message.get("more_body", False))
+                return {"type": "http.disconnect"}
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Passes a message of the reply on, with the headers that every reply carries."""
+        if self.finished:
+            return
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), *self._marks(message.get("headers", ()))]}
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.finished = True
+        await self._send(message)
+
+    def refuse_large_body(self) -> None:
+        """Raises `PayloadTooLarge` where the announced length is over the limit and the client waits for leave to send it."""
+        length = self.request_headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limit and self.request_headers.get("expect", "").lower() == "100-continue":
+            raise self._too_large()
+
+    async def fail(self, error: CtxError) -> None:
+        """Answers with an error, or ends a reply that has begun."""
+        if self.finished:
+            return
+        if self.started:
+            self.finished = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        shape = errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body
+        extra = {"content-type": "application/json", **errors.headers(error)}
+        if isinstance(error, PayloadTooLarge):
+            extra["connection"] = "close"
+        await self.reply(errors.row(error).status, errors.encode(shape(error)), extra)
+
+    async def reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """A whole reply."""
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        if status != 204:
+            raw.append((b"content-length", str(len(body)).encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _refuse_rest(self, *, more: bool) -> None:
+        drained = 0
+        while more and drained < DRAIN_BYTES:
+            message = await self._received()
+            if message["type"] != "http.request":
+                self.finished = True
+                return
+            drained += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        await self.fail(self._too_large())
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body is larger than {self._limit} bytes ([server] max_body_bytes)")
+
+    def _marks(self, present: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        named = {name.lower(): value for name, value in present}
+        marks = [
+            (b"x-request-id", self.access_id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+        ]
+        if b"cache-control" not in named:
+            marks.append((b"cache-control", b"no-store"))
+        if named.get(b"content-type", b"").startswith(b"text/html"):
+            marks.append((b"content-security-policy", CSP.encode()))
+        if self.share_with is not None:
+            marks.append((b"access-control-allow-origin", self.share_with.encode("latin-1")))
+            marks.append((b"access-control-expose-headers", _EXPOSED.encode()))
+            if self.share_with != "*":
+                marks.append((b"vary", b"Origin"))
+        return marks
+
+
+def wants_mcp(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request for `/` is for MCP and not for the page or the descriptor."""
+    if method in ("POST", "DELETE"):
+        return True
+    accept = headers.get("accept", "")
+    return method == "GET" and ("mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept))
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. "" where it is none."""
+    found = _HOST.fullmatch(host.strip())
+    return found[1].lower().rstrip(".") if found else ""
+
+
+def ipaddress_is_any(host: str) -> bool:
+    """Whether the address stands for all of the machine's."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1")
+        # Two Hosts or two Origins are a smuggler's: together they match nothing.
+        found[name] = f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+    return found
+
+
+def _bearer(authorization: str) -> str:
+    scheme, space, key = authorization.strip().partition(" ")
+    if not space:  # some clients of Hindsight send the key alone
+        return "" if scheme.lower() == "bearer" else scheme
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _needs_no_key(scope: Scope, headers: Mapping[str, str]) -> bool:
+    # What a closed server shows everybody: that it lives, and the page, which holds nothing until it is given a key.
+    path = scope["path"]
+    if scope["method"] not in ("GET", "HEAD"):
+        return False
+    return path == "/health" or path.startswith("/page/") or (path == "/" and not wants_mcp(scope["method"], headers))
+
+
+def _log(exchange: _Exchange, began_s: float) -> None:
+    # At INFO only what went wrong: a tool call has its own line (app.py), and the rest is polling.
+    level = logging.INFO if exchange.status >= 400 or not exchange.status else logging.DEBUG
+    if logger.isEnabledFor(level):
+        logger.log(
+            level,
+            "request id=%s method=%s path=%s status=%d ms=%.1f",
+            exchange.access_id,
+            exchange.scope["method"],
+            exchange.scope.get("raw_path", b"").decode("ascii", "backslashreplace")[:200],
+            exchange.status,
+            (time.perf_counter() - began_s) * 1000,
+        )

@@ -1,0 +1,209 @@
+"""Keys: who may call, for which banks. Only hashes are stored.
+
+A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared whole and in constant time.
+The file is JSON, 0600, replaced as a whole under a lock; a running server sees a change at the next request.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "ctx_"  # so that secret scanners and people recognise one
+BANK = re.compile(r"(?!\.{1,2}\Z)[\w.@:+-]{1,128}", re.ASCII)  # e-mail addresses are legal banks; a path step is not
+NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
+EVERY_BANK = "*"
+_VERSION = 1
+
+
+class Grant(NamedTuple):
+    """What a key opens. `banks` None: every bank. `pack` None: every pack, and the server itself."""
+
+    name: str
+    banks: frozenset[str] | None = None
+    pack: str | None = None
+
+    def covers(self, bank: str | None) -> bool:
+        """Whether the key opens this bank; with no bank named, what the caller ends up with is checked where it is known."""
+        return bank is None or self.banks is None or bank in self.banks
+
+
+class KeyRecord(NamedTuple):
+    """A key as the file keeps it. `id` is public and names the key in lists and in `revoke`."""
+
+    id: str
+    name: str
+    banks: tuple[str, ...]  # ("*",): every bank
+    sha256: str
+    created_ms: int
+    revoked_ms: int | None = None
+
+
+def digest(key: str) -> bytes:
+    """What a key is compared by."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
+    """The grant of the first candidate with this key. Takes the same time wherever it stands, and if it stands nowhere."""
+    offered = digest(key)
+    found: Grant | None = None
+    for known, grant in candidates:
+        equal = hmac.compare_digest(offered, known)
+        found = grant if equal and found is None else found
+    return found
+
+
+_Records = list[KeyRecord]  # the class below has a method of that name
+
+
+class KeyRing:
+    """The keys in a file. Safe from several threads and processes. The file need not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `ConfigError` where the file cannot be read as a key ring."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._records: tuple[KeyRecord, ...] = ()
+        self._candidates: tuple[tuple[bytes, Grant], ...] = ()
+        self._refresh(first=True)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a key is needed at all. Once one was made it stays so: revoking the last key must not open the door."""
+        self._refresh()
+        return bool(self._records)
+
+    def candidates(self) -> tuple[tuple[bytes, Grant], ...]:
+        """The keys in force, for `match`."""
+        self._refresh()
+        return self._candidates
+
+    def list(self) -> list[KeyRecord]:
+        """All keys, the revoked ones too, oldest first."""
+        self._refresh()
+        return list(self._records)
+
+    def create(
+        self, name: str, banks: Iterable[str] = (EVERY_BANK,), *, now_ms: Callable[[], int] | None = None
+    ) -> tuple[str, KeyRecord]:
+        """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank, or a name in use."""
+        chosen = tuple(sorted(set(banks)))
+        if not NAME.fullmatch(name):
+            raise BadRequest("a key's name has 1 to 64 of A-Z a-z 0-9 _ . @ : + -")
+        if not chosen:
+            raise BadRequest("a key needs at least one bank, or '*' for every bank")
+        for bank in chosen:
+            if bank != EVERY_BANK and not BANK.fullmatch(bank):
+                raise BadRequest(f"'{bank[:80]}' is not a bank: it has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+        if EVERY_BANK in chosen:
+            chosen = (EVERY_BANK,)
+        with self._writing() as records:
+            if any(record.name == name and record.revoked_ms is None for record in records):
+                raise BadRequest(f"a key called '{name}' exists; revoke it first or choose another name")
+            key = PREFIX + secrets.token_urlsafe(32)
+            created_ms = now_ms() if now_ms else time.time_ns() // 1_000_000
+            record = KeyRecord(secrets.token_hex(4), name, chosen, digest(key).hex(), created_ms)
+            records.append(record)
+        return key, record
+
+    def revoke(self, name_or_id: str, *, now_ms: Callable[[], int] | None = None) -> KeyRecord:
+        """Ends a key, at the next request of every server that reads this file. Raises `NotFound`."""
+        with self._writing() as records:
+            for place, record in enumerate(records):
+                if name_or_id in (record.name, record.id) and record.revoked_ms is None:
+                    revoked_ms = now_ms() if now_ms else time.time_ns() // 1_000_000
+                    records[place] = record._replace(revoked_ms=revoked_ms)
+                    return records[place]
+            raise NotFound(f"no key in force is called '{name_or_id[:80]}'")
+
+    @contextmanager
+    def _writing(self) -> Iterator[_Records]:
+        os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            records = list(_read(self.path))
+            yield records
+            _write(self.path, records)
+        finally:
+            os.close(lock)
+        self._refresh()
+
+    def _refresh(self, *, first: bool = False) -> None:
+        try:
+            status = os.stat(self.path)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except FileNotFoundError:
+            if self._stamp is not None:
+                # Taking the file away must not open what it closed.
+                logger.error("keys file=missing path=%s kept=%d", self.path, len(self._records))
+                self._stamp = None
+            return
+        if stamp == self._stamp:
+            return
+        with self._lock:
+            try:
+                records = tuple(_read(self.path))
+            except ConfigError as error:
+                if first:
+                    raise
+                logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)
+                self._stamp = stamp
+                return
+            if status.st_mode & 0o077:
+                logger.warning("keys file=%s mode=%o mend='chmod 600'", self.path, status.st_mode & 0o777)
+            self._candidates = tuple((bytes.fromhex(r.sha256), _grant(r)) for r in records if r.revoked_ms is None)
+            self._records = records
+            self._stamp = stamp
+
+
+def _grant(record: KeyRecord) -> Grant:
+    return Grant(f"key:{record.name}", None if EVERY_BANK in record.banks else frozenset(record.banks))
+
+
+def _read(path: str) -> Iterator[KeyRecord]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            content: JSON = json.load(file)
+        if content["version"] != _VERSION:
+            raise ConfigError(
+                f"{path}: written by another version of ctx (format {content['version']}, this one reads {_VERSION})"
+            )
+        for entry in content["keys"]:
+            record = KeyRecord(
+                entry["id"], entry["name"], tuple(entry["banks"]), entry["sha256"], entry["created_ms"], entry["revoked_ms"]
+            )
+            if len(bytes.fromhex(record.sha256)) != 32:
+                raise ValueError("a hash of the wrong length")
+            yield record
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'") from error
+
+
+def _write(path: str, records: list[KeyRecord]) -> None:
+    content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
+    scratch = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)

@@ -1,0 +1,251 @@
+"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients expect.
+
+It is made from the Toolbox, so it cannot say anything else than what is served.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ctx import __version__
+from ctx.agents import Agent
+from ctx.tools.base import Tool
+from ctx.types import JSON
+
+SUMMARY_CHARACTERS = 300  # what GPT actions accept
+
+_ERRORS = {
+    400: "The request or its arguments do not fit",
+    401: "A key is missing or wrong",
+    403: "Web pages of this origin may not call this",
+    404: "No such tool, document or agent",
+    405: "The path does not answer this method",
+    408: "The script's deadline passed",
+    413: "The body is too large",
+    421: "The server does not answer to this Host",
+    429: "Too many calls; see Retry-After",
+    500: "The tool failed",
+    503: "The server is busy or its store cannot answer; see Retry-After",
+}
+_READING = (401, 403, 405, 421, 429, 500, 503)
+_CALLING = tuple(_ERRORS)
+
+
+class Described(NamedTuple):
+    """What a description is made of."""
+
+    tools: Sequence[Tool]
+    agents: Sequence[Agent]
+    server_url: str = "/"
+    key_needed: bool = False
+
+
+def describe(described: Described) -> dict[str, JSON]:
+    """The whole OpenAPI document."""
+    schemas: dict[str, JSON] = {
+        "Error": {
+            "type": "object",
+            "properties": {
+                "error": {
+                    "type": "object",
+                    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+                    "required": ["code", "message"],
+                }
+            },
+            "required": ["error"],
+            "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
+        }
+    }
+    paths: dict[str, JSON] = {
+        "/tools/list": {"get": _get("list_tools", "List the tools", "tools", _tool_list())},
+        "/agents/list": {"get": _get("list_agents", "List the agents", "agents", _agent_list())},
+        "/health": {"get": _get("health", "Whether the server lives and how fresh its index is", "server", _health())},
+    }
+    for tool in described.tools:
+        paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
+    for agent in described.agents:
+        paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
+    components: dict[str, JSON] = {
+        "schemas": schemas,
+        "responses": {f"Error{status}": _error_response(text) for status, text in _ERRORS.items()},
+        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ctx",
+            "version": __version__,
+            "summary": "Search and read the indexed documents, and call the tools of this server.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": described.server_url}],
+        # `{}`: a key is possible and not needed
+        "security": [{"bearer": []}] if described.key_needed else [{}, {"bearer": []}],
+        "tags": [{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
+        "paths": dict(sorted(paths.items())),
+        "components": components,
+    }
+
+
+def example(schema: JSON) -> JSON:
+    """An instance of a schema: its own example where it has one, else the smallest that fits."""
+    if not isinstance(schema, dict):
+        return None
+    for key in ("examples", "enum"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return schema[key][0]
+    for key in ("example", "default", "const"):
+        if key in schema:
+            return schema[key]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return example(schema[key][0])
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = kind[0]
+    if kind == "object" or "properties" in schema:
+        required = schema.get("required", ())
+        return {name: example(rule) for name, rule in schema.get("properties", {}).items() if name in required}
+    if kind == "array":
+        return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 1)
+    if kind == "boolean":
+        return True
+    return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength", 4)] if kind == "string" else None
+
+
+def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
+    schemas[f"{tool.name}_parameters"] = _rooted(_with_nulls(tool.parameters), f"{tool.name}_parameters")
+    answer: JSON = {"type": "object"} if tool.bare else {}
+    if tool.output_schema is not None:
+        schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
+        answer = {"$ref": f"#/components/schemas/{tool.name}_result"}
+    if not tool.bare:
+        answer = {"type": "object", "properties": {"result": answer}, "required": ["result"]}
+    operation: dict[str, JSON] = {
+        "operationId": tool.name,
+        "summary": _summary(tool.title or tool.description or tool.name),
+        "description": tool.description,
+        "tags": ["tools"],
+        "requestBody": {
+            "required": bool(tool.parameters.get("required")),
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": f"#/components/schemas/{tool.name}_parameters"},
+                    "example": example(tool.parameters),
+                }
+            },
+        },
+        "responses": _responses("What the tool answers", answer, _CALLING),
+    }
+    if tool.name != "sources" or not tool.builtin:
+        return {"post": operation}
+    reading = {key: value for key, value in operation.items() if key != "requestBody"}
+    return {"get": reading, "post": {**operation, "operationId": "sources_post"}}  # seed 003 reads it, uniform clients post
+
+
+def _agent_operation(agent: Agent) -> JSON:
+    arguments: dict[str, JSON] = {argument.name: {"description": argument.description} for argument in agent.arguments}
+    needed = [argument.name for argument in agent.arguments if argument.required]
+    for name in needed:  # an argument's type is the agent's to judge, and null counts as absent
+        arguments[name]["not"] = {"type": "null"}
+    schema: dict[str, JSON] = {"type": "object", "properties": arguments}
+    if needed:
+        schema["required"] = needed
+    prompt: JSON = {
+        "type": "object",
+        "properties": {
+            "system": {"type": "string"},
+            "tools": {"type": "array", "items": {"type": "string"}},
+            "messages": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": ["system", "tools", "messages"],
+    }
+    return {
+        "operationId": f"agent_{agent.name}",
+        "summary": _summary(agent.description or agent.name),
+        "tags": ["agents"],
+        "requestBody": {
+            "required": bool(needed),
+            "content": {"application/json": {"schema": schema, "example": dict.fromkeys(needed, "text")}},
+        },
+        "responses": _responses("The agent's prompt", prompt, _CALLING),
+    }
+
+
+def _get(name: str, summary: str, tag: str, schema: JSON) -> JSON:
+    return {"operationId": name, "summary": summary, "tags": [tag], "responses": _responses(summary, schema, _READING)}
+
+
+def _responses(description: str, schema: JSON, failures: Sequence[int]) -> JSON:
+    answered = {"description": description, "content": {"application/json": {"schema": schema}}}
+    return {"200": answered, **{str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures}}
+
+
+def _error_response(text: str) -> JSON:
+    return {"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+
+
+def _tool_list() -> JSON:
+    row = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "builtin": {"type": "boolean"},
+            "parameters": {"type": "object"},
+        },
+        "required": ["name", "description", "builtin", "parameters"],
+    }
+    return {"type": "object", "properties": {"tools": {"type": "array", "items": row}}, "required": ["tools"]}
+
+
+def _agent_list() -> JSON:
+    row = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "tools": {"type": "array", "items": {"type": "string"}},
+            "source": {"type": "string"},
+            "arguments": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": ["name", "description", "tools", "source", "arguments"],
+    }
+    return {"type": "object", "properties": {"agents": {"type": "array", "items": row}}, "required": ["agents"]}
+
+
+def _health() -> JSON:
+    return {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+
+
+def _summary(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return first if len(first) <= SUMMARY_CHARACTERS else first[: SUMMARY_CHARACTERS - 3] + "..."
+
+
+def _with_nulls(parameters: JSON) -> JSON:
+    # Null for an optional parameter counts as absent, and what is accepted is described.
+    required = parameters.get("required", ())
+    properties: dict[str, JSON] = {}
+    for name, rule in parameters.get("properties", {}).items():
+        if name in required or not isinstance(rule, dict):
+            properties[name] = rule
+            continue
+        told = {key: rule[key] for key in ("title", "description", "default") if key in rule}
+        kept = {key: value for key, value in rule.items() if key not in told}
+        properties[name] = {**told, "anyOf": [kept, {"type": "null"}]}
+    return {**parameters, "properties": properties} if properties else parameters
+
+
+def _rooted(schema: JSON, name: str) -> JSON:
+    # A tool's `$ref: "#/$defs/x"` counts from its own root, which here is a component.
+    if isinstance(schema, list):
+        return [_rooted(item, name) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _rooted(value, name) for key, value in schema.items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = f"#/components/schemas/{name}{reference[1:]}"
+    return moved

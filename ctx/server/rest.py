@@ -1,0 +1,242 @@
+"""REST: `/tools/*`, `/agents/*`, `/health`, and the routes of packs (seed 003; docs/http-api.md)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import orjson
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ctx.agents import Agents
+from ctx.errors import BadRequest, CtxError
+from ctx.server import errors
+from ctx.server.guard import ACCESS, Access
+from ctx.server.work import Lane, Work
+from ctx.tools.base import Toolbox
+from ctx.types import JSON, Caller
+
+T = TypeVar("T")
+
+MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
+
+
+class PackRoute(NamedTuple):
+    """A route of a pack's own, beside the tools that everybody has.
+
+    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a `CtxError`.
+    `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body` shapes errors; None: our shape.
+    """
+
+    method: str
+    path: str  # Starlette's: "/mcp/tools/{tool}"
+    pack: str
+    answer: Callable[[Mapping[str, str], dict[str, JSON], Caller], JSON]
+    auth: str = "pack"
+    error_body: Callable[[CtxError], JSON] | None = None
+
+
+class Request:
+    """One request as a handler sees it."""
+
+    __slots__ = ("_receive", "access", "parameters", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self._receive = receive
+        self.access: Access = scope[ACCESS]
+        self.parameters: Mapping[str, str] = scope["path_params"]
+
+    async def arguments(self) -> dict[str, JSON]:
+        """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
+        body = await self._body()
+        kind = _media_type(self.scope)
+        # A form or text/plain body may be sent by any web page without asking first: it must never run a tool.
+        if (body or kind) and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
+        if not body:
+            return {}
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise BadRequest(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise BadRequest("the body must be a JSON object")
+        if _deeper_than(value, MAX_DEPTH):
+            raise BadRequest(f"the body is nested more than {MAX_DEPTH} deep")
+        return value
+
+    async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
+        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no thread."""
+        if not lane.crowded:
+            return await answer
+        calling = asyncio.ensure_future(answer)
+        leaving = asyncio.ensure_future(self._receive())
+        try:
+            await asyncio.wait((calling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if calling.done():
+                return calling.result()
+            raise ClientDisconnect
+        finally:
+            calling.cancel()
+            leaving.cancel()
+
+    async def _body(self) -> bytes:
+        chunks: list[bytes] = []
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            chunks.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Resource:
+    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET without the body."""
+
+    def __init__(self, **handlers: Handler) -> None:
+        self._handlers = {method.upper(): handler for method, handler in handlers.items()}
+        head = ("HEAD",) if "GET" in self._handlers else ()
+        self.methods = (*self._handlers, *head)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        handler = self._handlers.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise errors.method_not_allowed(scope["path"], method, self.methods)
+        response = await handler(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def reply(value: JSON, status: int = 200) -> Response:
+    """A reply in JSON."""
+    return Response(errors.encode(value), status, media_type="application/json")
+
+
+def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
+    """`/tools/list` and `/tools/{name}`. `search` comes first: it is most of the traffic."""
+
+    async def call(request: Request, name: str) -> Response:
+        tool = toolbox.get(name)
+        request.access.admit(tool)
+        arguments = await request.arguments()
+        answer = work.call(toolbox, tool, arguments, request.access.caller("rest"))
+        result = await request.while_connected(work.lane(tool), answer)
+        return reply(result if tool.bare else {"result": result})
+
+    async def call_named(request: Request) -> Response:
+        return await call(request, request.parameters["name"])
+
+    async def sources(request: Request) -> Response:
+        return await call(request, "sources")
+
+    async def list_tools(request: Request) -> Response:
+        rows = [
+            {"name": tool.name, "description": tool.description, "builtin": tool.builtin, "parameters": tool.parameters}
+            for tool in toolbox.list()
+        ]
+        return reply({"tools": rows})
+
+    return [
+        Route("/tools/list", Resource(get=list_tools)),
+        Route("/tools/sources", Resource(get=sources, post=sources)),
+        Route("/tools/{name}", Resource(post=call_named)),
+    ]
+
+
+def agent_routes(agents: Agents, work: Work) -> list[Route]:
+    """`/agents/list` and `/agents/{name}/prompt`."""
+
+    async def list_agents(request: Request) -> Response:
+        rows = [
+            {
+                "name": agent.name,
+                "description": agent.description,
+                "tools": list(agent.tools),
+                "source": agent.source,
+                "arguments": [argument._asdict() for argument in agent.arguments],
+            }
+            for agent in agents.list()
+        ]
+        return reply({"agents": rows})
+
+    async def prompt(request: Request) -> Response:
+        name = request.parameters["name"]
+        agent = next((agent for agent in agents.list() if agent.name == name), None)
+        if agent is not None:
+            request.access.admit_agent(agent)
+        arguments = await request.arguments()
+        caller = request.access.caller("rest")
+        resolved = await request.while_connected(work.scripts, work.scripts.run(lambda: agents.prompt(name, arguments, caller)))
+        return reply({"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)})
+
+    return [
+        Route("/agents/list", Resource(get=list_agents)),
+        Route("/agents/{name}/prompt", Resource(post=prompt)),
+    ]
+
+
+def health_route(health: Callable[[], dict[str, JSON]], work: Work) -> Route:
+    """`/health`. A closed server tells those without a key that it lives, and no more."""
+
+    async def answer(request: Request) -> Response:
+        state = await work.probes.run(health)
+        return reply(state if request.access.keyed else {"status": state["status"]})
+
+    return Route("/health", Resource(get=answer))
+
+
+def pack_routes(routes: list[PackRoute], work: Work) -> list[Route]:
+    """The routes of packs, those of one path together."""
+    handlers: dict[str, dict[str, Handler]] = {}
+    for route in routes:
+        handlers.setdefault(route.path, {})[route.method.lower()] = _pack_handler(route, work)
+    return [Route(path, Resource(**by_method)) for path, by_method in handlers.items()]
+
+
+def _pack_handler(route: PackRoute, work: Work) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            if route.auth != "open":
+                request.access.admit_pack(route.pack, required=route.auth == "required")
+            request.access.spend()
+            arguments = await request.arguments()
+            caller = request.access.caller("rest", pack=route.pack)
+            parameters = dict(request.parameters)
+            return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller)))
+        except CtxError as error:
+            if route.error_body is None:
+                raise
+            shaped = reply(route.error_body(error), errors.row(error).status)
+            shaped.headers.update(errors.headers(error))
+            return shaped
+
+    return answer
+
+
+def _media_type(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            return str(value.decode("latin-1").partition(";")[0].strip().lower())
+    return ""
+
+
+def _deeper_than(value: JSON, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [
+            item
+            for parent in level
+            if isinstance(parent, dict | list)
+            for item in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
