@@ -1,0 +1,336 @@
+"""Keeps workers ready: the server's end of the zygote.
+
+A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One thread listens
+to the zygote; when the zygote dies, it starts another.
+"""
+
+import array
+import importlib.util
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+
+from ctx.errors import Busy, ToolError
+from ctx.lua.frames import ORDER, REPORT, Cancelled, Channel
+from ctx.lua.lockdown import Layer
+
+logger = logging.getLogger(__name__)
+
+_SEQUENCED = sys.platform == "linux"  # macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake
+_START_TIMEOUT_S = 20.0  # on a machine that swaps; 0.1 s otherwise
+_END_TIMEOUT_S = 2.0
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+# What a Python of one's own may need to find its libraries; emptied before any script runs.
+_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
+_BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
+_CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
+_SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
+
+
+class Worker:
+    """A process that waits for a job. `status` is its wait status once `ended` is set."""
+
+    __slots__ = ("calls", "channel", "ended", "pid", "pidfd", "status")
+
+    def __init__(self, pid: int, pidfd: int | None, end: socket.socket) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self.channel = Channel(end)
+        self.ended = threading.Event()
+        self.status: int | None = None
+        self.calls = 0  # that it has answered
+
+
+class Nursery:
+    """A zygote and `spares` workers, forked and waiting. Safe from several threads."""
+
+    def __init__(self, *, spares: int, memory_mb: int) -> None:
+        self._spares_wanted = spares
+        self._memory_bytes = memory_mb << 20
+        self._changed = threading.Condition()
+        self._spares: deque[Worker] = deque()
+        self._forks: deque[tuple[socket.socket, bool]] = deque()  # asked for: our end, and whether it is a probe
+        self._probes: deque[Worker] = deque()
+        self._live: dict[int, Worker] = {}
+        self._waiting = 0
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._failed: str | None = None
+        self.layers: list[Layer] = []
+        mine = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forget(mine))
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Starts the zygote and its listener. Raises `ToolError`."""
+        self._start_zygote()
+        self._thread = threading.Thread(target=self._listen, name="lua-nursery", daemon=True)
+        self._thread.start()
+        with self._changed:
+            self._refill()
+
+    def close(self) -> None:
+        """Ends the zygote, and with it every worker."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._control is not None:
+            try:
+                self._control.shutdown(socket.SHUT_RDWR)  # the zygote kills its workers and ends
+            except OSError:
+                pass  # it has ended already
+        if self._process is not None:
+            try:
+                self._process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._thread is not None:
+            self._thread.join()
+        with self._changed:
+            for worker in self._spares:
+                self._drop(worker)
+            self._spares.clear()
+            for end, _ in self._forks:
+                end.close()
+            self._forks.clear()
+        if self._control is not None:
+            self._control.close()
+
+    def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
+        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be started."""
+        until_s = time.monotonic() + timeout_s
+        with self._changed:
+            while not self._spares:
+                if self._failed is not None or self._closed:
+                    raise ToolError(f"the Lua sandbox is not running: {self._failed or 'it is closed'}")
+                self._waiting += 1
+                try:
+                    self._refill()
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0:
+                        raise Busy("no sandbox worker became free in time")
+                    self._changed.wait(min(left_s, _SLICE_S) if cancel else left_s)
+                finally:
+                    self._waiting -= 1
+                if cancel is not None and cancel.is_set():
+                    raise Cancelled
+            worker = self._spares.popleft()
+            if len(self._spares) * 2 < self._spares_wanted:
+                self._refill()
+            return worker
+
+    def retire(self, worker: Worker) -> None:
+        """Kills the worker and sees to the next one."""
+        self.kill(worker)
+        self._drop(worker)
+        with self._changed:
+            self._refill()
+
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL, to this very process: its pid may be another's by now, its pidfd may not."""
+        if worker.pidfd is None:
+            self._order(b"K", worker.pid)
+            return
+        try:
+            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended by itself
+
+    def probe(self, number: int) -> Worker:
+        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` when it does not start."""
+        with self._changed:
+            self._fork(b"P", number)
+            if (
+                not self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
+                or not self._probes
+            ):
+                raise ToolError("the sandbox's self-test could not run")
+            return self._probes.popleft()
+
+    def drop(self, worker: Worker) -> None:
+        """Lets go of a worker that has ended."""
+        self._drop(worker)
+
+    # ------------------------------------------------------------------ the zygote
+
+    def _command(self, settings: str) -> list[str]:
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        found = importlib.util.find_spec("lupa")  # finds the folder without importing it
+        if found is None or found.origin is None:
+            raise ToolError("the Lua sandbox needs the package lupa; install it")
+        return [sys.executable, "-I", "-S", "-c", _BOOT, settings, package, os.path.dirname(os.path.dirname(found.origin))]
+
+    def _start_zygote(self) -> None:
+        kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "prelude.lua"), encoding="utf-8") as file:
+            settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, file.read()])
+        with theirs:
+            process = subprocess.Popen(
+                self._command(settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                env={name: os.environ[name] for name in _LOADER if name in os.environ},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C on the terminal is the server's to answer
+            )
+        ours.settimeout(_START_TIMEOUT_S)
+        hello = b""
+        try:
+            while not hello.endswith(b"\n"):
+                part = ours.recv(1 << 16)
+                if not part:
+                    break
+                hello += part
+        except OSError:
+            hello = b""
+        assert process.stderr is not None
+        if not hello.endswith(b"\n"):
+            process.kill()
+            said = process.stderr.read().decode("utf-8", "replace").strip()
+            process.stderr.close()
+            process.wait()
+            ours.close()
+            logger.error("the sandbox's zygote did not start: %s", said or "it said nothing")
+            raise ToolError("the Lua sandbox did not start; the server's log says why")
+        process.stderr.close()
+        ours.settimeout(None)
+        self.layers = [Layer(*layer) for layer in json.loads(hello)]
+        self._process, self._control = process, ours
+
+    def _listen(self) -> None:
+        while not self._closed:
+            control = self._control
+            assert control is not None
+            try:
+                message, ancillary, _, _ = control.recvmsg(REPORT.size, socket.CMSG_SPACE(4), _CLOSE_ON_EXEC)
+            except OSError:
+                message, ancillary = b"", []
+            if len(message) < REPORT.size:
+                if not self._closed:
+                    self._replace_zygote()
+                continue
+            letter, pid, status = REPORT.unpack(message)
+            if letter == b"X":
+                self._ended(pid, status)
+            else:
+                self._forked(pid, _descriptor(ancillary))
+
+    def _replace_zygote(self) -> None:
+        # Its workers died with it: whoever talks to one finds the socket closed.
+        logger.error("the sandbox's zygote ended; starting another")
+        assert self._process is not None
+        assert self._control is not None
+        self._process.kill()
+        self._process.wait()
+        with self._changed:
+            self._control.close()
+            for worker in self._spares:
+                self._drop(worker)
+            self._spares.clear()
+            for end, _ in self._forks:
+                end.close()
+            self._forks.clear()
+            for worker in self._live.values():
+                worker.ended.set()
+            self._live.clear()
+        for pause_s in _BACKOFF_S:
+            try:
+                self._start_zygote()
+                break
+            except (ToolError, OSError) as error:
+                logger.error("the sandbox's zygote did not start: %s", error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, pause_s)
+        with self._changed:
+            if self._process is None or self._process.poll() is not None:
+                self._failed = "its process does not start"
+                self._closed = True
+            self._refill()
+            self._changed.notify_all()
+
+    def _forked(self, pid: int, pidfd: int | None) -> None:
+        with self._changed:
+            end, probe = self._forks.popleft()
+            worker = Worker(pid, pidfd, end)
+            self._live[pid] = worker
+            (self._probes if probe else self._spares).append(worker)
+            self._changed.notify_all() if probe or self._waiting > 1 else self._changed.notify()
+
+    def _ended(self, pid: int, status: int) -> None:
+        with self._changed:
+            worker = self._live.pop(pid, None)
+            if worker is None:
+                return
+            worker.status = status
+            if worker in self._spares:  # killed by somebody while it waited
+                self._spares.remove(worker)
+                self._drop(worker)
+                self._refill()
+        worker.ended.set()
+
+    # ------------------------------------------------------------------ with the lock held
+
+    def _refill(self) -> None:
+        waiting = sum(not probe for _, probe in self._forks)
+        for _ in range(self._spares_wanted + self._waiting - len(self._spares) - waiting):
+            self._fork(b"F", 0)
+
+    def _fork(self, letter: bytes, number: int) -> None:
+        if self._closed:
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            if self._order(letter, number, theirs):
+                self._forks.append((ours, letter == b"P"))
+            else:
+                ours.close()
+
+    def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
+        control = self._control
+        if control is None:
+            return False
+        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pass_end.fileno()]))] if pass_end else []
+        try:
+            control.sendmsg([ORDER.pack(letter, number)], passed)
+        except OSError:
+            return False  # the zygote has just died; its successor is asked again
+        return True
+
+    def _drop(self, worker: Worker) -> None:
+        worker.channel.close()
+        if worker.pidfd is not None:
+            os.close(worker.pidfd)
+            worker.pidfd = None
+
+
+def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    fds = array.array("i")
+    for _, _, data in ancillary:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return fds[0] if fds else None
+
+
+def _forget(nursery: "weakref.ref[Nursery]") -> None:
+    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when this process does.
+    mine = nursery()
+    if mine is not None and mine._control is not None:
+        mine._control.close()
+        mine._closed = True

@@ -1,0 +1,347 @@
+"""Runs Lua scripts in processes that can do nothing but compute and ask.
+
+    with Pool() as pool:
+        job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset({"http"}), "operator")
+        result = pool.run(job, host, timeout_s=30)
+
+A job is one entry of one script. `entry` says which:
+
+    metadata    the global table's own fields as written (tool: name, description, parameters, output, annotations, title;
+                connector: name, description, config; agent: name, description, tools, arguments); no metamethod is called
+    load_check  true, when the script loads and defines its function
+    execute     tool.execute(arguments, context)           -> its result
+    resolve     agent.resolve(arguments, config, context)  -> its result
+    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`, `on_item`); it may
+                return a table of items, an iterator function, a coroutine, or call `emit(item)`
+
+`context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and agents are given.
+Its other fields are plain data to the script (for packs: bank {id}, session {id, started_at}, request {...}).
+
+The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation, payload, deadline_s)`,
+on a thread of its own, for one call at a time, with `deadline_s` on the clock of `time.monotonic()`. The host returns bytes,
+or raises a `CtxError`, whose message the script sees as a Lua error "message" that it may catch with pcall (uncaught it is a
+`ToolError`, whatever its type was). A handler that overruns is abandoned: it must tolerate that its answer goes nowhere.
+
+    operation          grant    payload                                                   answer
+    http               http     JSON {method, url, headers?, params?, timeout_s?} NUL     JSON {status, ok, headers} NUL the body's
+                                the body's bytes                                          bytes (the prelude adds body and json)
+    fs.read            fs       the path's bytes                                          the file's bytes
+    fs.list            fs       JSON {dir, glob?}                                         JSON array
+    env.get            env      the name's bytes                                          JSON string or null
+    context.search     context  JSON {query, mode?, limit?, source?, since?, until?}      JSON array
+    context.get        context  JSON {id}                                                 JSON object
+    context.sources    context  JSON {}                                                   JSON array
+    memory.NAME        memory   JSON array of the arguments, null for nil                 JSON
+    bank.NAME          memory   exists, ensure, config: likewise                          JSON
+    session.NAME       memory   count, kv.get, kv.set: likewise                           JSON
+    health             memory   likewise                                                  JSON
+    log                -        level NUL message; level one of debug, info, warn, error; ignored; must not block
+                                the message is one line, escaped, cut, counted already
+
+The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants` lack before the host is
+asked, and enforces the caps on logs, frames and results.
+
+Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind not_found,
+invalid_params, conflict, forbidden or storage. Uncaught it is raised here as `conversation.KINDS[kind]` with
+`data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on the way out. Any
+other script's failure is a `ToolError`, whatever it says.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+from ctx.errors import Busy, CtxError, ScriptTimeout, ToolError
+from ctx.lua.conversation import Host, ItemProblem, Talk, converse, result_of
+from ctx.lua.deadline import DeadlineThreads
+from ctx.lua.frames import Cancelled, Deadline, DeadlinePassed, FrameError, Wire, WorkerGone, pack_job
+from ctx.lua.lockdown import Layer
+from ctx.lua.nursery import Nursery, Worker
+from ctx.lua.selftest import is_strict, try_layers
+from ctx.lua.shape import fit
+from ctx.types import JSON
+
+__all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
+
+logger = logging.getLogger(__name__)
+
+_KINDS = frozenset({"tool", "connector", "agent"})
+_ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
+_MAX_RESIDENT = 8  # idle processes kept for `reuse`: 2 MB each
+_MAX_RESIDENT_CALLS = 5000  # then a new one: a fork a second at full speed, and no leak lasts
+_LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
+
+
+class Job(NamedTuple):
+    """One entry of one script.
+
+    `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for scripts that the
+    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script (operator's only):
+    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`).
+    """
+
+    name: str
+    source: bytes
+    entry: str
+    arguments: bytes
+    context: bytes
+    grants: frozenset[str]
+    trust: str
+    reuse: bool = False
+    kind: str = "tool"
+    output_schema: JSON | None = None
+
+
+class Pool:
+    """The sandbox. Safe from several threads; every call blocks its own.
+
+    `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody else's at the strict
+    level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up to
+    `patience_s`. `memory_mb` is what one script may hold. The first call starts the sandbox (0.2 s) if `start` has not.
+    """
+
+    def __init__(
+        self,
+        *,
+        sandbox: str = "auto",
+        workers: int = 16,
+        waiting: int = 64,
+        patience_s: float = 10.0,
+        memory_mb: int = 128,
+        spares: int | None = None,
+    ) -> None:
+        self._sandbox = sandbox
+        self._workers = workers
+        self._waiting_most = waiting
+        self._patience_s = patience_s
+        self._nursery = self._new_nursery(spares if spares is not None else min(6, max(2, workers // 2)), memory_mb)
+        self._threads = DeadlineThreads(workers + 16)  # 16 may hang before anybody notices
+        self._slots = threading.Condition()
+        self._running = 0
+        self._waiting = 0
+        self._resident: dict[tuple[str, str, bytes], list[Worker]] = {}
+        self._starting = threading.Lock()
+        self._started = False
+        self._closed = False
+        self._layers: list[Layer] = []
+
+    def _new_nursery(self, spares: int, memory_mb: int) -> Nursery:
+        return Nursery(spares=spares, memory_mb=memory_mb)
+
+    def __enter__(self) -> "Pool":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the zygote, proves the layers and says in the log which hold. Raises `ToolError`. Harmless when started."""
+        with self._starting:
+            if self._started:
+                return
+            if self._closed:
+                raise ToolError("the Lua sandbox is closed")
+            self._nursery.start()
+            try:
+                self._layers = try_layers(self._nursery)
+            except BaseException:
+                self._nursery.close()
+                raise
+            self._started = True
+        held = [layer.name for layer in self._layers if layer.held]
+        missing = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
+        logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(held))
+        if missing:
+            logger.warning("sandbox layers that do not hold here: %s", "; ".join(missing))
+
+    def close(self) -> None:
+        """Ends every process of the sandbox; calls under way fail with `ToolError`."""
+        with self._starting:
+            self._closed = True
+            if not self._started:
+                return
+            self._started = False
+        self._nursery.close()
+        with self._slots:
+            idle = [worker for workers in self._resident.values() for worker in workers]
+            self._resident.clear()
+        for worker in idle:
+            self._nursery.drop(worker)
+        self._threads.close()
+
+    @property
+    def level(self) -> str:
+        """ "strict", or "process" where a layer that strict needs does not hold (macOS)."""
+        return "strict" if is_strict(self._layers) else "process"
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return self._nursery.zygote_pid
+
+    def selftest(self) -> list[Layer]:
+        """Every layer with whether it holds, tried at start. Raises `ToolError` when the sandbox does not start."""
+        self.start()
+        return list(self._layers)
+
+    def run(
+        self,
+        job: Job,
+        host: Host,
+        timeout_s: float,
+        *,
+        on_item: Callable[[JSON], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> JSON:
+        """The script's answer.
+
+        `timeout_s` counts from when the script has a worker: waiting for one is not billed to it. Raises `ScriptTimeout`,
+        `ToolError` (the script failed, was denied, was killed or `cancel` was set), `Busy`, and in scripts that may throw what
+        they threw.
+        """
+        items = self.scan(job, host, timeout_s, cancel=cancel)
+        try:
+            while True:
+                item = next(items)
+                if on_item is not None:
+                    on_item(item)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            items.close()
+
+    def scan(
+        self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None
+    ) -> Generator[JSON, None, JSON]:
+        """The items of a connector's scan as the script makes them; `ItemProblem` where one cannot be said in JSON.
+
+        The scan is complete when this ends by itself. It raises as `run` does when it is not. The script waits while the
+        consumer works, and that time is not billed to it. Closing the iterator kills the script.
+        """
+        if job.kind not in _KINDS or job.entry not in _ENTRIES:
+            raise ValueError(f"a job of kind {job.kind!r} and entry {job.entry!r}")
+        self.start()
+        self._admit(job)
+        reuse = job.reuse and job.trust == "operator"
+        self._enter(cancel)
+        worker: Worker | None = None
+        idle = False
+        try:
+            worker = self._take(job, reuse, cancel)
+            talk = Talk(f"{job.kind} {job.name}", job.grants, host, Deadline(timeout_s, cancel), self._threads)
+            answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
+            idle = reuse
+            result = result_of(answer, talk)
+            return result if job.output_schema is None else fit(result, job.output_schema)
+        except DeadlinePassed:
+            logger.info("a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s)
+            raise ScriptTimeout(f"{job.kind} '{job.name}' timed out after {timeout_s:g} s") from None
+        except Cancelled:
+            raise ToolError(f"{job.kind} '{job.name}' was cancelled") from None
+        except FrameError as error:
+            logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
+            raise ToolError(f"{job.kind} '{job.name}' failed: {error}") from error
+        except WorkerGone as error:
+            assert worker is not None
+            raise self._post_mortem(job, worker) from error
+        finally:
+            if worker is not None:
+                self._give_back(job, worker, idle)
+            self._leave()
+
+    # ------------------------------------------------------------------ admission
+
+    def _admit(self, job: Job) -> None:
+        if self.level != "strict" and (self._sandbox == "strict" or job.trust != "operator"):
+            whose = "every script" if self._sandbox == "strict" else "a script that the configuration does not name"
+            raise ToolError(
+                f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
+            )
+
+    def _enter(self, cancel: threading.Event | None) -> None:
+        with self._slots:
+            if self._running >= self._workers:
+                if self._waiting >= self._waiting_most:
+                    raise Busy(f"{self._waiting} scripts are waiting already; try again later")
+                self._waiting += 1
+                try:
+                    free = self._slots.wait_for(
+                        lambda: self._running < self._workers or bool(cancel and cancel.is_set()), self._patience_s
+                    )
+                finally:
+                    self._waiting -= 1
+                if not free:
+                    raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
+            self._running += 1
+
+    def _leave(self) -> None:
+        with self._slots:
+            self._running -= 1
+            if self._waiting:
+                self._slots.notify()
+
+    # ------------------------------------------------------------------ workers
+
+    def _take(self, job: Job, reuse: bool, cancel: threading.Event | None) -> Worker:
+        if reuse:
+            with self._slots:
+                kept = self._resident.get((job.kind, job.name, job.source))
+                while kept:
+                    worker = kept.pop()
+                    if not worker.ended.is_set():
+                        return worker
+                    self._nursery.drop(worker)
+        return self._nursery.take(self._patience_s, cancel)
+
+    def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
+        worker.calls += 1
+        if not idle or worker.calls >= _MAX_RESIDENT_CALLS or self._closed:
+            self._nursery.retire(worker)
+            return
+        key = (job.kind, job.name, job.source)
+        with self._slots:
+            self._resident[key] = kept = self._resident.pop(key, [])  # the latest used stands last
+            kept.append(worker)
+            dropped = self._oldest() if sum(map(len, self._resident.values())) > _MAX_RESIDENT else None
+        if dropped is not None:
+            self._nursery.retire(dropped)
+
+    def _oldest(self) -> Worker | None:
+        for key, kept in list(self._resident.items()):
+            if kept:
+                return kept.pop(0)
+            del self._resident[key]
+        return None
+
+    def _post_mortem(self, job: Job, worker: Worker) -> CtxError:
+        worker.ended.wait(_LAST_WORDS_S)
+        status = worker.status
+        if status is None or not os.WIFSIGNALED(status):
+            logger.error("a worker ended without an answer: script=%s status=%s", job.name, status)
+            return ToolError(f"{job.kind} '{job.name}' ended without an answer")
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name
+        if number == signal.SIGSYS:
+            logger.critical("a script made a forbidden system call and was killed: script=%s signal=%s", job.name, name)
+            return ToolError(f"{job.kind} '{job.name}' was killed: it tried what the sandbox forbids")
+        logger.error("a worker died: script=%s signal=%s", job.name, name)
+        return ToolError(f"{job.kind} '{job.name}' crashed its worker ({name})")
+
+
+def _wire(job: Job, reuse: bool, calls: int) -> bytes:
+    return pack_job(
+        Wire(
+            kind=job.kind.encode(),
+            entry=job.entry.encode(),
+            name=job.name.encode(),
+            source=b"" if calls else job.source,
+            arguments=job.arguments,
+            context=job.context,
+            grants=b" %s " % " ".join(sorted(job.grants)).encode(),
+            seed=os.urandom(8),
+            stay=b"1" if reuse else b"",
+        )
+    )

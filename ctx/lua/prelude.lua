@@ -1,0 +1,853 @@
+-- The trusted half of a worker: builds the environment a script sees, runs one entry of it, and writes the answer.
+--
+-- Loaded with the real globals and one argument, raw(op, payload) -> bytes, the only way out: "+" and the answer, or "-" and a
+-- JSON error. A script never gets `raw`, the real globals, or a table that belongs to another runtime. Everything used after
+-- a script has begun is captured in a local here, since the script owns the library tables; for the same reason no line below
+-- may say s:method().
+local raw = ...
+local MAX_DEPTH = 128 -- of JSON, both ways: as serde_json, which the published scripts were written for
+local type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber = type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber
+local error, pcall, xpcall, load, select, setmetatable, getmetatable = error, pcall, xpcall, load, select, setmetatable, getmetatable
+local find, sub, byte, char, format, gsub, match, gmatch =
+  string.find, string.sub, string.byte, string.char, string.format, string.gsub, string.match, string.gmatch
+local concat, sort, unpack = table.concat, table.sort, table.unpack
+local math_type, huge, floor, randomseed = math.type, math.huge, math.floor, math.randomseed
+local utf8_char, utf8_len = utf8.char, utf8.len
+local traceback, collect, resume, status = debug.traceback, collectgarbage, coroutine.resume, coroutine.status
+local clock_s, now_s = os.clock, os.time
+local real = _G
+
+---------------------------------------------------------------------------------------------------- JSON
+-- A decoded table keeps what Lua cannot say in its metatable, by field (`__jsontype`, as dkjson): that an empty table was an
+-- array, how long an array with nulls was, which fields of an object were null. So a null reads as nil, as the published
+-- scripts expect, and is written back as null.
+local ARRAY = { __jsontype = "array" }
+local OBJECT = { __jsontype = "object" }
+local NULL = setmetatable({}, {
+  __jsontype = "null",
+  __metatable = "json.null",
+  __tostring = function() return "null" end,
+  __index = function() return nil end,
+  __newindex = function() error("json.null has no fields", 2) end,
+})
+
+local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
+for code = 0, 31 do
+  local letter = char(code)
+  ESCAPES[letter] = ESCAPES[letter] or format("\\u%04x", code)
+end
+
+local function encode_string(text)
+  if not utf8_len(text) then error("a string is not valid UTF-8 (base64.encode makes it so)", 0) end
+  if find(text, '[%c"\\]') then text = gsub(text, '[%z\1-\31"\\]', ESCAPES) end
+  return '"' .. text .. '"'
+end
+
+local function encode_number(number)
+  if math_type(number) == "integer" then return format("%d", number) end
+  if number ~= number or number == huge or number == -huge then return "null" end
+  local text = format("%.15g", number)
+  if tonumber(text) ~= number then
+    text = format("%.16g", number)
+    if tonumber(text) ~= number then text = format("%.17g", number) end
+  end
+  if not find(text, "[%.eE]") then text = text .. ".0" end -- a float stays a float on the other side
+  return text
+end
+
+local encode_value
+
+local function encode_array(value, length, out, n, depth, seen)
+  n = n + 1
+  out[n] = "["
+  for index = 1, length do
+    if index > 1 then
+      n = n + 1
+      out[n] = ","
+    end
+    n = encode_value(rawget(value, index), out, n, depth + 1, seen)
+  end
+  n = n + 1
+  out[n] = "]"
+  return n
+end
+
+local function encode_object(value, nulls, out, n, depth, seen)
+  local names, values, count = {}, {}, 0
+  for key, item in next, value do
+    local kind = type(key)
+    if kind == "number" then
+      key = math_type(key) == "integer" and format("%d", key) or encode_number(key)
+    elseif kind ~= "string" then
+      error("a table has a key of type " .. kind .. ", which JSON cannot say", 0)
+    end
+    if values[key] ~= nil then error("a table has both the number and the string " .. key .. " as a key", 0) end
+    count = count + 1
+    names[count] = key
+    values[key] = item
+  end
+  if nulls then
+    for key in next, nulls do
+      if values[key] == nil then
+        count = count + 1
+        names[count] = key
+        values[key] = NULL
+      end
+    end
+  end
+  sort(names)
+  n = n + 1
+  out[n] = "{"
+  for index = 1, count do
+    local key = names[index]
+    n = n + 1
+    out[n] = (index > 1 and "," or "") .. encode_string(key) .. ":"
+    n = encode_value(values[key], out, n, depth + 1, seen)
+  end
+  n = n + 1
+  out[n] = "}"
+  return n
+end
+
+function encode_value(value, out, n, depth, seen)
+  local kind = type(value)
+  if kind == "string" then
+    out[n + 1] = encode_string(value)
+    return n + 1
+  elseif kind == "number" then
+    out[n + 1] = encode_number(value)
+    return n + 1
+  elseif kind == "boolean" then
+    out[n + 1] = value and "true" or "false"
+    return n + 1
+  elseif kind ~= "table" or rawequal(value, NULL) then
+    out[n + 1] = "null" -- nil, and what JSON has no word for: functions, threads
+    return n + 1
+  end
+  if depth > MAX_DEPTH then error("a value is nested more than " .. MAX_DEPTH .. " deep", 0) end
+  if seen[value] then error("a table contains itself", 0) end
+  seen[value] = true
+  local tag = getmetatable(value)
+  local tagged, length = nil, rawlen(value)
+  if type(tag) == "table" then
+    tagged = rawget(tag, "__jsontype")
+    local known = rawget(tag, "__jsonlength")
+    if math_type(known) == "integer" and known > length and known < 10000000 then length = known end
+  end
+  if tagged == "array" or (tagged ~= "object" and length > 0) then
+    n = encode_array(value, length, out, n, depth, seen)
+  else
+    local nulls = tagged == "object" and rawget(tag, "__jsonnulls")
+    n = encode_object(value, type(nulls) == "table" and nulls, out, n, depth, seen)
+  end
+  seen[value] = nil
+  return n
+end
+
+local function encode(value)
+  local out = {}
+  encode_value(value, out, 0, 1, {})
+  return concat(out)
+end
+
+local UNESCAPES = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
+
+local function refuse(what, at) error(what .. " at byte " .. at, 0) end
+
+local function decode_escaped(text, at) -- `at` is just after the opening quote
+  local out, n = {}, 0
+  while true do
+    local stop = find(text, '["\\%c]', at)
+    if not stop then refuse("a string has no end", #text) end
+    local code = byte(text, stop)
+    n = n + 1
+    out[n] = sub(text, at, stop - 1)
+    if code == 34 then
+      return concat(out), stop + 1
+    elseif code == 92 then
+      local letter = sub(text, stop + 1, stop + 1)
+      if letter == "u" then
+        local digits = match(text, "^%x%x%x%x", stop + 2)
+        if not digits then refuse("a \\u escape lacks its four digits", stop) end
+        local point = tonumber(digits, 16)
+        at = stop + 6
+        if point >= 0xD800 and point < 0xDC00 then
+          local low = match(text, "^\\u([dD][c-fC-F]%x%x)", at)
+          if not low then refuse("half of a surrogate pair", stop) end
+          point = 0x10000 + (point - 0xD800) * 1024 + (tonumber(low, 16) - 0xDC00)
+          at = at + 6
+        elseif point >= 0xDC00 and point < 0xE000 then
+          refuse("half of a surrogate pair", stop)
+        end
+        n = n + 1
+        out[n] = utf8_char(point)
+      else
+        local plain = UNESCAPES[letter]
+        if not plain then refuse("an unknown escape", stop) end
+        n = n + 1
+        out[n] = plain
+        at = stop + 2
+      end
+    elseif code < 32 then
+      refuse("a control character in a string", stop)
+    else
+      n = n + 1
+      out[n] = char(code)
+      at = stop + 1
+    end
+  end
+end
+
+local function decode_string(text, at)
+  local stop = find(text, '["\\%c]', at)
+  if stop and byte(text, stop) == 34 then return sub(text, at, stop - 1), stop + 1 end
+  return decode_escaped(text, at)
+end
+
+local function decode_number(text, at)
+  local _, stop = find(text, "^-?%d+", at)
+  if not stop then refuse("an unexpected character", at) end
+  if find(text, "^-?0%d", at) then refuse("a number with a leading zero", at) end
+  local _, fraction = find(text, "^%.%d+", stop + 1)
+  stop = fraction or stop
+  local _, exponent = find(text, "^[eE][+-]?%d+", stop + 1)
+  stop = exponent or stop
+  local number = tonumber(sub(text, at, stop))
+  if not number or number == huge or number == -huge then refuse("a number out of range", at) end
+  return number, stop + 1
+end
+
+local function skip(text, at) return find(text, "[^ \t\r\n]", at) or #text + 1 end
+
+local function dynamic_length(length)
+  return function(array)
+    local own = rawlen(array)
+    return own > length and own or length
+  end
+end
+
+local decode_value
+
+local function decode_object(text, at, depth)
+  local object, nulls = {}, nil
+  at = skip(text, at + 1)
+  if byte(text, at) == 125 then return setmetatable(object, OBJECT), at + 1 end
+  while true do
+    if byte(text, at) ~= 34 then refuse("a field's name should begin", at) end
+    local key, value
+    key, at = decode_string(text, at + 1)
+    at = skip(text, at)
+    if byte(text, at) ~= 58 then refuse("':' should stand", at) end
+    value, at = decode_value(text, at + 1, depth + 1)
+    if value == nil then
+      nulls = nulls or {}
+      nulls[key] = true
+    end
+    object[key] = value
+    at = skip(text, at)
+    local code = byte(text, at)
+    if code == 125 then
+      -- An object of number-like fields alone needs no mark: its keys are strings, so its length is 0.
+      if nulls then setmetatable(object, { __jsontype = "object", __jsonnulls = nulls }) end
+      return object, at + 1
+    elseif code ~= 44 then
+      refuse("',' or '}' should stand", at)
+    end
+    at = skip(text, at + 1)
+  end
+end
+
+local function decode_array(text, at, depth)
+  local array, n, holes = {}, 0, false
+  at = skip(text, at + 1)
+  if byte(text, at) == 93 then return setmetatable(array, ARRAY), at + 1 end
+  while true do
+    local value
+    value, at = decode_value(text, at, depth + 1)
+    n = n + 1
+    array[n] = value
+    holes = holes or value == nil
+    at = skip(text, at)
+    local code = byte(text, at)
+    if code == 93 then
+      return setmetatable(array, holes and { __jsontype = "array", __jsonlength = n, __len = dynamic_length(n) } or ARRAY), at + 1
+    elseif code ~= 44 then
+      refuse("',' or ']' should stand", at)
+    end
+    at = at + 1
+  end
+end
+
+function decode_value(text, at, depth)
+  at = skip(text, at)
+  local code = byte(text, at)
+  if code == 34 then
+    return decode_string(text, at + 1)
+  elseif code == 123 or code == 91 then
+    if depth > MAX_DEPTH then refuse("nested more than " .. MAX_DEPTH .. " deep", at) end
+    if code == 123 then return decode_object(text, at, depth) end
+    return decode_array(text, at, depth)
+  elseif code == 116 and sub(text, at, at + 3) == "true" then
+    return true, at + 4
+  elseif code == 102 and sub(text, at, at + 4) == "false" then
+    return false, at + 5
+  elseif code == 110 and sub(text, at, at + 3) == "null" then
+    return nil, at + 4
+  elseif code == nil then
+    refuse("the text ends", at)
+  end
+  return decode_number(text, at)
+end
+
+local function decode(text)
+  local value, at = decode_value(text, 1, 1)
+  at = skip(text, at)
+  if at <= #text then refuse("something follows the value", at) end
+  return value
+end
+
+---------------------------------------------------------------------------------------------------- errors
+-- What `error.throw` raises, and what a host call raises in a script that may throw: a kind that becomes a status outside.
+local THROWN = {
+  __metatable = "error",
+  __tostring = function(thrown) return rawget(thrown, "message") end,
+  __concat = function(left, right)
+    local function text(part) return type(part) == "table" and rawget(part, "message") or tostring(part) end
+    return text(left) .. text(right)
+  end,
+}
+local KINDS = { not_found = true, invalid_params = true, conflict = true, forbidden = true, storage = true }
+local WORDS = { not_found = "not_found", bad_request = "invalid_params", embeddings_disabled = "invalid_params", unauthorized = "forbidden",
+  store_error = "storage", busy = "storage" }
+local typed = false -- whether this script's errors may carry a kind
+
+local function argument(value, name, position, level)
+  local kind = type(value)
+  if kind == "string" then return value end
+  if kind == "number" then return tostring(value) end
+  local got = value == nil and "nil" or kind
+  error(format("bad argument #%d to '%s' (string expected, got %s)", position, name, got), (level or 2) + 1)
+end
+
+local function optional_table(value, name, position)
+  if value == nil or type(value) == "table" then return value end
+  error(format("bad argument #%d to '%s' (table expected, got %s)", position, name, type(value)), 3)
+end
+
+-- Asks the parent. `level` is that of the stub's caller, so that the message names the script's own line.
+local function ask(op, payload, level)
+  local answer = raw(op, payload)
+  if type(answer) ~= "string" then error(op .. ": no answer", level) end
+  if byte(answer, 1) == 43 then return sub(answer, 2) end
+  local ok, failure = pcall(decode, sub(answer, 2))
+  if not ok or type(failure) ~= "table" then failure = { message = op .. ": failed" } end
+  if typed then
+    local kind = WORDS[failure.word]
+    if kind then error(setmetatable({ kind = kind, message = failure.message, data = failure.data }, THROWN), 0) end
+  end
+  error(failure.message, level)
+end
+
+local function try_encode(value, op, level)
+  local ok, text = pcall(encode, value)
+  if not ok then error(op .. ": " .. tostring(text), level) end
+  return text
+end
+
+local function ask_json(op, value, level)
+  return decode(ask(op, try_encode(value, op, level + 1), level + 1))
+end
+
+---------------------------------------------------------------------------------------------------- dates, UTC only
+-- C's own reads time zone files and the locale; this one only counts.
+local DAYS = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" }
+local MONTHS = { "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December" }
+
+local function days_of(year, month, day) -- since 1970-01-01; months out of range carry over
+  year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
+  if month <= 2 then year = year - 1 end
+  local era = year // 400
+  local year_of_era = year - era * 400
+  local day_of_year = (153 * (month + (month > 2 and -3 or 9)) + 2) // 5 + day - 1
+  return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+end
+
+local function civil(second)
+  local days = second // 86400
+  local rest = second - days * 86400
+  local shifted = days + 719468
+  local era = shifted // 146097
+  local day_of_era = shifted - era * 146097
+  local year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+  local day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+  local shifted_month = (5 * day_of_year + 2) // 153
+  local month = shifted_month + (shifted_month < 10 and 3 or -9)
+  local year = year_of_era + era * 400 + (month <= 2 and 1 or 0)
+  return {
+    year = year, month = month, day = day_of_year - (153 * shifted_month + 2) // 5 + 1,
+    hour = rest // 3600, min = rest % 3600 // 60, sec = rest % 60,
+    wday = (days + 4) % 7 + 1, yday = days - days_of(year, 1, 1) + 1, isdst = false,
+  }
+end
+
+local function iso_week(t) -- year and week of ISO 8601
+  local weekday = (t.wday + 5) % 7 -- Monday is 0
+  local week = (t.yday - 1 - weekday + 10) // 7
+  local function weeks(year)
+    local first = (days_of(year, 1, 1) + 3) % 7 -- Monday is 0
+    local leap = days_of(year + 1, 1, 1) - days_of(year, 1, 1) == 366
+    return (first == 3 or (leap and first == 2)) and 53 or 52
+  end
+  if week < 1 then return t.year - 1, weeks(t.year - 1) end
+  if week > weeks(t.year) then return t.year + 1, 1 end
+  return t.year, week
+end
+
+local strftime
+
+local FORMATS = {
+  a = function(t) return sub(DAYS[t.wday], 1, 3) end, A = function(t) return DAYS[t.wday] end,
+  b = function(t) return sub(MONTHS[t.month], 1, 3) end, B = function(t) return MONTHS[t.month] end,
+  c = function(t) return strftime("%a %b %e %H:%M:%S %Y", t) end, C = function(t) return format("%02d", t.year // 100) end,
+  d = function(t) return format("%02d", t.day) end, D = function(t) return strftime("%m/%d/%y", t) end,
+  e = function(t) return format("%2d", t.day) end, F = function(t) return strftime("%Y-%m-%d", t) end,
+  g = function(t) return format("%02d", (iso_week(t)) % 100) end, G = function(t) return format("%d", (iso_week(t))) end,
+  h = function(t) return sub(MONTHS[t.month], 1, 3) end, H = function(t) return format("%02d", t.hour) end,
+  I = function(t) return format("%02d", (t.hour + 11) % 12 + 1) end, j = function(t) return format("%03d", t.yday) end,
+  m = function(t) return format("%02d", t.month) end, M = function(t) return format("%02d", t.min) end,
+  n = function() return "\n" end, p = function(t) return t.hour < 12 and "AM" or "PM" end,
+  r = function(t) return strftime("%I:%M:%S %p", t) end, R = function(t) return strftime("%H:%M", t) end,
+  s = function(t) return format("%d", days_of(t.year, t.month, t.day) * 86400 + t.hour * 3600 + t.min * 60 + t.sec) end,
+  S = function(t) return format("%02d", t.sec) end, t = function() return "\t" end,
+  T = function(t) return strftime("%H:%M:%S", t) end, u = function(t) return format("%d", (t.wday + 5) % 7 + 1) end,
+  U = function(t) return format("%02d", (t.yday - t.wday + 7) // 7) end,
+  V = function(t) return format("%02d", (select(2, iso_week(t)))) end, w = function(t) return format("%d", t.wday - 1) end,
+  W = function(t) return format("%02d", (t.yday - 1 - (t.wday + 5) % 7 + 7) // 7) end,
+  x = function(t) return strftime("%m/%d/%y", t) end, X = function(t) return strftime("%H:%M:%S", t) end,
+  y = function(t) return format("%02d", t.year % 100) end, Y = function(t) return format("%d", t.year) end,
+  z = function() return "+0000" end, Z = function() return "UTC" end, ["%"] = function() return "%" end,
+}
+
+function strftime(pattern, t)
+  return (gsub(pattern, "%%([EO]?)(.?)", function(_, letter)
+    local write = FORMATS[letter]
+    if not write then error("bad argument #1 to 'date' (invalid conversion specifier '%" .. letter .. "')", 0) end
+    return write(t)
+  end))
+end
+
+local function whole(value, name, missing, level)
+  if value == nil then
+    if missing then return missing end
+    error("field '" .. name .. "' missing in date table", level + 1)
+  end
+  local number = tonumber(value)
+  if not number or number ~= floor(number) or number < -2 ^ 31 or number > 2 ^ 31 then
+    error("field '" .. name .. "' is not an integer", level + 1)
+  end
+  return number // 1 | 0
+end
+
+local function safe_os()
+  return {
+    clock = clock_s,
+    difftime = function(later, earlier) return (tonumber(later) or 0) - (tonumber(earlier) or 0) + 0.0 end,
+    time = function(t)
+      if t == nil then return now_s() end
+      optional_table(t, "time", 1)
+      local days = days_of(whole(t.year, "year", nil, 2), whole(t.month, "month", nil, 2), whole(t.day, "day", nil, 2))
+      return days * 86400 + whole(t.hour, "hour", 12, 2) * 3600 + whole(t.min, "min", 0, 2) * 60 + whole(t.sec, "sec", 0, 2)
+    end,
+    date = function(pattern, second)
+      pattern = pattern == nil and "%c" or argument(pattern, "date", 1)
+      second = second == nil and now_s() or tonumber(second)
+      if not second or second ~= second or second < -2 ^ 55 or second > 2 ^ 55 then
+        error("bad argument #2 to 'date' (a time expected)", 2)
+      end
+      local t = civil(floor(second))
+      pattern = gsub(pattern, "^!", "") -- local time is UTC here
+      if find(pattern, "^%*t") then return t end
+      local ok, text = pcall(strftime, pattern, t)
+      if not ok then error(text, 2) end
+      return text
+    end,
+  }
+end
+
+---------------------------------------------------------------------------------------------------- the environment
+local SAFE = { "assert", "error", "ipairs", "next", "pairs", "pcall", "xpcall", "rawequal", "rawget", "rawlen", "rawset", "select",
+  "setmetatable", "getmetatable", "tonumber", "tostring", "type", "_VERSION" }
+
+local function joined(...)
+  local parts = {}
+  for index = 1, select("#", ...) do parts[index] = tostring((select(index, ...))) end
+  return concat(parts, "\t")
+end
+
+local function add_language(env)
+  for _, name in next, SAFE do env[name] = real[name] end
+  for _, name in next, { "string", "table", "math", "utf8", "coroutine" } do env[name] = real[name] end
+  env._G = env
+  env.load = function(chunk, name, _, ...)
+    if type(chunk) == "function" then
+      local parts, n = {}, 0
+      while true do
+        local part = chunk()
+        if part == nil or part == "" then break end
+        if type(part) ~= "string" then return nil, "reader function must return a string" end
+        n = n + 1
+        parts[n] = part
+      end
+      chunk = concat(parts)
+    end
+    if type(chunk) ~= "string" then error("bad argument #1 to 'load' (string expected, got " .. type(chunk) .. ")", 2) end
+    local scope = env
+    if select("#", ...) > 0 then scope = (...) end
+    return load(chunk, type(name) == "string" and name or "=(load)", "t", scope)
+  end
+  env.collectgarbage = function(option)
+    if option == nil or option == "collect" then
+      collect()
+      return 0
+    elseif option == "count" then
+      return collect("count")
+    elseif option == "step" then
+      return collect("step")
+    end
+    error("collectgarbage: only 'collect', 'count' and 'step' are open to scripts", 2)
+  end
+end
+
+local function add_pure(env)
+  local function parse(text)
+    local ok, value = pcall(decode, argument(text, "parse", 1))
+    if not ok then error("json.parse: " .. tostring(value), 2) end
+    return value
+  end
+  env.json = {
+    parse = parse,
+    decode = parse,
+    encode = function(value)
+      local ok, text = pcall(encode, value)
+      if not ok then error("json.encode: " .. tostring(text), 2) end
+      return text
+    end,
+    null = NULL,
+    array = function(t) return setmetatable(optional_table(t, "array", 1) or {}, ARRAY) end,
+    object = function(t) return setmetatable(optional_table(t, "object", 1) or {}, OBJECT) end,
+  }
+  env.base64 = {
+    encode = function(bytes) return ask("base64.encode", argument(bytes, "encode", 1), 2) end,
+    decode = function(text) return ask("base64.decode", argument(text, "decode", 1), 2) end,
+  }
+  env.crypto = {
+    sha256 = function(bytes) return ask("crypto.sha256", argument(bytes, "sha256", 1), 2) end,
+    hmac_sha256 = function(key, bytes)
+      key = argument(key, "hmac_sha256", 1)
+      return ask("crypto.hmac_sha256", format("%d:", #key) .. key .. argument(bytes, "hmac_sha256", 2), 2)
+    end,
+  }
+end
+
+local MAX_LOG_LINES = 1000 -- the parent counts too: it does not take this side's word for it
+local MAX_LOG_LETTERS = 2000
+
+local function add_log(env)
+  local lines = 0
+  local function write(level, message)
+    lines = lines + 1
+    if lines > MAX_LOG_LINES then return end
+    ask("log", level .. "\0" .. sub(message, 1, MAX_LOG_LETTERS), 3)
+  end
+  env.log = {}
+  for _, level in next, { "info", "warn", "error", "debug" } do
+    env.log[level] = function(message) write(level, argument(message, level, 1)) end
+  end
+  env.print = function(...) write("info", joined(...)) end
+  env.warn = function(...) write("warn", concat({ ... })) end
+end
+
+local function string_map(map, name, level)
+  if map == nil then return nil end
+  if type(map) ~= "table" then error("bad option '" .. name .. "' (table expected, got " .. type(map) .. ")", level + 1) end
+  local copy = {}
+  for key, value in next, map do
+    if type(value) == "boolean" then value = tostring(value) end
+    if (type(key) ~= "string" and type(key) ~= "number") or (type(value) ~= "string" and type(value) ~= "number") then
+      error("bad option '" .. name .. "': names and values are strings", level + 1)
+    end
+    copy[tostring(key)] = tostring(value)
+  end
+  return setmetatable(copy, OBJECT)
+end
+
+local function http_request(method, url, body, options)
+  local level = 3
+  local request = { method = method, url = url }
+  if options then
+    request.headers = string_map(rawget(options, "headers"), "headers", level)
+    request.params = string_map(rawget(options, "params"), "params", level)
+    local timeout_s = rawget(options, "timeout")
+    if timeout_s ~= nil then
+      if type(timeout_s) ~= "number" or not (timeout_s > 0) then
+        error("bad option 'timeout' (a number of seconds above 0 expected)", level)
+      end
+      request.timeout_s = timeout_s < 1e9 and timeout_s or 1e9
+    end
+  end
+  local answer = ask("http", try_encode(request, "http", level) .. "\0" .. (body or ""), level)
+  local cut = find(answer, "\0", 1, true)
+  local response = decode(sub(answer, 1, cut - 1))
+  response.body = sub(answer, cut + 1)
+  local ok, value = pcall(decode, response.body)
+  if ok then response.json = value end
+  return response
+end
+
+local function add_powers(env)
+  env.http = {}
+  for name, method in next, { get = "GET", delete = "DELETE" } do
+    env.http[name] = function(url, options)
+      return (http_request(method, argument(url, name, 1), nil, optional_table(options, name, 2)))
+    end
+  end
+  for name, method in next, { post = "POST", put = "PUT", patch = "PATCH" } do
+    env.http[name] = function(url, body, options)
+      body = body == nil and "" or argument(body, name, 2)
+      return (http_request(method, argument(url, name, 1), body, optional_table(options, name, 3)))
+    end
+  end
+  env.env = { get = function(name) return (decode(ask("env.get", argument(name, "get", 1), 2))) end }
+  env.fs = {
+    read = function(path) return (ask("fs.read", argument(path, "read", 1), 2)) end,
+    list = function(folder, glob)
+      folder = folder == nil and "." or argument(folder, "list", 1)
+      if glob ~= nil then glob = argument(glob, "list", 2) end
+      return (ask_json("fs.list", { dir = folder, glob = glob }, 2))
+    end,
+  }
+  env.sleep = function(seconds)
+    if type(seconds) ~= "number" or not (seconds >= 0 and seconds < huge) then
+      error("bad argument #1 to 'sleep' (a finite number of seconds, 0 or more, expected)", 2)
+    end
+    ask("sleep", format("%.6f", seconds), 2)
+  end
+end
+
+local function typed_option(options, name, kind)
+  local value = rawget(options, name)
+  if type(value) == kind then return value end
+  return nil -- as the published host: an option of the wrong type is ignored
+end
+
+local function add_documents(context)
+  context.search = function(query, options)
+    if type(query) == "table" then
+      options = query
+      query = rawget(options, "query")
+    end
+    query = argument(query, "search", 1)
+    options = optional_table(options, "search", 2) or {}
+    local filters = typed_option(options, "filters", "table")
+    local request = {
+      query = query,
+      mode = typed_option(options, "mode", "string"),
+      limit = typed_option(options, "limit", "number"),
+      source = typed_option(options, "source", "string") or (filters and typed_option(filters, "source", "string")),
+      since = typed_option(options, "since", "string") or (filters and typed_option(filters, "since", "string")),
+      ["until"] = typed_option(options, "until", "string") or (filters and typed_option(filters, "until", "string")),
+    }
+    return (ask_json("context.search", request, 2))
+  end
+  context.get = function(id) return (ask_json("context.get", { id = argument(id, "get", 1) }, 2)) end
+  context.sources = function() return (ask_json("context.sources", {}, 2)) end
+end
+
+-- A function whose arguments go to the parent as one JSON array: what the memory packs call.
+local function remote(op)
+  return function(...)
+    local n = select("#", ...)
+    local arguments = setmetatable({ ... }, { __jsontype = "array", __jsonlength = n })
+    return (ask_json(op, arguments, 2))
+  end
+end
+
+local function remotes(into, prefix, names)
+  for _, name in next, names do into[name] = remote(prefix .. "." .. name) end
+  return into
+end
+
+local function add_memory(env, context)
+  context.memory = setmetatable({}, {
+    __index = function(memory, name)
+      if type(name) ~= "string" or not find(name, "^[a-z_]+$") then return nil end
+      local call = remote("memory." .. name)
+      rawset(memory, name, call)
+      return call
+    end,
+  })
+  context.bank = remotes(context.bank or {}, "bank", { "exists", "ensure", "config" })
+  context.session = remotes(context.session or {}, "session", { "count" })
+  context.session.kv = remotes({}, "session.kv", { "get", "set" })
+  context.request = remotes(context.request or {}, "request", { "remaining_ms" })
+  context.health = remote("health")
+  local plain = real.error
+  env.error = setmetatable({
+    throw = function(fields)
+      fields = optional_table(fields, "throw", 1) or {}
+      local kind = rawget(fields, "kind")
+      if not KINDS[kind] then error("error.throw: kind must be one of not_found, invalid_params, conflict, forbidden, storage", 2) end
+      plain(setmetatable({ kind = kind, message = tostring(rawget(fields, "message") or kind), data = rawget(fields, "data") }, THROWN), 0)
+    end,
+  }, { __call = function(_, message, level) return plain(message, level) end, __metatable = "error" })
+  env.time = {
+    now = function() return tonumber(ask("time.now", "", 2)) | 0 end,
+    iso = function(ms, pattern)
+      ms = tonumber(ms) or tonumber(ask("time.now", "", 2))
+      local second = floor(ms / 1000)
+      if pattern ~= nil then return strftime(argument(pattern, "iso", 2), civil(second)) end
+      local rest = floor(ms - second * 1000)
+      return strftime("%Y-%m-%dT%H:%M:%S", civil(second)) .. (rest > 0 and format(".%03dZ", rest) or "Z")
+    end,
+  }
+end
+
+-- Sends one item of a scan. What cannot be said in JSON is a line of the report, not the end of the scan.
+local emitted = 0
+local function emit(item)
+  emitted = emitted + 1
+  local ok, text = pcall(encode, item)
+  if ok then
+    ask("emit", text, 2)
+  else
+    ask("emit_problem", encode("item " .. emitted .. ": " .. tostring(text)), 2)
+  end
+end
+
+local function new_environment(kind, context, grants)
+  local env = {}
+  add_language(env)
+  add_pure(env)
+  add_log(env)
+  add_powers(env)
+  add_documents(context)
+  if kind == "connector" then
+    env.emit = emit
+    context.emit = emit
+  end
+  if find(grants, " memory ", 1, true) then
+    typed = true
+    add_memory(env, context)
+  end
+  return env
+end
+
+string.dump = nil -- of the table that the string metatable points at
+getmetatable("").__metatable = "locked"
+
+---------------------------------------------------------------------------------------------------- running
+local function printable(text)
+  return (gsub(text, "[\128-\255]+", function(run) return utf8_len(run) and run or "?" end))
+end
+
+-- Turns what was raised into {message, traceback, kind, data} without calling any metamethod of the script's.
+local function describe(raised)
+  local kind = type(raised)
+  local failure = { traceback = printable(sub(traceback("", 2), 1, 4000)) }
+  if kind == "string" or kind == "number" then
+    failure.message = printable(sub(tostring(raised), 1, 4000))
+  elseif kind == "table" then
+    local message = rawget(raised, "message")
+    if type(message) == "string" then
+      failure.message = printable(sub(message, 1, 4000))
+    else
+      local ok, text = pcall(encode, raised)
+      failure.message = ok and sub(text, 1, 4000) or "the script raised a table that JSON cannot say"
+      failure.message = printable(failure.message)
+    end
+    if typed and KINDS[rawget(raised, "kind")] then
+      failure.kind = rawget(raised, "kind")
+      local data = rawget(raised, "data")
+      if data ~= nil and pcall(encode, data) then failure.data = data end
+    end
+  else
+    failure.message = kind == "nil" and "the script raised an error without a message" or "the script raised a " .. kind
+  end
+  return failure
+end
+
+local METADATA = {
+  tool = { "name", "description", "parameters", "output", "annotations", "title" },
+  connector = { "name", "description", "config" },
+  agent = { "name", "description", "tools", "arguments" },
+}
+local ENTRIES = { execute = "execute", scan = "scan", resolve = "resolve" }
+
+local function stream(produced)
+  local kind = type(produced)
+  if kind == "function" then
+    for item in produced do emit(item) end
+  elseif kind == "thread" then
+    while status(produced) ~= "dead" do
+      local ok, item = resume(produced)
+      if not ok then error(item, 0) end
+      if item ~= nil then emit(item) end
+    end
+  elseif kind == "table" then
+    for index = 1, rawlen(produced) do
+      emit(rawget(produced, index))
+      produced[index] = false -- let the item go as soon as it is sent
+    end
+  elseif kind ~= "nil" then
+    error("connector.scan must return a table of items, an iterator or nothing, not a " .. kind, 0)
+  end
+  return { count = emitted }
+end
+
+local function text_of(source)
+  if sub(source, 1, 3) == "\239\187\191" then source = sub(source, 4) end
+  if byte(source, 1) == 35 then source = "--" .. source end -- a shebang line
+  return source
+end
+
+local function perform(kind, entry, name, source, arguments, context, grants)
+  context = decode(context)
+  if type(context) ~= "table" then context = {} end
+  if type(context.config) ~= "table" then context.config = setmetatable({}, OBJECT) end
+  local config = context.config
+  local env = new_environment(kind, context, grants)
+  -- `os` is a local of the script, not a global: a script may say os.date, while nothing that walks _G finds an os.
+  local chunk, problem = load("local os = ...; " .. text_of(source), "=" .. name, "t", env)
+  if not chunk then error("syntax: " .. problem, 0) end
+  chunk(safe_os())
+  local main = rawget(env, kind)
+  if type(main) ~= "table" then error("the script must define a global table '" .. kind .. "'", 0) end
+  if entry == "metadata" then
+    local metadata = {}
+    for _, field in next, METADATA[kind] do metadata[field] = rawget(main, field) end
+    return setmetatable(metadata, OBJECT)
+  end
+  local wanted = entry == "load_check" and (kind == "tool" and "execute" or kind == "connector" and "scan" or "resolve") or ENTRIES[entry]
+  local call = main[wanted]
+  if type(call) ~= "function" then error("the script does not define the function " .. kind .. "." .. wanted, 0) end
+  if entry == "load_check" then return true end
+  if kind == "tool" then return (call(decode(arguments), context)) end
+  if kind == "agent" then return (call(decode(arguments), config, context)) end
+  return stream((call(config, context)))
+end
+
+-- Runs one entry. Returns "+" and the result, or "-" and {message, traceback, kind, data}, as JSON.
+return function(kind, entry, name, source, arguments, context, grants, seed)
+  randomseed(seed)
+  typed, emitted = false, 0
+  local ok, outcome = xpcall(perform, describe, kind, entry, name, source, arguments, context, grants)
+  if ok then
+    local encoded, text = pcall(encode, outcome)
+    if encoded then return "+" .. text end
+    outcome = { message = "the result cannot be written as JSON: " .. (type(text) == "string" and printable(text) or "out of memory") }
+  elseif type(outcome) ~= "table" then
+    outcome = { message = type(outcome) == "string" and printable(sub(outcome, 1, 4000)) or "the script failed beyond description" }
+  end
+  local encoded, text = pcall(encode, outcome)
+  return "-" .. (encoded and text or '{"message":"the script failed beyond description"}')
+end
