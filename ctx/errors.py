@@ -17,6 +17,7 @@ CtxError
 ├── ToolError              a script failed or was denied
 ├── SourceError            a connector or an extractor could not read
 └── StoreError             the catalog or the index could not answer
+    ├── EmbedderError      the embedding model or its service could not answer
     └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
 
 `word` is the code that leaves the machine. `message` names the thing and the mend and holds no path, key or traceback that a
@@ -100,6 +101,10 @@ class SourceError(CtxError):
 
 
 class StoreError(CtxError):
+    word = "store_error"
+
+
+class EmbedderError(StoreError):
     word = "store_error"
 
 

@@ -1,0 +1,45 @@
+"""Embedders: texts to unit vectors, on this machine (fastembed) or by a service (Ollama, any OpenAI-compatible API)."""
+
+from ctx.embed.base import Embedder
+from ctx.errors import ConfigError
+
+__all__ = ["Embedder", "open_embedder"]
+
+
+def open_embedder(
+    provider: str,
+    model: str | None = None,
+    dims: int | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
+    *,
+    batch_size: int = 32,
+    timeout_s: float = 30.0,
+    max_retries: int = 5,
+    threads: int = 0,
+    cache_dir: str | None = None,
+) -> Embedder | None:
+    """The embedder that the configuration asks for; None where the provider is "disabled".
+
+    Cheap: no model is loaded and no service is called before the first text. `threads` 0 means one for each processor.
+    `batch_size`, `timeout_s` and `max_retries` are for the services; the local one works text by text. `cache_dir` is where
+    models that do not ship with ctx are kept. Raises `ConfigError`.
+    """
+    if provider == "disabled":
+        return None
+    # Imported here: numpy costs 70 ms and httpx 90 ms, and only one of the two rooms is entered.
+    if provider == "local":
+        from ctx.embed.local import SHIPPED, LocalEmbedder
+
+        return LocalEmbedder(model or SHIPPED, dims=dims, threads=threads or None, cache_dir=cache_dir)
+    from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
+
+    if not model or not dims:
+        raise ConfigError(f"[embedding] provider '{provider}' needs model and dims")
+    if provider == "ollama":
+        return OllamaEmbedder(model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries)
+    if provider == "openai":
+        return OpenAIEmbedder(
+            model, dims, url=url, api_key=api_key, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+        )
+    raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: local, ollama, openai, disabled)")

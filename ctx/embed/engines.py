@@ -1,0 +1,222 @@
+"""What runs a model on this machine: bare onnxruntime for the first question, fastembed for everything else.
+
+Both hold one onnxruntime session of one thread and take one window at a time: small shapes stay in the processor's cache,
+nothing is padded, and a vector cannot depend on its neighbours. Several threads may run the same session at once.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ctx.embed.base import cut_text
+from ctx.errors import ConfigError, EmbedderError
+
+logger = logging.getLogger(__name__)
+
+Vector = npt.NDArray[np.float32]
+
+BLOCK_CHARS = 16_384  # tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them
+SLACK_TOKENS = 8  # a piece tokenised on its own may come out a little longer than inside its text
+
+
+class Window(NamedTuple):
+    """A piece of a text that the model reads whole, and its weight in the text's vector: its tokens."""
+
+    text: str
+    weight: int
+
+
+def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
+    """The text cut into windows of at most `max_tokens` tokens, nothing left out; one window if it fits.
+
+    The cuts fall between words and as evenly as that allows: a short rest would have a vector of its own kind.
+    """
+    for block in cut_text(text, BLOCK_CHARS):
+        encoding = tokenizer.encode(block)
+        # The tokenizer cuts at the model's own limit and keeps what is beyond in `overflowing`.
+        if len(encoding.ids) <= max_tokens and not encoding.overflowing:
+            yield Window(block, max(1, len(encoding.ids) - 2))
+            continue
+        starts, words = [], []
+        for part in (encoding, *encoding.overflowing):
+            for (start, _), word, special in zip(part.offsets, part.word_ids, part.special_tokens_mask, strict=True):
+                if not special:
+                    starts.append(start)
+                    words.append(word)
+        cuts = _even_cuts(words, max(1, max_tokens - 2 - SLACK_TOKENS))
+        # The first window also has what stands before the first token, and the last what follows the last.
+        places = [0, *(starts[cut] for cut in cuts[1:-1]), len(block)]
+        for i in range(len(cuts) - 1):
+            yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
+
+
+def _even_cuts(words: list[int | None], most: int) -> list[int]:
+    """Token numbers [0, ..., len(words)] that part the tokens evenly, at most about `most` in each, between words if near."""
+    count = -(-len(words) // most)
+    cuts = [0]
+    for i in range(1, count):
+        cut = round(i * len(words) / count)
+        between = cut
+        while between > cuts[-1] + 1 and cut - between < SLACK_TOKENS and words[between] == words[between - 1]:
+            between -= 1
+        cuts.append(cut if words[between] == words[between - 1] else between)
+    return [*cuts, len(words)]
+
+
+def unit(vector: Vector) -> Vector:
+    """The vector as float32 of length 1; a zero vector stays zero. Raises `EmbedderError` where it is not finite."""
+    length = float(np.linalg.norm(vector))
+    if not np.isfinite(length):
+        raise EmbedderError("the embedding model gave a vector that is not finite")
+    return np.asarray(vector / length if length else vector, np.float32)
+
+
+class DirectEngine:
+    """The shipped model on bare onnxruntime: importing fastembed would cost a cold `ctx search` 0.4 s more."""
+
+    def __init__(self, session: Any, tokenizer: Any) -> None:
+        self._session = session
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: str) -> "DirectEngine":
+        """Loads the model of a folder. Raises whatever onnxruntime and tokenizers raise."""
+        import onnxruntime  # 130 ms, at the first text
+        import tokenizers
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"])
+        tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+        tokenizer.no_padding()
+        with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
+            tokenizer.enable_truncation(json.load(file)["model_max_length"])
+        return cls(session, tokenizer)
+
+    def query(self, text: str) -> Vector:
+        ids = np.array([self.tokenizer.encode(text).ids], np.int64)
+        result: Vector = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
+        return result
+
+
+class FastembedEngine:
+    """A model that fastembed has loaded."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.tokenizer = model.model.tokenizer
+
+    def passage(self, text: str) -> Vector:
+        result: Vector = next(iter(self._model.passage_embed([text], batch_size=1)))
+        return result
+
+    def query(self, text: str) -> Vector:
+        result: Vector = next(iter(self._model.query_embed([text])))
+        return result
+
+    def direct(self) -> DirectEngine:
+        """The same session and tokenizer without fastembed's way round."""
+        return DirectEngine(self._model.model.model, self.tokenizer)
+
+
+_registered: set[str] = set()
+_registry = threading.Lock()  # fastembed's list of custom models is one for the process
+
+
+def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedEngine:
+    """Loads an ONNX model and its tokenizer from a folder, no network touched. `name` tells this model from others.
+
+    Pooling is what the folder's `1_Pooling/config.json` says; without it the graph's own sentence embedding, else the mean.
+    """
+    fastembed = _fastembed()
+    from fastembed.common.model_description import ModelSource
+
+    with _registry:
+        if name not in _registered:
+            pooling, output = _pooling(folder, model_file)
+            fastembed.TextEmbedding.add_custom_model(
+                model=name,
+                pooling=pooling,
+                normalization=False,  # ours: see `unit`
+                sources=ModelSource(hf=name),  # never asked: the path below comes first
+                dim=dim,
+                model_file=model_file,
+                output_name=output,
+            )
+            _registered.add(name)
+    # cache_dir: else fastembed makes a folder in the system's place for temporary files.
+    return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=folder, specific_model_path=folder, threads=1))
+
+
+def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
+    """Loads a model of fastembed's list from its cache; fetches it first if that is allowed. Raises `EmbedderError`."""
+    fastembed = _fastembed()
+    try:
+        return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1, local_files_only=True))
+    except ValueError as error:
+        if not download:
+            raise EmbedderError(
+                f"the embedding model '{name}' is not on this machine yet; `ctx embed pending` fetches it"
+            ) from error
+    logger.info("fetching model=%s", name)
+    try:
+        return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1))
+    except (ValueError, OSError) as error:
+        raise EmbedderError(
+            f"the embedding model '{name}' could not be fetched; connect once, or name a folder that holds it in [embedding] model"
+        ) from error
+
+
+def named_dim(name: str) -> int:
+    """The length of the vectors of a model of fastembed's list. Raises `ConfigError` where it is not on the list."""
+    known = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
+    entry = known.get(name.lower())
+    if entry is None:
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.3)
+        hint = f" (near: {', '.join(known[key]['model'] for key in near)})" if near else ""
+        raise ConfigError(f"[embedding] model: '{name}' is neither a folder nor a model that fastembed knows{hint}")
+    return int(entry["dim"])
+
+
+def _fastembed() -> Any:
+    """The library, 0.5 s at the first call."""
+    # One text at a time leaves nothing to share out, and threads of its own would make a later fork unsafe.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import fastembed
+    import loguru
+
+    loguru.logger.disable("fastembed")  # it writes to stderr on its own; what matters is raised, and told by us
+    return fastembed
+
+
+def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
+    """(fastembed's pooling, the graph's output to read or None for the first)."""
+    import onnxruntime
+    from fastembed.common.model_description import PoolingType
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # only its outputs are read
+    session = onnxruntime.InferenceSession(os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"])
+    outputs = session.get_outputs()
+    pooled = next((output for output in outputs if output.name == "sentence_embedding"), None)
+    if pooled is None and len(outputs[0].shape) == 2:
+        pooled = outputs[0]
+    if pooled is not None:
+        return PoolingType.DISABLED, pooled.name
+    path = os.path.join(folder, "1_Pooling", "config.json")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        if config.get("pooling_mode_cls_token"):
+            return PoolingType.CLS, None
+        if config.get("pooling_mode_lasttoken"):
+            return PoolingType.LAST_TOKEN, None
+    return PoolingType.MEAN, None

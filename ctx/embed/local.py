@@ -1,0 +1,271 @@
+"""The embedder that runs on this machine: the shipped model, or any other that fastembed can load."""
+
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ctx.embed.base import catalog_key, prefixes, sound_text, until_stopped
+from ctx.errors import ConfigError, CtxError, EmbedderError
+
+if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
+    from ctx.embed.engines import DirectEngine, FastembedEngine, Vector
+
+logger = logging.getLogger(__name__)
+
+SHIPPED = "all-MiniLM-L6-v2"
+_SHIPPED_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models", SHIPPED)
+
+# all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128 (cranfield NDCG@10
+# 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
+SHIPPED_MAX_TOKENS = 256
+MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
+QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
+
+_MODEL_FILES = ("model.onnx", "model_optimized.onnx", "model_quantized.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx")
+
+
+class LocalEmbedder:
+    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on fastembed's list.
+
+    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the network. `threads` is
+    how many texts are embedded at once (None: one for each processor this process may use); `max_tokens` the longest window
+    the model is given. Nothing is loaded before the first text. Raises `ConfigError` where the folder lacks something or
+    `dims` is not the model's.
+    """
+
+    def __init__(
+        self,
+        model: str = SHIPPED,
+        *,
+        dims: int | None = None,
+        threads: int | None = None,
+        max_tokens: int | None = None,
+        cache_dir: str | None = None,
+    ) -> None:
+        folder = os.path.expanduser(model)
+        self._shipped = model.lower().removeprefix("sentence-transformers/") == SHIPPED.lower()
+        if self._shipped:
+            self._folder: str | None = _SHIPPED_FOLDER
+            self._name = SHIPPED
+        elif os.path.isdir(folder) or model.startswith(("/", "./", "../", "~")):
+            self._folder = os.path.abspath(folder)
+            self._name = os.path.basename(self._folder)
+        else:
+            self._folder = None
+            self._name = model
+        self._model_file = "" if self._folder is None else _model_file(self._folder, model)
+        self._prefixes = prefixes(self._name)
+        self._max_tokens = max_tokens or (SHIPPED_MAX_TOKENS if self._shipped else MAX_TOKENS)
+        self._threads = threads or _processors()
+        self._cache_dir = cache_dir or os.environ.get("FASTEMBED_CACHE_PATH") or os.path.expanduser("~/.cache/ctx/models")
+        self._key: str | None = None
+        self._dim = None if self._folder is None else _folder_dim(self._folder)
+        self._dims = dims
+        if self._dim is not None:
+            self._check_dims(self._dim)
+        self._loading = threading.Lock()  # of the two engines; never held while one runs
+        self._direct: DirectEngine | None = None
+        self._fastembed: FastembedEngine | None = None
+
+    @property
+    def model(self) -> str:
+        # A listed model's files are known only once fetched, and a key must not change then: there the name decides.
+        if self._key is None:
+            files = self._name.lower() if self._folder is None else _sums(self._folder, self._model_file, shipped=self._shipped)
+            self._key = catalog_key(self._name, files, self._max_tokens, self._prefixes.passage)
+        return self._key
+
+    @property
+    def dim(self) -> int:
+        """The length of its vectors. Raises `ConfigError` for a name that fastembed does not know."""
+        if self._dim is None:
+            if self._folder is None:
+                from ctx.embed.engines import named_dim
+
+                dim = named_dim(self._name)
+            else:
+                dim = len(self.embed_query("?"))
+            self._check_dims(dim)
+            self._dim = dim
+        return self._dim
+
+    def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[Vector]":
+        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`, `ConfigError`."""
+        if not texts:
+            return
+        from concurrent.futures import Future, ThreadPoolExecutor  # 10 ms, and a question needs none of it
+
+        engine = self._fastembed or until_stopped(lambda: self._documents(download=True), stop)
+        if engine is None:
+            return
+        ended = threading.Event()
+
+        def stopped() -> bool:
+            return ended.is_set() or (stop is not None and stop.is_set())
+
+        def embed_one(text: str) -> "Vector | None":
+            return self._vector(engine.passage, engine.tokenizer, self._prefixes.passage, text, stopped)
+
+        waiting: deque[Future[Vector | None]] = deque()
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="embed") as pool:
+            try:
+                for text in texts:
+                    waiting.append(pool.submit(embed_one, text))
+                    # Bounded, so that a stop leaves little behind; two a thread, so that none waits for the reader.
+                    if len(waiting) > 2 * self._threads:
+                        vector = waiting.popleft().result()
+                        if vector is None:
+                            return
+                        yield vector
+                while waiting:
+                    vector = waiting.popleft().result()
+                    if vector is None:
+                        return
+                    yield vector
+            finally:
+                ended.set()  # before the pool waits for its threads: each ends behind its window
+
+    def embed_query(self, text: str) -> "Vector":
+        """The vector of a question, of its first QUERY_WINDOWS windows. Raises `EmbedderError`, `ConfigError`."""
+        engine = self._questions()
+        vector = self._vector(engine.query, engine.tokenizer, self._prefixes.query, text, lambda: False, QUERY_WINDOWS)
+        assert vector is not None
+        return vector
+
+    def close(self) -> None:
+        """Lets go of the models; a later call loads them again."""
+        with self._loading:
+            self._direct = self._fastembed = None
+
+    def _vector(
+        self,
+        run: "Callable[[str], Vector]",
+        tokenizer: object,
+        prefix: str,
+        text: str,
+        stopped: Callable[[], bool],
+        most_windows: int | None = None,
+    ) -> "Vector | None":
+        """The unit vector of a text, None once `stopped`."""
+        from ctx.embed.engines import cut_windows, unit
+
+        total: Vector | None = None
+        try:
+            room = self._max_tokens - (len(tokenizer.encode(prefix).ids) if prefix else 0)  # type: ignore[attr-defined]
+            for number, window in enumerate(cut_windows(tokenizer, sound_text(text), room)):
+                if stopped():
+                    return None
+                if number == most_windows:
+                    break
+                vector = unit(run(prefix + window.text)) * window.weight
+                total = vector if total is None else total + vector
+            assert total is not None
+            return unit(total)
+        except CtxError:
+            raise
+        # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception` itself.
+        except Exception as error:
+            raise EmbedderError(f"the embedding model '{self._name}' failed on a text of {len(text)} characters") from error
+
+    def _documents(self, *, download: bool) -> "FastembedEngine":
+        """The engine that embeds documents, loaded at the first call."""
+        with self._loading:
+            if self._fastembed is None:
+                self._fastembed = self._load(download)
+                logger.debug("loaded model=%s threads=%d", self._name, self._threads)
+                if self._shipped:
+                    self._direct = self._fastembed.direct()  # one session is enough
+            return self._fastembed
+
+    def _questions(self) -> "DirectEngine | FastembedEngine":
+        """The engine that embeds questions, loaded at the first call."""
+        if not self._shipped:
+            return self._fastembed or self._documents(download=False)
+        engine = self._direct
+        if engine is None:
+            with self._loading:
+                if self._direct is None:
+                    self._direct = self._load_direct()
+                engine = self._direct
+        return engine
+
+    def _load(self, download: bool) -> "FastembedEngine":
+        from ctx.embed import engines
+
+        dim = self.dim if self._folder is None or self._dim is not None else 0  # 0: told by the first vector
+        try:
+            if self._folder is None:
+                return engines.load_named(self._name, self._cache_dir, download=download)
+            return engines.load_folder(self._folder, self._model_file, f"ctx/{self.model}", dim)
+        except CtxError:
+            raise
+        except Exception as error:  # as in `_vector`
+            raise EmbedderError(f"the embedding model '{self._name}' could not be loaded") from error
+
+    def _load_direct(self) -> "DirectEngine":
+        from ctx.embed.engines import DirectEngine
+
+        try:
+            return DirectEngine.load(_SHIPPED_FOLDER)
+        except Exception as error:  # as in `_vector`
+            raise EmbedderError(f"the embedding model '{self._name}' could not be loaded") from error
+
+    def _check_dims(self, dim: int) -> None:
+        if self._dims is not None and self._dims != dim:
+            raise ConfigError(f"[embedding] dims: '{self._name}' gives vectors of {dim}, not {self._dims}; delete the key")
+
+
+def _processors() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _model_file(folder: str, model: str) -> str:
+    """The ONNX file of a folder, relative to it. Raises `ConfigError` where it or the tokenizer is missing."""
+    found = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
+    missing = [name for name in ("tokenizer.json", "tokenizer_config.json") if not os.path.isfile(os.path.join(folder, name))]
+    if found is None:
+        missing.insert(0, "model.onnx")
+    if found is None or missing:
+        raise ConfigError(f"[embedding] model: the folder '{model}' has no {', '.join(missing)}")
+    return found
+
+
+def _folder_dim(folder: str) -> int | None:
+    """The length of the vectors, if the folder's configuration tells."""
+    for name, key in (("1_Pooling/config.json", "word_embedding_dimension"), ("config.json", "hidden_size")):
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                dim = json.load(file).get(key)
+        except (OSError, ValueError):
+            continue  # both files are optional: then the first vector tells
+        if isinstance(dim, int):
+            return dim
+    return None
+
+
+def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
+    """sha256 of the files that decide the vectors. For the shipped model as written when it was made: a test compares."""
+    if shipped:
+        with open(os.path.join(folder, "sha256.json"), encoding="utf-8") as file:
+            sums = json.load(file)["files"]
+        return {name: sums[name] for name in ("model.onnx", "tokenizer.json")}
+    sums = {}
+    weights = os.path.dirname(model_file)
+    for name in sorted({model_file, "tokenizer.json", *_external_data(folder, weights)}):
+        with open(os.path.join(folder, name), "rb") as binary:
+            sums[name] = hashlib.file_digest(binary, "sha256").hexdigest()
+    return sums
+
+
+def _external_data(folder: str, weights: str) -> list[str]:
+    """Files of weights beside the graph (`model.onnx_data`, `model.onnx.data`)."""
+    names = os.listdir(os.path.join(folder, weights))
+    return [os.path.join(weights, name) for name in names if name.endswith(("_data", ".data"))]

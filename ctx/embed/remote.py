@@ -1,0 +1,307 @@
+"""Embedders that ask a service over HTTP: Ollama, and whatever speaks OpenAI's `/embeddings`."""
+
+import logging
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from ctx.embed.base import catalog_key, cut_text, prefixes, sound_text, until_stopped
+from ctx.errors import ConfigError, EmbedderError
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+Vector = npt.NDArray[np.float32]
+
+CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait only hides a wrong address
+WINDOW_CHARS = 6_000  # about 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it
+LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
+LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text over the model's context
+
+
+class _Refused(Exception):
+    """The service will not take this request, and would not the next time. `status` is HTTP's."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+class _Stopped(Exception):
+    """`stop` was set."""
+
+
+class _Patience(NamedTuple):
+    """How long a request may be tried."""
+
+    retries: int
+    longest_pause_s: float
+    stop: threading.Event | None
+
+
+class _HttpEmbedder:
+    """What the services share: batches, retries, windows. The two below know the request and the reply."""
+
+    _service: str
+    _path: str
+
+    def __init__(
+        self,
+        model: str,
+        dims: int,
+        *,
+        url: str,
+        api_key: str | None = None,
+        batch_size: int = 32,
+        timeout_s: float = 30.0,
+        max_retries: int = 5,
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+        except ValueError as error:
+            raise ConfigError("[embedding] url: the host or the port is not one") from error
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigError(f"[embedding] url: must begin with http:// or https:// and name a host, for {self._service}")
+        if api_key and not (api_key.strip().isascii() and api_key.strip().isprintable()):
+            raise ConfigError("the key that [embedding] api_key_env names has characters that no key has")
+        self._model = model
+        self._dims = dims
+        self._url = url.rstrip("/") + self._path
+        self._host = host  # for messages: a URL may hold a password
+        self._api_key = api_key.strip() if api_key else None
+        self._batch_size = batch_size
+        self._timeout_s = timeout_s
+        self._max_retries = max_retries
+        self._prefixes = prefixes(model)
+        self._opening = threading.Lock()
+        self._client: Any = None
+
+    @property
+    def model(self) -> str:
+        return catalog_key(f"{self._service}/{self._model}", self._dims, WINDOW_CHARS, self._prefixes.passage)
+
+    @property
+    def dim(self) -> int:
+        return self._dims
+
+    def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterator[Vector]:
+        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`."""
+        patience = _Patience(self._max_retries, LONGEST_PAUSE_S, stop)
+        try:
+            for start in range(0, len(texts), self._batch_size):
+                yield from self._vectors(texts[start : start + self._batch_size], self._prefixes.passage, patience)
+        except _Stopped:
+            return
+
+    def embed_query(self, text: str) -> Vector:
+        """The vector of a question, of its first WINDOW_CHARS characters. Raises `EmbedderError`."""
+        # Someone waits: one more try, and soon.
+        return self._vectors([text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None))[0]
+
+    def close(self) -> None:
+        """Closes the connections; a later call opens new ones."""
+        with self._opening:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _payload(self, texts: list[str]) -> JSON:
+        raise NotImplementedError
+
+    def _read(self, reply: JSON) -> list[list[float]]:
+        """The vectors of a reply. Raises `KeyError`, `TypeError`, `ValueError` or `IndexError` where it is not as agreed."""
+        raise NotImplementedError
+
+    def _vectors(self, texts: Sequence[str], prefix: str, patience: _Patience) -> list[Vector]:
+        """The unit vectors of texts: of each, the average over its windows by their length."""
+        windows: list[str] = []
+        owners: list[int] = []
+        for owner, text in enumerate(texts):
+            # Services refuse an empty text; a blank one gets the vector of a full stop.
+            sound = sound_text(text).replace("\0", " ")
+            for window in cut_text(sound if sound.strip() else ".", WINDOW_CHARS):
+                windows.append(window)
+                owners.append(owner)
+        sums = np.zeros((len(texts), self._dims), np.float32)
+        for start in range(0, len(windows), self._batch_size):
+            batch = windows[start : start + self._batch_size]
+            for window, owner, vector in zip(batch, owners[start:], self._ask(batch, prefix, patience), strict=False):
+                sums[owner] += vector * len(window)
+        return [self._unit(vector) for vector in sums]
+
+    def _ask(self, texts: list[str], prefix: str, patience: _Patience) -> list[Vector]:
+        """The unit vectors of texts that are one window each; what the service finds too long is halved until it does not."""
+        try:
+            return self._request([prefix + text for text in texts], patience)
+        except _Refused as error:
+            if error.status in TOO_LONG and len(texts) > 1:
+                return [vector for text in texts for vector in self._ask([text], prefix, patience)]
+            if error.status in TOO_LONG and len(texts[0]) > LEAST_WINDOW_CHARS:
+                halves = list(cut_text(texts[0], -(-len(texts[0]) // 2)))
+                vectors = self._ask(halves, prefix, patience)
+                return [self._unit(np.sum([vector * len(half) for vector, half in zip(vectors, halves, strict=True)], axis=0))]
+            raise EmbedderError(self._refusal(error.status)) from error
+
+    def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
+        """One exchange, tried again while that may help. Raises `_Refused`, `_Stopped`, `EmbedderError`."""
+        import httpx  # 90 ms, and a server that only answers keyword searches needs none of it
+
+        stop = patience.stop
+        for attempt in range(patience.retries + 1):
+            if stop is not None and stop.is_set():
+                raise _Stopped
+            pause_s = min(patience.longest_pause_s, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, no secret
+            cause: Exception | None = None
+            try:
+                response = until_stopped(lambda: self._connected().post(self._url, json=self._payload(texts)), stop)
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                cause = error
+                problem = f"{self._service} at {self._host} did not answer ({type(error).__name__})"
+            else:
+                if response is None:
+                    raise _Stopped
+                if response.is_success:
+                    return self._checked(response, len(texts))
+                if response.status_code not in RETRIED:
+                    self._log_refusal(response)
+                    raise _Refused(response.status_code)
+                problem = f"{self._service} at {self._host} answered HTTP {response.status_code}"
+                pause_s = min(patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s)
+            if attempt == patience.retries:
+                raise EmbedderError(f"{problem}, after {attempt + 1} tries") from cause
+            logger.info(
+                "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s", self._service, attempt + 1, pause_s, problem
+            )
+            if (stop or threading.Event()).wait(pause_s):
+                raise _Stopped
+        raise AssertionError("unreachable")
+
+    def _connected(self) -> Any:
+        with self._opening:
+            if self._client is None:
+                import httpx
+
+                headers = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+                timeout = httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+                self._client = httpx.Client(headers=headers, timeout=timeout)
+            return self._client
+
+    def _checked(self, response: Any, count: int) -> list[Vector]:
+        try:
+            array = np.array(self._read(response.json()), np.float32)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise EmbedderError(f"{self._service} at {self._host} gave a reply that is not a list of vectors") from error
+        if array.ndim != 2 or len(array) != count:
+            raise EmbedderError(f"{self._service} at {self._host} gave {array.shape} for {count} texts")
+        if array.shape[1] != self._dims:
+            raise EmbedderError(
+                f"'{self._model}' gives vectors of {array.shape[1]}, [embedding] dims says {self._dims}; set dims = {array.shape[1]}"
+            )
+        return [self._unit(vector) for vector in array]
+
+    def _unit(self, vector: Vector) -> Vector:
+        length = float(np.linalg.norm(vector))
+        if not np.isfinite(length) or length == 0:
+            raise EmbedderError(f"{self._service} at {self._host} gave a vector without a direction")
+        return np.asarray(vector / length, np.float32)
+
+    def _log_refusal(self, response: Any) -> None:
+        """What the service said, for the operator alone: it may quote the key or the text, so the key is cut out."""
+        said = response.text[:300]
+        if self._api_key:
+            said = said.replace(self._api_key, "***")
+        logger.debug("embedding refused service=%s status=%d said=%r", self._service, response.status_code, said)
+
+    def _refusal(self, status: int) -> str:
+        mend = {
+            401: "; check the key that [embedding] api_key_env names",
+            403: "; check the key that [embedding] api_key_env names",
+            404: f"; is [embedding] url right, and does the service have the model '{self._model}'?",
+        }.get(status, "")
+        return f"{self._service} at {self._host} answered HTTP {status}{mend}"
+
+
+class OllamaEmbedder(_HttpEmbedder):
+    """Ollama's `/api/embed`. `url` is the server's (default http://localhost:11434)."""
+
+    _service = "ollama"
+    _path = "/api/embed"
+
+    def __init__(
+        self,
+        model: str,
+        dims: int,
+        *,
+        url: str | None = None,
+        batch_size: int = 32,
+        timeout_s: float = 30.0,
+        max_retries: int = 5,
+    ) -> None:
+        url = url or "http://localhost:11434"
+        super().__init__(model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries)
+
+    def _payload(self, texts: list[str]) -> JSON:
+        # Without `truncate: false` it silently drops what the model does not read.
+        return {"model": self._model, "input": texts, "truncate": False}
+
+    def _read(self, reply: JSON) -> list[list[float]]:
+        vectors: list[list[float]] = reply["embeddings"]
+        return vectors
+
+    def _refusal(self, status: int) -> str:
+        if status == 404:
+            return f"ollama at {self._host} does not have the model '{self._model}': run `ollama pull {self._model}`"
+        return super()._refusal(status)
+
+
+class OpenAIEmbedder(_HttpEmbedder):
+    """`POST {url}/embeddings` as OpenAI defines it (default url https://api.openai.com/v1); many servers speak it."""
+
+    _service = "openai"
+    _path = "/embeddings"
+
+    def __init__(
+        self,
+        model: str,
+        dims: int,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        batch_size: int = 32,
+        timeout_s: float = 30.0,
+        max_retries: int = 5,
+    ) -> None:
+        url = url or "https://api.openai.com/v1"
+        super().__init__(
+            model, dims, url=url, api_key=api_key, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+        )
+
+    def _payload(self, texts: list[str]) -> JSON:
+        payload: dict[str, JSON] = {"model": self._model, "input": texts, "encoding_format": "float"}
+        if self._model.startswith("text-embedding-3"):  # others refuse the field
+            payload["dimensions"] = self._dims
+        return payload
+
+    def _read(self, reply: JSON) -> list[list[float]]:
+        # In any order: the place of each is told.
+        rows = sorted(reply["data"], key=lambda row: int(row["index"]))
+        if [row["index"] for row in rows] != list(range(len(rows))):
+            raise ValueError("places are missing or doubled")
+        return [row["embedding"] for row in rows]
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    """The seconds that a Retry-After header asks for; None for a date, which such services do not send, or nonsense."""
+    try:
+        seconds = float(value) if value else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and 0 <= seconds < float("inf") else None
