@@ -1,0 +1,531 @@
+"""A folder of this machine as a source.
+
+A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the rest. Nothing outside the
+root is ever read: a file is opened component by component, without following links, so a link put in place meanwhile is refused.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
+from urllib.parse import quote
+
+from ctx.connectors.base import ScanLog
+from ctx.connectors.globs import (
+    DEFAULT_INCLUDE_GLOBS,
+    SKIPPED_FOLDERS,
+    Level,
+    Pattern,
+    Rules,
+    Scope,
+    encode_name,
+    parse_ignore_file,
+)
+from ctx.errors import SourceError
+from ctx.types import Content, SourceItem
+
+__all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
+
+MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump
+MAX_RULE_FILE_BYTES = 1_000_000
+RULE_FILES = (".gitignore", ".ctxignore")  # of one folder, in this order: ours can take back what git's ignores
+CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder that holds one says itself that it is a cache or an environment
+BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}  # build output where one of these stands beside it
+EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
+READ_ATTEMPTS = 3  # of a file that changes under the reader
+SNIFF_BYTES = 8192
+FINE_TICK_NS = 100_000_000  # kernels stamp files with a clock of 1 to 10 ms; ten times that
+COARSE_TICK_NS = 2_500_000_000  # FAT keeps two seconds, HFS+ and old servers one
+CLOCK_SKEW_NS = 3_600_000_000_000  # a stamp further ahead is a wrong date, not a server's clock
+SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
+RACY = "~"  # follows the fingerprint of a file that may yet change without a new stamp
+
+_TEXT_WITH_NULS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16 and UTF-32 marks
+_DOCUMENT_FORMATS = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".odp", ".ods", ".epub")  # binary, and yet text to an extractor
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
+_STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def fingerprint(st: os.stat_result) -> str:
+    """Changes whenever the file may have changed.
+
+    ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size what a clock set back
+    would hide. The hash of integers is the same in every process; a Python that computes it otherwise reads every file once more.
+    An item's fingerprint has the scope's tag after it.
+    """
+    return hex(hash(_STAMP(st)))
+
+
+def may_still_change(st: os.stat_result, now_ns: int) -> bool:
+    """Whether a later write could leave this very stamp, because the clock of the file system has not moved on since.
+
+    `now_ns` must not be later than the moment of the stat.
+    """
+    for stamp_ns in (st.st_mtime_ns, st.st_ctime_ns):
+        tick_ns = FINE_TICK_NS if stamp_ns % 1_000_000_000 else COARSE_TICK_NS
+        if now_ns - tick_ns < stamp_ns < now_ns + CLOCK_SKEW_NS:
+            return True
+    return False
+
+
+def looks_binary(head: bytes) -> bool:
+    """Whether the beginning of a file is not text: it holds NUL bytes, and not as UTF-16 does."""
+    if b"\0" not in head or head.startswith(_TEXT_WITH_NULS):
+        return False
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    # Text of mostly Latin letters in UTF-16 has its NULs all on one side.
+    return not (min(even, odd) * 50 <= max(even, odd) and max(even, odd) * 5 >= len(head) and len(head) > 1)
+
+
+class _OnDisk:
+    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost more."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __contains__(self, name: object) -> bool:
+        return os.path.lexists(f"{self._folder}/{name}")
+
+
+class _Unreadable(Exception):
+    """A folder, or a rule file in it, that could not be read; its message is for the report."""
+
+
+class FilesystemConnector:
+    """The files below `root` that the globs take and no ignore file excludes.
+
+    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target stays within the root.
+    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless `allow_empty`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        *,
+        include_globs: Iterable[str] = DEFAULT_INCLUDE_GLOBS,
+        exclude_globs: Iterable[str] = (),
+        follow_symlinks: bool = False,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        respect_gitignore: bool = True,
+        allow_empty: bool = False,
+    ) -> None:
+        self.name = name
+        self.root = os.path.abspath(os.path.expanduser(root))
+        self.include_globs = tuple(include_globs)
+        self.exclude_globs = tuple(exclude_globs)
+        self.follow_symlinks = follow_symlinks
+        self.max_file_bytes = max_file_bytes
+        self.respect_gitignore = respect_gitignore
+        self.allow_empty = allow_empty
+        self.rule_files = RULE_FILES if respect_gitignore else RULE_FILES[1:]
+        self._where = "connectors." + name.replace(":", ".", 1)
+
+    @property
+    def signature(self) -> str:
+        said = (
+            self.root,
+            self.include_globs,
+            self.exclude_globs,
+            self.follow_symlinks,
+            self.max_file_bytes,
+            self.respect_gitignore,
+        )
+        return hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    # -- scanning ------------------------------------------------------------------------------------------------
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """The files that are new or changed, folder by folder in order of their names."""
+        root = self._real_root(known)
+        walk = _Walk(self, root, known, log)
+        yield from walk.below(root, "", self._top_scope(root))
+
+    def scan_paths(self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that are no longer there.
+
+        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file changed, the root itself is named,
+        or links are followed (a file then has several ids).
+        """
+        root = self._real_root(known)
+        if self.follow_symlinks:
+            log.rescan = True
+            return
+        walk = _Walk(self, root, known, log)
+        scopes: dict[str, Scope | None] = {"": walk.ruled(root, "", self._top_scope(root), _OnDisk(root))}
+        gone_below: list[str] = []
+        present: set[str] = set()
+        for path in sorted(set(paths)):
+            relative = self._relative(path, root)
+            if relative is None:
+                continue
+            parts = relative.split("/")
+            if not relative or parts[-1] in self.rule_files or parts[-1] in CACHE_MARKERS:
+                log.rescan = True
+                continue
+            found = list(self._look(parts, scopes, walk, root, gone_below))
+            present.update(item.source_id for item in found)
+            yield from found
+        if gone_below:
+            present |= log.unchanged
+            withheld = tuple(log.withheld)
+            exact = set(gone_below)
+            prefixes = tuple(f"{source_id}/" for source_id in gone_below)
+            for source_id in known:
+                inside = source_id in exact or source_id.startswith(prefixes)
+                if inside and source_id not in present and not (withheld and source_id.startswith(withheld)):
+                    log.gone.add(source_id)
+
+    def _look(
+        self, parts: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str, gone_below: list[str]
+    ) -> Iterator[SourceItem]:
+        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted in `gone_below`."""
+        source_id = "/".join(encode_name(part) for part in parts)
+        folder, prefix = root, ""
+        scope = scopes[""]
+        try:
+            for part in parts[:-1]:
+                folder, prefix = f"{folder}/{part}", f"{prefix}{encode_name(part)}/"
+                if prefix not in scopes:
+                    inner = scope.enter(part) if scope and not is_build(part, _OnDisk(os.path.dirname(folder))) else None
+                    if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
+                        inner = None
+                    scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
+                scope = scopes[prefix]
+            gone_below.append(source_id)
+            if scope is None:
+                return
+            name = parts[-1]
+            now_ns = time.time_ns()
+            st = os.lstat(f"{folder}/{name}")
+        except OSError as error:
+            if error.errno in _GONE:
+                gone_below.append(source_id)
+            else:
+                walk.withhold(source_id, f"cannot be read: {error.strerror}")
+            return
+        if stat.S_ISDIR(st.st_mode):
+            below = None if is_build(name, _OnDisk(folder)) else scope.enter(name)
+            if below is not None:
+                yield from walk.below(f"{folder}/{name}", f"{source_id}/", below)
+        elif stat.S_ISREG(st.st_mode) and scope.takes(name):
+            item = walk.compare(source_id, "/".join(parts), st, now_ns, scope.tag)
+            if item is not None:
+                yield item
+
+    def _real_root(self, known: Mapping[str, str]) -> str:
+        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or suspiciously empty."""
+        try:
+            root = os.path.realpath(self.root, strict=True)
+            with os.scandir(root) as entries:
+                empty = next(entries, None) is None
+        except OSError as error:
+            raise SourceError(
+                f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or mend `root` in [{self._where}]. "
+                "What is indexed from it is kept"
+            ) from error
+        if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
+            raise SourceError(
+                f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, as when a disk is not mounted. "
+                f"They are kept; if the folder is meant to be empty, run `ctx index {self.name} --full`"
+            )
+        return root
+
+    def _relative(self, path: str, root: str) -> str | None:
+        """A path below the root, with `/`; "" for the root itself or a folder above it, None elsewhere."""
+        path = os.path.abspath(path)
+        for base in (self.root, root):
+            if path == base or base.startswith(path.rstrip("/") + "/"):
+                return ""
+            prefix = base.rstrip("/") + "/"
+            if path.startswith(prefix):
+                return path[len(prefix) :]
+        return None
+
+    def _top_scope(self, root: str) -> Scope:
+        return Scope.top(self.include_globs, self.exclude_globs, self._outer_rules(root) if self.respect_gitignore else ())
+
+    def _outer_rules(self, root: str) -> tuple[Level, ...]:
+        """Git's rules from above the root, deepest first: those of the working tree that the root is a part of.
+
+        None where they ignore the root itself: whoever names an ignored folder as a source means it.
+        """
+        above: list[str] = []
+        folder = root
+        while not os.path.lexists(f"{folder}/.git"):
+            parent = os.path.dirname(folder)
+            if parent == folder:
+                return ()
+            above.insert(0, os.path.basename(folder))
+            folder = parent
+        levels: list[Level] = []
+        first = _rules_of(f"{folder}/.git/info/exclude")
+        for depth, name in enumerate([*above, ""]):
+            # The root's own files are read by the walk.
+            patterns = (first if depth == 0 else []) + (_rules_of(f"{folder}/.gitignore") if name else [])
+            if patterns:
+                levels.insert(0, Rules(patterns).top())
+            if not name:
+                break
+            verdicts = [level.decide(name, folder=True) for level in levels]
+            if next((verdict for verdict in verdicts if verdict is not None), False):
+                return ()
+            levels = [level.descend(name) for level in levels]
+            folder = f"{folder}/{name}"
+        return tuple(level for level in levels if not level.empty)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def item(self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str) -> SourceItem:
+        """The item of the file at `relative` below the resolved root; no component of that path is a link."""
+        mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
+        return SourceItem(source_id, mark, st.st_mtime_ns // 1_000_000, partial(self._read, root, relative))
+
+    def _read(self, root: str, relative: str) -> Content:
+        try:
+            data = self._bytes(root, relative)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise SourceError(
+                    "went away or was replaced while it was being indexed; the next run sees what is there then"
+                ) from error
+            raise SourceError(f"cannot be read: {error.strerror}") from error
+        return Content(data, source_url="file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}")))
+
+    def _bytes(self, root: str, relative: str) -> bytes:
+        """The bytes of a regular file; only its beginning where that is binary.
+
+        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run reads it again.
+        """
+        *folders, name = relative.split("/")
+        here = os.open(root, _FOLDER)
+        try:
+            for folder in folders:
+                below = os.open(folder, _FOLDER, dir_fd=here)
+                os.close(here)
+                here = below
+            fd = os.open(name, _FILE, dir_fd=here)
+        finally:
+            os.close(here)
+        with open(fd, "rb", buffering=0) as file:
+            for _ in range(READ_ATTEMPTS):
+                before = os.fstat(fd)
+                if not stat.S_ISREG(before.st_mode):
+                    raise SourceError("is not a regular file any more")
+                if before.st_size > self.max_file_bytes:
+                    raise SourceError(too_large(before.st_size, self.max_file_bytes))
+                file.seek(0)
+                head = file.read(SNIFF_BYTES) or b""
+                if looks_binary(head) and not name.lower().endswith(_DOCUMENT_FORMATS):
+                    return head  # enough for the extractor to see the same
+                data = head + _rest(file.read, self.max_file_bytes + 1 - len(head))
+                after = os.fstat(fd)
+                if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (after.st_mtime_ns, after.st_ctime_ns, len(data)):
+                    break
+            if len(data) > self.max_file_bytes:
+                raise SourceError(too_large(len(data), self.max_file_bytes))
+            return data
+
+
+def too_large(size_bytes: int, max_file_bytes: int) -> str:
+    return f"skipped: {size_bytes} bytes are more than max_file_bytes ({max_file_bytes})"
+
+
+def is_build(name: str, beside: Container[str]) -> bool:
+    """Whether a folder is build output, to judge by what stands beside it."""
+    return name in BUILD_FOLDERS and any(sibling in beside for sibling in BUILD_FOLDERS[name])
+
+
+def _rest(read: Callable[[int], bytes | None], limit: int) -> bytes:
+    parts = []
+    while limit > 0:
+        part = read(limit)
+        if not part:
+            break
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _rules_of(path: str) -> list[Pattern]:
+    """The patterns of an ignore file; none where it is missing, a link or not a file. Raises `_Unreadable`."""
+    try:
+        fd = os.open(path, _FILE)
+    except OSError as error:
+        if error.errno in _GONE:
+            return []
+        raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+    with open(fd, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return []
+        try:
+            data = _rest(file.read, MAX_RULE_FILE_BYTES)
+        except OSError as error:
+            raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+    return parse_ignore_file(os.fsdecode(data))
+
+
+class _Walk:
+    """One scan under way."""
+
+    def __init__(self, connector: FilesystemConnector, root: str, known: Mapping[str, str], log: ScanLog) -> None:
+        self._connector = connector
+        self._root = root
+        self._from_root = len(root.rstrip("/")) + 1
+        self._known = known
+        self._log = log
+        self._linked: set[tuple[int, int]] = set()  # folders entered through a link: each once, so that loops end
+
+    def withhold(self, prefix: str, message: str) -> None:
+        """Keeps what is known below a prefix, since it could not be looked at."""
+        self._log.withheld.append(prefix)
+        self._log.problem(prefix.rstrip("/"), message)
+
+    def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
+        """The scope of a folder with its own ignore files; None where it is not to be entered."""
+        if prefix and any(marker in names for marker in CACHE_MARKERS):
+            return None
+        patterns: list[Pattern] = []
+        for rule_file in self._connector.rule_files:
+            if rule_file in names:
+                try:
+                    patterns += _rules_of(f"{folder}/{rule_file}")
+                except _Unreadable as error:  # without its rules, what it hides would be published
+                    self.withhold(prefix, f"left out: {error}")
+                    return None
+        return scope.with_rules(patterns)
+
+    def compare(self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str) -> SourceItem | None:
+        """The item of one regular file, or None where it is unchanged or too large. No component of `relative` is a link."""
+        if self._known.get(source_id) == fingerprint(st) + tag:
+            self._log.unchanged.add(source_id)
+            return None
+        if st.st_size > self._connector.max_file_bytes:
+            self._log.problem(source_id, too_large(st.st_size, self._connector.max_file_bytes))
+            return None
+        return self._connector.item(source_id, self._root, relative, st, now_ns, tag)
+
+    def below(self, folder: str, prefix: str, scope: Scope) -> Iterator[SourceItem]:
+        """Everything below a folder. `prefix` is the folder's id and a slash ("" at the root)."""
+        stack = [(folder, prefix, scope)]
+        while stack:
+            folder, prefix, scope = stack.pop()
+            folders: list[tuple[str, str, Scope]] = []
+            items: list[SourceItem] = []
+            try:
+                fd = os.open(folder, _FOLDER)
+            except OSError as error:
+                if error.errno not in _GONE or not prefix:
+                    self.withhold(prefix, f"the folder cannot be listed: {error.strerror}")
+                continue
+            try:
+                with os.scandir(fd) as entries:
+                    by_name = {entry.name: entry for entry in entries}
+                if self._connector.follow_symlinks:  # which of two links to one folder is entered must not depend on the disk
+                    by_name = dict(sorted(by_name.items()))
+                inner = self.ruled(folder, prefix, scope, by_name)
+                if inner is not None:
+                    self._files(folder, prefix, inner, by_name, folders, items)
+            except OSError as error:
+                self.withhold(prefix, f"the folder cannot be listed: {error.strerror}")
+            finally:
+                os.close(fd)
+            folders.sort(reverse=True, key=lambda entry: entry[0])
+            stack += folders
+            items.sort(key=lambda item: item.source_id)
+            yield from items
+
+    def _files(
+        self,
+        folder: str,
+        prefix: str,
+        scope: Scope,
+        by_name: "Mapping[str, os.DirEntry[str]]",
+        folders: list[tuple[str, str, Scope]],
+        items: list[SourceItem],
+    ) -> None:
+        """Compares the files of one folder and lists its folders. This is where a scan spends its time.
+
+        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the interpreter's own. The tag in
+        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only where they changed.
+        """
+        now_ns = time.time_ns()
+        relative = f"{folder}/"[self._from_root :]
+        joined = "".join(by_name)
+        plain = joined.isascii() and "%" not in joined
+        ids = [prefix + name for name in by_name] if plain else [prefix + encode_name(name) for name in by_name]
+        marks = [self._known.get(source_id) for source_id in ids]
+        if None not in marks and self._all_unchanged(by_name.values(), marks, scope.tag):
+            self._log.unchanged.update(ids)
+            return
+        rest = list(zip(by_name.values(), ids, marks, strict=True))
+        seen = [row for row in rest if row[2] is not None]
+        if len(seen) < len(rest) and self._all_unchanged([row[0] for row in seen], [row[2] for row in seen], scope.tag):
+            self._log.unchanged.update([row[1] for row in seen])
+            rest = [row for row in rest if row[2] is None]
+        for entry, source_id, _ in rest:
+            name = entry.name
+            if scope.takes(name):
+                try:
+                    st = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    if error.errno not in _GONE:
+                        self.withhold(source_id, f"cannot be read: {error.strerror}")
+                    continue
+                if stat.S_ISREG(st.st_mode):
+                    item = self.compare(source_id, relative + name, st, now_ns, scope.tag)
+                    if item is not None:
+                        items.append(item)
+                    continue
+            if entry.is_symlink():
+                if self._connector.follow_symlinks:
+                    self._link(folder, source_id, name, scope, now_ns, folders, items)
+            elif entry.is_dir(follow_symlinks=False):
+                below = None if is_build(name, by_name) else scope.enter(name)
+                if below is not None:
+                    folders.append((f"{folder}/{name}", f"{source_id}/", below))
+
+    def _all_unchanged(self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str) -> bool:
+        try:
+            stats = [entry.stat(follow_symlinks=False) for entry in entries]  # each entry keeps its answer for a second question
+        except OSError:
+            return False
+        prints = list(map(hex, map(hash, map(_STAMP, stats))))  # `fingerprint`, without a call of ours for each file
+        return (prints if not tag else [mark + tag for mark in prints]) == marks
+
+    def _link(
+        self,
+        folder: str,
+        source_id: str,
+        name: str,
+        scope: Scope,
+        now_ns: int,
+        folders: list[tuple[str, str, Scope]],
+        items: list[SourceItem],
+    ) -> None:
+        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed over."""
+        try:
+            target = os.path.realpath(f"{folder}/{name}", strict=True)
+            st = os.lstat(target)
+        except OSError:
+            return
+        if not target.startswith(self._root.rstrip("/") + "/") or not SKIPPED_FOLDERS.isdisjoint(
+            target[self._from_root :].split("/")
+        ):
+            return
+        if stat.S_ISREG(st.st_mode) and scope.takes(name):
+            item = self.compare(source_id, target[self._from_root :], st, now_ns, scope.tag)
+            if item is not None:
+                items.append(item)
+        elif stat.S_ISDIR(st.st_mode):
+            identity = (st.st_dev, st.st_ino)
+            below = scope.enter(name)
+            if below is not None and identity not in self._linked and not f"{folder}/".startswith(f"{target}/"):
+                self._linked.add(identity)
+                folders.append((target, f"{source_id}/", below))
