@@ -41,6 +41,16 @@ class StoredDocument(NamedTuple):
     chunk_nos: tuple[int, ...]
 
 
+class VectorBatch(NamedTuple):
+    """Chunks with their embeddings; every field has the same length n."""
+
+    chunk_nos: "np.ndarray"  # int64 (n,)
+    document_nos: "np.ndarray"  # int64 (n,)
+    sources: list[str]
+    updated_ms: "np.ndarray"  # int64 (n,)
+    vectors: "np.ndarray"  # float32 (n, dim), of unit length
+
+
 class Run(NamedTuple):
     """How the last index run of a source went."""
 
@@ -55,7 +65,15 @@ class Catalog(Protocol):
     """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several threads."""
 
     def seq(self) -> int:
-        """The number of the last write."""
+        """The number of the last write that a projection has to apply (a run's record is none)."""
+        ...
+
+    def history(self, seq: int) -> str | None:
+        """A name for the writes up to `seq`: the same as long as they are the same writes.
+
+        A projection that has applied `seq` under another name saw another catalog (a restored backup, a new file) and starts
+        over. None: `seq` is ahead of the catalog, or deletions after it are no longer known; it starts over then too.
+        """
         ...
 
     # -- documents -----------------------------------------------------------------------------------------------
@@ -93,6 +111,10 @@ class Catalog(Protocol):
         """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
         ...
 
+    def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """(seq, document_no, chunk_nos) of the same documents, for a projection that needs no text."""
+        ...
+
     def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
         """(seq, document_no) of documents deleted after `seq`, in order of seq."""
         ...
@@ -112,8 +134,8 @@ class Catalog(Protocol):
         """Stores (text_hash, float32 vector of unit length); the seq after it. Known hashes are passed over."""
         ...
 
-    def vectors_since(self, model: str, seq: int) -> "Iterator[tuple[int, int, str, int, np.ndarray]]":
-        """(chunk_no, document_no, source, updated_ms, float32 vector) of chunks whose chunk or embedding was written after `seq`."""
+    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
+        """The chunks whose document or embedding was written after `seq`, as far as they have one; some may come twice."""
         ...
 
     def forget_embeddings(self, model: str) -> int:

@@ -1,0 +1,377 @@
+"""The search index of one machine: tantivy for words, a matrix for vectors, in one folder.
+
+    keyword.state   which folder of tantivy's counts, of which format, and the seq of the catalog it has applied
+    keyword-N/      tantivy's files
+    vectors/        see vectors.py; its own state, since either half can be lost and rebuilt by itself
+
+Everything here is derived: whatever is missing, damaged, of another format or ahead of the catalog is built anew from it, without
+reading a source or embedding a text again. Both halves apply documents by number, replacing, and note the seq afterwards; a crash
+between any two steps leaves a seq that is too low, and what is applied twice is the same as once.
+"""
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.store.base import Catalog
+from ctx.store.schema import make_private_folder
+from ctx.store.statefile import Stamp, read_state, stamp, write_state
+from ctx.store.tantivy import FORMAT, KeywordIndex
+from ctx.types import Filters, Hit
+
+if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from the command line needs neither
+    import logging
+
+    import numpy as np
+
+    from ctx.store.vectors import VectorReader, VectorWriter
+
+PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
+_RETAINED = 20_000  # documents whose chunks are compared at once
+_OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
+
+
+class LocalIndex:
+    """The `SearchIndex` in a folder. Readers follow what a writer publishes, in this process or another.
+
+    `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings are off; it is called
+    when vectors are first needed. Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
+    """
+
+    def __init__(self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False) -> None:
+        self._path = path
+        self._embedding = embedding
+        self._writable = writable
+        self._state_path = os.path.join(path, "keyword.state")
+        self._vectors_path = os.path.join(path, "vectors")
+        self._catching_up = threading.Lock()
+        self._opening = threading.Lock()
+        self._seen: Stamp | None = None
+        self._keyword: KeywordIndex | None = None
+        self._keyword_folder = ""
+        self._keyword_writer: KeywordIndex | None = None
+        self._keyword_writer_folder = ""
+        self._vectors: VectorReader | None = None
+
+    # -- searching -----------------------------------------------------------------------------------------------
+    def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
+        """As the protocol has it; [] where nothing is indexed yet. Raises `StoreError` where the files do not answer."""
+        with _surviving(self._keyword_folder):
+            index = self._current_keyword()
+            return [] if index is None else index.search(query, filters, k)
+
+    def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
+        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
+        if self._vectors is None:
+            model, _ = self._embedding()
+            if model is None:
+                raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+            from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
+
+            self._vectors = VectorReader(self._vectors_path, model)
+        return self._vectors.search(vector, filters, k)
+
+    def applied_seq(self) -> int:
+        """The seq of the catalog that both halves have applied, 0 where one is missing; read from their files."""
+        fields = read_state(self._state_path)
+        applied = int(fields.get("applied", 0)) if fields else 0
+        vectors = read_state(os.path.join(self._vectors_path, "state"))
+        return applied if vectors is None else min(applied, int(vectors.get("applied", 0)))
+
+    def close(self) -> None:
+        """Waits for tantivy's merges and lets the files go."""
+        writer, self._keyword_writer = self._keyword_writer, None
+        if writer is not None:
+            writer.close()
+        reader, self._keyword = self._keyword, None
+        self._seen = None
+        if reader is not None:
+            reader.close()
+        self._vectors = None
+
+    def __enter__(self) -> "LocalIndex":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _current_keyword(self) -> KeywordIndex | None:
+        """What is published now, opened. None where nothing is."""
+        seen = stamp(self._state_path)
+        if seen == self._seen and seen is not None:
+            return self._keyword
+        with self._opening:
+            for tries_left in reversed(range(_OPEN_TRIES)):
+                seen = stamp(self._state_path)  # before the state is read: a newer one is then seen next time
+                fields = read_state(self._state_path)
+                if fields is None:
+                    return None
+                if fields.get("format") != str(FORMAT):
+                    raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
+                folder = os.path.join(self._path, fields["folder"])
+                try:
+                    if self._keyword is None or self._keyword_folder != folder:
+                        self._keyword = KeywordIndex(folder, writable=False)
+                        self._keyword_folder = folder
+                    else:
+                        self._keyword.reload()
+                    self._seen = seen
+                    return self._keyword
+                except StoreError:
+                    # A writer may have gone on to another folder meanwhile; if it has not, this one is damaged.
+                    if not tries_left or stamp(self._state_path) == seen:
+                        raise
+        raise AssertionError("unreachable")
+
+    # -- catching up ---------------------------------------------------------------------------------------------
+    def catch_up(self, catalog: Catalog) -> int:
+        """As the protocol has it. What is damaged is built anew on the way, and what was long is published in steps.
+
+        After a `StoreError` (a full disk) readers still have what was published before, and the next call goes on from there.
+        """
+        if not self._writable:
+            raise StoreError("the index was opened to be read only")
+        with self._catching_up:
+            model, _ = self._embedding()
+            try:
+                make_private_folder(self._path)
+            except OSError as error:
+                raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
+            applied = self._catch_up_keyword(catalog)
+            if model is None:
+                _delete_folder(self._vectors_path)
+            else:
+                applied = min(applied, self._catch_up_vectors(catalog, model))
+            return applied
+
+    def _catch_up_keyword(self, catalog: Catalog) -> int:
+        target = catalog.seq()
+        folder, applied = self._usable_keyword(catalog)
+        if folder is None:
+            folder, applied = self._fresh_keyword_folder(), 0
+        elif applied == target:
+            return target
+        try:
+            with _surviving(os.path.join(self._path, folder)):
+                self._apply_to_keyword(catalog, folder, applied, target)
+        except BaseException:
+            # Nothing uncommitted may be left in a writer that a later call would commit under a newer seq.
+            writer, self._keyword_writer = self._keyword_writer, None
+            if writer is not None:
+                _close_quietly(writer)
+            raise
+        return target
+
+    def _usable_keyword(self, catalog: Catalog) -> tuple[str | None, int]:
+        """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
+        fields = read_state(self._state_path)
+        if fields is None:
+            return None, 0
+        reason = None
+        applied = 0
+        if fields.get("format") != str(FORMAT):
+            reason = "damaged or of another version"
+        else:
+            applied = int(fields["applied"])
+            folder = os.path.join(self._path, fields["folder"])
+            if catalog.history(applied) != fields["history"]:
+                reason = "of another catalog"
+            elif not _sound(folder):
+                reason = "damaged"
+        if reason is not None:
+            _log().warning("keyword index is built anew reason=%s", reason)
+            return None, 0
+        return fields["folder"], applied
+
+    def _fresh_keyword_folder(self) -> str:
+        if self._keyword_writer is not None:
+            _close_quietly(self._keyword_writer)
+            self._keyword_writer = None
+        numbers = [int(name[8:]) for name in os.listdir(self._path) if name.startswith("keyword-") and name[8:].isdigit()]
+        return f"keyword-{max(numbers, default=0) + 1}"
+
+    def _writer_of(self, folder: str) -> KeywordIndex:
+        """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
+        if self._keyword_writer is None or self._keyword_writer_folder != folder:
+            path = os.path.join(self._path, folder)
+            make_private_folder(path)
+            self._keyword_writer = KeywordIndex(path, writable=True)
+            self._keyword_writer_folder = folder
+        return self._keyword_writer
+
+    def _apply_to_keyword(self, catalog: Catalog, folder: str, applied: int, target: int) -> None:
+        published_s = time.monotonic()
+        if applied == 0:
+            self._writer_of(folder)  # an index of nothing is an index too
+        else:
+            for _, document_no in catalog.deletions_since(applied):
+                self._writer_of(folder).delete(document_no)
+        for stored in catalog.documents_since(applied):
+            if stored.seq > target:
+                break  # written meanwhile: the next call has it
+            if stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
+                # All up to the seq before this one is in.
+                self._publish_keyword(catalog, folder, applied)
+                published_s = time.monotonic()
+            self._writer_of(folder).add(stored)
+            applied = stored.seq
+        self._publish_keyword(catalog, folder, target)
+
+    def _publish_keyword(self, catalog: Catalog, folder: str, applied: int) -> None:
+        if self._keyword_writer is not None:
+            self._keyword_writer.commit()
+        path = os.path.join(self._path, folder)
+        history = catalog.history(applied) or ""
+        fields: dict[str, str | int] = {"format": FORMAT, "folder": folder, "applied": applied, "history": history}
+        try:
+            write_state(self._state_path, fields)
+        except OSError as error:
+            raise StoreError(f"the index cannot be written: {error.strerror}; what was published stays as it is") from error
+        _verified[path] = stamp(os.path.join(path, "meta.json"))
+        for name in os.listdir(self._path):
+            if name.startswith("keyword-") and name != folder:
+                _delete_folder(os.path.join(self._path, name))
+
+    def _catch_up_vectors(self, catalog: Catalog, model: str) -> int:
+        from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
+
+        with VectorWriter(self._vectors_path, model) as writer:
+            if writer.history and catalog.history(writer.applied) != writer.history:
+                _log().warning("vectors are built anew reason=of another catalog")
+                writer.start_over()
+            for _ in range(2):
+                try:
+                    target = self._apply_to_vectors(catalog, model, writer)
+                    if self._complete(catalog, model, writer, target):
+                        return target
+                    reason = "not the embeddings of the catalog"
+                except VectorsDamaged as error:
+                    reason = error.message
+                _log().warning("vectors are built anew reason=%s", reason)
+                writer.start_over()
+            return self._apply_to_vectors(catalog, model, writer)
+
+    @staticmethod
+    def _apply_to_vectors(catalog: Catalog, model: str, writer: "VectorWriter") -> int:
+        target = catalog.seq()
+        applied = writer.applied
+        if applied == target and writer.history:
+            return target
+        published_s = time.monotonic()
+        if writer.row_count:
+            writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
+            retained: dict[int, tuple[int, ...]] = {}
+            for _, document_no, chunk_nos in catalog.chunks_since(applied):
+                retained[document_no] = chunk_nos
+                if len(retained) >= _RETAINED:
+                    writer.retain(retained)
+                    retained = {}
+            writer.retain(retained)
+        for batch in catalog.vectors_since(model, applied):
+            writer.put(batch)
+            if time.monotonic() - published_s > PUBLISH_EVERY_S:
+                # Findable, but the seq stays: the rows do not come in its order.
+                writer.publish(applied, writer.history or catalog.history(applied) or "")
+                published_s = time.monotonic()
+        writer.publish(target, catalog.history(target) or "")
+        return target
+
+    @staticmethod
+    def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
+        """Whether there is a row for every chunk with an embedding, as far as that can be told while others write.
+
+        It is false after embeddings were forgotten: nothing else tells a projection so.
+        """
+        covered = catalog.stats()["chunks"] - catalog.pending_count(model)
+        return writer.alive_count == covered or catalog.seq() != target
+
+
+# -- soundness of tantivy's files ----------------------------------------------------------------------------------
+_FOOTER_MAGIC = (1337).to_bytes(4, "little")
+
+_verified: dict[str, Stamp | None] = {}
+"""Folder of tantivy's -> stamp of its meta.json as this process last wrote it or found all its files sound."""
+
+
+def _sound(folder: str) -> bool:
+    """Whether tantivy's files are what it wrote. All of them are read, 0.1 s for 400 MB, once per process and change by others.
+
+    Each ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number. Tantivy itself compares it
+    only when asked, which its Python interface cannot.
+    """
+    meta = stamp(os.path.join(folder, "meta.json"))
+    if meta is None:
+        return False
+    if _verified.get(folder) == meta:
+        return True
+    import json  # 2 ms; whoever writes has the time
+
+    try:
+        with open(os.path.join(folder, "meta.json"), "rb") as file:
+            segments = {segment["segment_id"].replace("-", "") for segment in json.load(file)["segments"]}
+        names = os.listdir(folder)
+        present = {name.split(".")[0] for name in names}
+        if not segments <= present:
+            return False
+        for name in names:
+            if name.split(".")[0] in segments and not _footer_holds(os.path.join(folder, name)):
+                return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    _verified[folder] = meta
+    return True
+
+
+def _footer_holds(path: str) -> bool:
+    import json  # as above
+
+    with open(path, "rb") as file:
+        data = file.read()
+    if data[-4:] != _FOOTER_MAGIC:
+        return False
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = json.loads(data[-8 - length : -8])
+    return zlib.crc32(memoryview(data)[: -8 - length]) == int(footer["crc"])
+
+
+class _surviving:
+    """Turns a panic inside tantivy (damaged files make some of its readers give up) into `StoreError`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        if isinstance(error, StoreError):
+            _verified.pop(self._folder, None)  # the next writer of this process looks at every byte
+        elif type(error).__name__ == "PanicException":  # pyo3 gives its class no public name; it is a BaseException
+            _verified.pop(self._folder, None)
+            raise StoreError("the keyword index is damaged: run `ctx index`, which builds it anew") from error
+
+
+def _close_quietly(writer: KeywordIndex) -> None:
+    try:
+        writer.close()
+    except StoreError as error:
+        _log().warning("keyword writer did not close reason=%s", error.message)
+
+
+def _delete_folder(path: str) -> None:
+    if os.path.isdir(path):
+        import shutil  # 5 ms; only a writer comes here
+
+        shutil.rmtree(path, ignore_errors=True)  # a reader on a network file system may hold a file; the next writer tries again
+
+
+def _log() -> "logging.Logger":
+    import logging
+
+    return logging.getLogger(__name__)

@@ -1,0 +1,73 @@
+"""A small file of `key value` lines that is whole or absent: what a projection says of itself.
+
+It is replaced at once (a new file is synced, then renamed over the old one) and ends with a checksum, so that a damaged one is
+told from a good one. Not JSON, because a keyword search from the command line reads one and would wait 2 ms for the parser.
+"""
+
+import os
+import zlib
+from collections.abc import Mapping
+
+from ctx.errors import StoreError
+
+_HEAD = "ctx-state 1"
+
+Stamp = tuple[int, int, int]
+"""What changes when a file is replaced: inode, time of change (ns), size."""
+
+
+def stamp(path: str) -> Stamp | None:
+    """The stamp of a file, a microsecond; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def read_state(path: str) -> dict[str, str] | None:
+    """The fields of a state file. None where there is none; {} where it is damaged or of another kind."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"the index cannot be read: {error.strerror}; check the permissions of its folder") from error
+    body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    if checksum != b"sum %08x" % zlib.crc32(body):
+        return {}
+    lines = body.decode("utf-8").split("\n")
+    if lines[0] != _HEAD:
+        return {}
+    return dict(_pair(line) for line in lines[1:])
+
+
+def write_state(path: str, fields: Mapping[str, str | int]) -> None:
+    """Replaces a state file, durably. Values hold no line breaks. Raises `OSError`."""
+    lines = [_HEAD, *(f"{key} {value}" for key, value in fields.items())]
+    body = "\n".join(lines).encode("utf-8")
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, body + b"\nsum %08x\n" % zlib.crc32(body))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(new, path)
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(path: str) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _pair(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(" ")
+    return key, value
