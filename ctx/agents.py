@@ -35,6 +35,7 @@ class Agent(NamedTuple):
     arguments: tuple[AgentArgument, ...] = ()
     source: str = "toml"
     origin: str = "the configuration"
+    pack: str | None = None  # the memory pack it belongs to: it reads memories, and so it is guarded as that pack's tools are
 
 
 class Agents:

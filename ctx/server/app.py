@@ -269,7 +269,8 @@ async def _on_error(request: HTTPConnection, error: Exception) -> Response:
     shape = errors.rpc_body if access.zone == "mcp" and request.scope["method"] == "POST" else errors.body
     row = errors.row(error)
     if row.status >= 500:
-        logger.warning("error id=%s code=%s", access.request_id, error.word, exc_info=error)
+        # The cause is the operator's to see; without one there is nothing to see but the word.
+        logger.warning("error id=%s code=%s", access.request_id, error.word, exc_info=error if error.__cause__ else None)
     response = rest.reply(shape(error), row.status)
     response.headers.update(errors.headers(error))
     return response

@@ -16,6 +16,7 @@ from ctx.errors import (
     ConfigError,
     Conflict,
     CtxError,
+    EmbedderError,
     EmbeddingsDisabled,
     MethodNotAllowed,
     Misdirected,
@@ -62,6 +63,7 @@ TABLE: dict[type[CtxError], Row] = {
     ToolError: Row(500, None),
     SourceError: Row(500, None),
     StoreError: Row(503, INTERNAL),
+    EmbedderError: Row(503, INTERNAL),
     Busy: Row(503, INTERNAL),
 }
 STORE_RETRY_S = 5  # a store that could not answer is worth asking again, though not at once

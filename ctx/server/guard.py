@@ -254,9 +254,8 @@ class Access:
 
     def admit_agent(self, agent: Agent) -> None:
         """The same for an agent: those of packs read memories, those of scripts run code."""
-        if agent.source == "pack":
-            for pack in self._policy.packs.values():
-                self.admit_pack(pack.name)
+        if agent.pack is not None:
+            self.admit_pack(agent.pack)
         elif agent.source != "toml":
             self._admit_effect(f"agent '{agent.name}'")
 

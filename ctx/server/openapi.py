@@ -20,6 +20,7 @@ _ERRORS = {
     404: "No such tool, document or agent",
     405: "The path does not answer this method",
     408: "The script's deadline passed",
+    409: "What is there is not what the caller expected",
     413: "The body is too large",
     421: "The server does not answer to this Host",
     429: "Too many calls; see Retry-After",

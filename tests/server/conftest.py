@@ -1,0 +1,137 @@
+"""A real server on a real socket, for each test that asks."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from serving import ANYTHING, DOCUMENT_ID, READING, Serve, Served
+
+from ctx.agents import Agent, AgentArgument, Agents, Prompt
+from ctx.errors import NotFound, ScriptTimeout, ToolError
+from ctx.server.app import Services, create_app
+from ctx.server.guard import ServerSettings
+from ctx.server.run import HttpServer, address, open_sockets
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers that end with the test. `bind` in the settings is replaced by a free port of 127.0.0.1 where it has none."""
+    running: list[Served] = []
+
+    def start(services: Services, settings: ServerSettings | None = None, **options: str) -> Served:
+        settings = settings or ServerSettings()
+        guard = create_app(services, settings, **options)
+        sockets = open_sockets("127.0.0.1:0")
+        ready: list[str] = []
+        event = threading.Event()
+
+        def announce(where: str) -> None:
+            ready.append(where)
+            event.set()
+
+        server = HttpServer(guard, sockets, announce=announce)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        assert event.wait(10), "the server did not start"
+        assert ready == [address(sockets[0])]
+        served = Served(server, guard, thread, f"http://{ready[0]}")
+        running.append(served)
+        return served
+
+    yield start
+    for served in running:
+        served.client.close()
+        served.stop()
+
+
+@pytest.fixture
+def toolbox() -> Toolbox:
+    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail each in its way."""
+    box = Toolbox()
+
+    def search(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        hit = {
+            "id": DOCUMENT_ID,
+            "source": "filesystem",
+            "source_id": "docs/auth.md",
+            "title": "Authentication Guide",
+            "score": 0.94,
+            "snippet": "JWT tokens are signed with...",
+            "source_url": None,
+        }
+        return {"results": [hit] * (arguments["query"] == "authentication")}
+
+    def get(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        if arguments["id"] != DOCUMENT_ID:
+            raise NotFound(f"no document with id: {arguments['id'][:80]}")
+        return {"id": DOCUMENT_ID, "source": "git", "source_id": "docs/auth.md", "title": "Authentication Guide", "body": "Full"}
+
+    def whoami(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        banks = None if caller.banks is None else sorted(caller.banks)
+        return {**caller._replace(progress=None)._asdict(), "banks": banks, "arguments": arguments}
+
+    def fail(error: Exception) -> Callable[[dict[str, JSON], Caller], JSON]:
+        def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+            raise error
+
+        return run
+
+    text = {"type": "string", "minLength": 1, "maxLength": 4096}
+    box.add(
+        Tool(
+            "search",
+            "Search indexed documents by keyword, semantic, or hybrid query",
+            {
+                "type": "object",
+                "properties": {
+                    "query": {**text, "description": "Search query"},
+                    "mode": {"type": "string", "enum": ["keyword", "semantic", "hybrid"], "default": "keyword"},
+                    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 12},
+                    "source": {"type": "string"},
+                },
+                "required": ["query"],
+                "additionalProperties": False,
+            },
+            search,
+            annotations=READING,
+            builtin=True,
+            bare=True,
+        )
+    )
+    one_id = {"type": "object", "properties": {"id": text}, "required": ["id"], "additionalProperties": False}
+    box.add(Tool("get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True))
+    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    row = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
+    box.add(
+        Tool("sources", "List sources", nothing, lambda a, c: {"sources": [row]}, annotations=READING, builtin=True, bare=True)
+    )
+    box.add(Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua"))
+    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua"))
+    box.add(Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary"))
+    box.add(Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault"))
+    box.add(Tool("late", "Never in time", ANYTHING, fail(ScriptTimeout("late ran longer than 1 s")), origin="late.lua"))
+    box.add(Tool("broken", "Fails", ANYTHING, fail(ToolError("broken.lua:3: no such field")), origin="broken.lua"))
+    box.add(Tool("surprise", "Fails unforeseen", ANYTHING, fail(RuntimeError("/etc/secret: not ours")), origin="surprise.lua"))
+    box.add_failed("unloadable", ToolError("unloadable.lua:1: unexpected symbol"))
+    return box
+
+
+@pytest.fixture
+def agents() -> Agents:
+    """One inline agent and one of a script."""
+    known = Agents()
+
+    def review(arguments: dict[str, JSON], caller: Caller) -> Prompt:
+        return Prompt(f"You review {arguments['language']}.", ("search",), ({"role": "assistant", "content": "Ready."},))
+
+    known.add(Agent("reviewer", "Reviews code", review, ("search",), (AgentArgument("language", "Which language", True),)))
+    known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua"))
+    known.add(Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary"))
+    return known
+
+
+@pytest.fixture
+def services(toolbox: Toolbox, agents: Agents) -> Services:
+    return Services(toolbox, agents)

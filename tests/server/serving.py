@@ -1,0 +1,45 @@
+"""A running server as tests see it, and what its tools and errors look like."""
+
+import threading
+from collections.abc import Callable
+
+import httpx
+
+from ctx.server.guard import Guard
+from ctx.server.run import HttpServer
+from ctx.tools.base import Annotations
+
+READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+DOCUMENT_ID = "a1b2c3d4-e5f6-4890-abcd-ef1234567890"
+ANYTHING = {"type": "object", "properties": {}}
+
+
+class Served:
+    """A running server: its address, a client, and its parts."""
+
+    def __init__(self, server: HttpServer, guard: Guard, thread: threading.Thread, base: str) -> None:
+        self.server = server
+        self.guard = guard
+        self.thread = thread
+        self.base = base
+        self.host, _, port = base.removeprefix("http://").rpartition(":")
+        self.port = int(port)
+        self.client = httpx.Client(base_url=base, timeout=20)
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive(), "the server did not stop"
+
+
+Serve = Callable[..., Served]
+
+
+def failure(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of an error, whose body has the one shape there is."""
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message"}
+    assert body["error"]["message"]
+    assert response.headers["content-type"] == "application/json"
+    return response.status_code, body["error"]["code"]

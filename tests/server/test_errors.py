@@ -1,0 +1,67 @@
+"""The one table of errors."""
+
+import pytest
+
+import ctx.errors
+from ctx.errors import Busy, CtxError, NotFound, RateLimited, Unauthorized
+from ctx.server import errors
+
+
+def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in _classes(child))]
+
+
+OURS = [kind for kind in _classes(CtxError) if kind.__module__ == "ctx.errors"]
+
+
+def test_every_error_of_ctx_has_a_row() -> None:
+    assert len(OURS) == len([name for name in vars(ctx.errors).values() if isinstance(name, type) and issubclass(name, CtxError)])
+    assert set(OURS) <= set(errors.TABLE)
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("bad_request", 400),
+        ("embeddings_disabled", 400),
+        ("unauthorized", 401),
+        ("origin_not_allowed", 403),
+        ("misdirected_request", 421),
+        ("rate_limited", 429),
+        ("not_found", 404),
+        ("method_not_allowed", 405),
+        ("payload_too_large", 413),
+        ("timeout", 408),
+        ("tool_error", 500),
+        ("store_error", 503),
+        ("busy", 503),
+        ("internal", 500),
+    ],
+)
+def test_a_word_has_one_status(word: str, status: int) -> None:
+    assert {errors.TABLE[kind].status for kind in OURS if kind.word == word} == {status}
+
+
+def test_a_class_of_another_room_has_its_parents_row() -> None:
+    class NoSuchMemory(NotFound):
+        pass
+
+    assert errors.row(NoSuchMemory("gone")) == errors.TABLE[NotFound]
+
+
+def test_what_a_model_can_mend_is_a_tool_error_over_mcp() -> None:
+    mendable = {kind.word for kind in OURS if errors.TABLE[kind].rpc is None}
+    assert mendable == {"bad_request", "embeddings_disabled", "not_found", "conflict", "timeout", "tool_error", "source_error"}
+
+
+def test_headers_say_when_to_come_again_and_how_to_identify_oneself() -> None:
+    assert errors.headers(RateLimited("slow down", retry_after_s=0.2)) == {"retry-after": "1"}
+    assert errors.headers(Busy("full", retry_after_s=4.1)) == {"retry-after": "5"}
+    assert errors.headers(Unauthorized("no key")) == {"www-authenticate": 'Bearer realm="ctx"'}
+    assert "invalid_token" in errors.headers(Unauthorized("bad key", data={"presented": True}))["www-authenticate"]
+
+
+def test_a_refusal_on_an_mcp_path_is_json_rpc_and_keeps_the_word() -> None:
+    body = errors.rpc_body(RateLimited("slow down", retry_after_s=1.5))
+    assert (body["jsonrpc"], body["id"], body["error"]["code"]) == ("2.0", None, -32005)
+    assert body["error"]["data"] == {"code": "rate_limited", "retryAfterMs": 1500}

@@ -1,0 +1,542 @@
+"""The guard over a real socket: Host, Origin, CORS, keys, size and rate."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import Serve, failure
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from ctx.errors import ConfigError, RateLimited
+from ctx.server.app import Services
+from ctx.server.guard import ACCESS, PackPolicy, ServerSettings, SlidingWindow, check_bind, host_name, split_bind
+from ctx.server.keys import KeyRing
+from ctx.server.rest import PackRoute
+from ctx.server.work import Work
+
+EVIL = "https://evil.example"
+VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
+
+
+class EchoDoor:
+    """An MCP door that tells what the guard told it."""
+
+    def __init__(self, work: Work) -> None:
+        self.closed = False
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                break
+        access = scope[ACCESS]
+        caller = access.caller("mcp")
+        told = {
+            "bank": caller.bank,
+            "fixed": caller.bank_fixed,
+            "principal": caller.principal,
+            "size": size,
+            "path": scope["path"],
+        }
+        await JSONResponse(told)(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        yield
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def with_mcp(services: Services) -> Services:
+    """The services, with an MCP door and a route of a pack."""
+    route = PackRoute("GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"})
+    return services._replace(mcp=EchoDoor, pack_routes=[route])
+
+
+def rpc_failure(response: httpx.Response) -> tuple[int, str]:
+    body = response.json()
+    assert body["jsonrpc"] == "2.0"
+    return response.status_code, body["error"]["data"]["code"]
+
+
+# --- Host ---------------------------------------------------------------------------------------------------------------------
+
+ROUTES = [
+    ("GET", "/"),
+    ("POST", "/"),
+    ("GET", "/health"),
+    ("GET", "/tools/list"),
+    ("GET", "/tools/sources"),
+    ("POST", "/tools/search"),
+    ("POST", "/tools/remember"),
+    ("GET", "/agents/list"),
+    ("POST", "/agents/reviewer/prompt"),
+    ("GET", "/openapi.json"),
+    ("GET", "/llms.txt"),
+    ("GET", "/metrics"),
+    ("GET", "/page/style.css"),
+    ("POST", "/mcp"),
+    ("POST", "/mcp/"),
+    ("POST", "/mcp/alice"),
+    ("POST", "/mcp/alice/"),
+    ("GET", "/packs/diary/health"),
+    ("OPTIONS", "/tools/search"),
+    ("GET", "/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_a_rebinding_host_is_refused_on_every_route(serve: Serve, with_mcp: Services, method: str, path: str) -> None:
+    served = serve(with_mcp, ServerSettings(metrics=True))
+    response = served.client.request(method, path, headers={"host": f"rebind.example:{served.port}"})
+    assert response.status_code == 421
+    assert "access-control-allow-origin" not in response.headers
+    if method != "POST":
+        assert failure(response) == (421, "misdirected_request")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:1", "localhost.:7331", "127.0.0.1", "127.0.0.1:9", "[::1]", "[::1]:7331", "ctx.lan", "CTX.lan:80"],
+)
+def test_this_machines_names_and_the_listed_are_answered(serve: Serve, services: Services, host: str) -> None:
+    client = serve(services, ServerSettings(allowed_hosts=("ctx.lan",))).client
+    assert client.get("/health", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "localhost.evil.example",
+        "localhost@evil.example",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "evil.example:localhost",
+        "127.0.0.2",
+    ],
+)
+def test_a_host_that_only_looks_like_ours_is_refused(serve: Serve, services: Services, host: str) -> None:
+    assert serve(services).client.get("/health", headers={"host": host}).status_code == 421
+
+
+def test_two_hosts_or_none_are_refused(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    for request in (
+        b"GET /health HTTP/1.0\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+    ):
+        with socket.create_connection((served.host, served.port), 10) as connection:
+            connection.sendall(request)
+            answered = connection.makefile("rb").readline()
+        assert b" 421 " in answered or b" 400 " in answered
+
+
+def test_a_name_is_read_out_of_a_host_header() -> None:
+    assert host_name("LocalHost.:7331") == "localhost"
+    assert host_name("[::1]:80") == "[::1]"
+    assert host_name("a b") == ""
+    assert host_name("http://localhost") == ""
+
+
+# --- CORS and Origin ----------------------------------------------------------------------------------------------------------
+
+
+def test_any_page_may_search_and_read_errors_but_never_with_credentials(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    for response in (
+        client.post("/tools/search", json={"query": "authentication"}, headers={"origin": EVIL}),
+        client.post("/tools/nothing", json={}, headers={"origin": EVIL}),
+        client.get("/tools/sources", headers={"origin": "null"}),
+    ):
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in response.headers
+        assert "Retry-After" in response.headers["access-control-expose-headers"]
+    assert "access-control-allow-origin" not in client.get("/health").headers
+
+
+def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(api_keys=("k",))).client
+    asked = {
+        "origin": EVIL,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type,authorization",
+    }
+    response = client.options("/tools/search", headers=asked)
+    assert response.status_code == 204
+    assert response.content == b""
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert "POST" in response.headers["access-control-allow-methods"]
+    assert response.headers["access-control-allow-headers"] == "content-type,authorization"
+    assert response.headers["access-control-max-age"] == "600"
+    assert "access-control-allow-private-network" not in response.headers
+
+
+def test_private_network_access_is_granted_only_when_asked(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    asked = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
+    response = client.options("/tools/search", headers={"origin": EVIL, **asked})
+    assert response.headers["access-control-allow-private-network"] == "true"
+    assert client.options("/mcp", headers={"origin": EVIL, **asked}).status_code == 403
+
+
+def test_listed_cors_origins_are_echoed_and_others_refused(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(cors_origins=("https://app.example",))).client
+    listed = client.get("/health", headers={"origin": "https://app.example"})
+    assert listed.headers["access-control-allow-origin"] == "https://app.example"
+    assert listed.headers["vary"] == "Origin"
+    refused = client.get("/health", headers={"origin": EVIL})
+    assert failure(refused) == (403, "origin_not_allowed")
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_no_cors_origins_close_rest_to_pages_of_other_sites(serve: Serve, services: Services) -> None:
+    served = serve(services, ServerSettings(cors_origins=()))
+    assert failure(served.client.get("/tools/list", headers={"origin": EVIL})) == (403, "origin_not_allowed")
+    assert served.client.get("/tools/list", headers={"origin": served.base}).status_code == 200
+    assert served.client.get("/tools/list").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
+@pytest.mark.parametrize(
+    "origin", [EVIL, "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example:7331", "file://"]
+)
+def test_a_foreign_page_never_reaches_mcp(serve: Serve, with_mcp: Services, path: str, origin: str) -> None:
+    client = serve(with_mcp).client
+    response = client.post(path, json={"jsonrpc": "2.0"}, headers={"origin": origin})
+    assert rpc_failure(response) == (403, "origin_not_allowed")
+    assert "access-control-allow-origin" not in response.headers
+    asked = {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    assert client.options(path, headers=asked).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1", "http://[::1]:3000", "https://app.example"])
+def test_a_page_of_this_machine_or_a_listed_one_reaches_mcp(serve: Serve, with_mcp: Services, origin: str) -> None:
+    client = serve(with_mcp, ServerSettings(allowed_origins=("https://app.example",))).client
+    response = client.post("/mcp", json={}, headers={"origin": origin})
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == origin
+    assert client.options("/mcp", headers={"origin": origin, "access-control-request-method": "POST"}).status_code == 204
+
+
+def test_a_foreign_page_with_a_key_reaches_mcp(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp, VAULT).client
+    asked = {
+        "origin": EVIL,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization, content-type",
+    }
+    assert client.options("/mcp", headers=asked).headers["access-control-allow-origin"] == EVIL
+    keyed = client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer vault-key"})
+    assert keyed.status_code == 200
+    assert keyed.headers["access-control-allow-origin"] == EVIL
+    assert client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer wrong"}).status_code == 401
+    assert client.post("/mcp", json={}, headers={"origin": EVIL}).status_code == 403
+
+
+def test_a_foreign_page_cannot_reach_a_memory_packs_tools_or_routes(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    assert failure(client.post("/tools/remember", json={}, headers={"origin": EVIL})) == (403, "origin_not_allowed")
+    assert failure(client.get("/packs/diary/health", headers={"origin": EVIL})) == (403, "origin_not_allowed")
+    prompt = client.post("/agents/recall-context/prompt", json={}, headers={"origin": EVIL})
+    assert failure(prompt) == (403, "origin_not_allowed")
+    assert client.post("/tools/remember", json={}).status_code == 200
+    assert client.get("/packs/diary/health").json() == {"status": "healthy"}
+    assert client.post("/tools/remember", json={}, headers={"origin": "http://localhost:3000"}).status_code == 200
+
+
+def test_read_only_closes_what_writes_to_foreign_pages_alone(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(cross_site_tools="read_only", packs=VAULT.packs)).client
+    assert client.post("/tools/whoami", json={}, headers={"origin": EVIL}).status_code == 200
+    refused = client.post("/tools/write_note", json={}, headers={"origin": EVIL})
+    assert failure(refused) == (403, "origin_not_allowed")
+    assert refused.headers["access-control-allow-origin"] == "*"
+    assert failure(client.post("/agents/scripted/prompt", json={}, headers={"origin": EVIL})) == (403, "origin_not_allowed")
+    assert client.post("/agents/reviewer/prompt", json={"language": "C"}, headers={"origin": EVIL}).status_code == 200
+    assert client.post("/tools/write_note", json={}).status_code == 200
+    keyed = {"origin": EVIL, "authorization": "Bearer vault-key"}
+    assert client.post("/tools/write_note", json={}, headers=keyed).status_code == 200
+
+
+def test_all_lets_foreign_pages_call_the_operators_tools(serve: Serve, services: Services) -> None:
+    assert serve(services).client.post("/tools/write_note", json={}, headers={"origin": EVIL}).status_code == 200
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_key_closes_everything_but_health_and_the_page(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp, ServerSettings(api_keys=("first", "second"))).client
+    for method, path in (
+        ("GET", "/tools/list"),
+        ("POST", "/tools/search"),
+        ("GET", "/openapi.json"),
+        ("GET", "/packs/diary/health"),
+    ):
+        response = client.request(method, path, json={} if method == "POST" else None)
+        assert failure(response) == (401, "unauthorized")
+        assert response.headers["www-authenticate"] == 'Bearer realm="ctx"'
+        assert client.request(method, path, headers={"authorization": "Bearer second"}).status_code != 401
+    assert rpc_failure(client.post("/mcp", json={})) == (401, "unauthorized")
+    assert client.get("/health").json() == {"status": "ok"}
+    assert "version" in client.get("/health", headers={"authorization": "bearer first"}).json()
+    assert client.get("/").status_code == 200
+    wrong = client.get("/tools/list", headers={"authorization": "Bearer third"})
+    assert wrong.headers["www-authenticate"] == 'Bearer realm="ctx", error="invalid_token"'
+
+
+def test_a_packs_key_closes_the_pack_on_every_door_and_nothing_else(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp, VAULT).client
+    assert failure(client.post("/tools/vault", json={})) == (401, "unauthorized")
+    assert client.post("/tools/vault", json={}, headers={"authorization": "Bearer vault-key"}).status_code == 200
+    assert (
+        client.post("/tools/vault", json={}, headers={"authorization": "vault-key"}).status_code == 200
+    )  # as Hindsight takes it
+    assert client.post("/tools/remember", json={}).status_code == 200
+    assert client.post("/tools/search", json={"query": "x"}).status_code == 200
+    assert client.post("/mcp/alice", json={}).status_code == 200
+    assert failure(client.get("/tools/list", headers={"authorization": "Bearer wrong"})) == (401, "unauthorized")
+
+
+def test_a_pack_that_requires_a_key_is_closed_until_there_is_one(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(packs=(PackPolicy("vault", key_required=True),))).client
+    response = client.post("/tools/vault", json={}, headers={"authorization": "Bearer anything"})
+    assert failure(response) == (401, "unauthorized")
+    assert "ctx key create" in response.json()["error"]["message"]
+
+
+def test_a_route_may_require_a_key_whatever_its_pack(serve: Serve, services: Services) -> None:
+    route = PackRoute("POST", "/mcp/tools/{tool}", "diary", lambda parameters, body, caller: {"ok": True}, auth="required")
+    settings = ServerSettings(packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",))), api_keys=())
+    client = serve(services._replace(pack_routes=[route]), settings).client
+    assert failure(client.post("/mcp/tools/x", json={})) == (401, "unauthorized")
+    assert failure(client.post("/mcp/tools/x", json={}, headers={"authorization": "Bearer vault-key"})) == (401, "unauthorized")
+
+
+def test_a_key_for_one_bank_opens_no_other(serve: Serve, with_mcp: Services, tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    alices, _ = ring.create("a", ["alice"])
+    every, _ = ring.create("all")
+    client = serve(with_mcp._replace(keys=ring)).client
+
+    def mcp(path: str, key: str | None, bank: str | None = None) -> int:
+        headers = {**({"authorization": f"Bearer {key}"} if key else {}), **({"x-bank-id": bank} if bank else {})}
+        return client.post(path, json={}, headers=headers).status_code
+
+    assert (mcp("/mcp/alice", alices), mcp("/mcp/alice/", every)) == (200, 200)
+    assert (mcp("/mcp/bob", alices), mcp("/mcp/alice", None), mcp("/mcp/alice", "wrong")) == (401, 401, 401)
+    assert (mcp("/mcp", alices, "alice"), mcp("/mcp", alices, "bob"), mcp("/mcp", None, "alice")) == (200, 401, 401)
+    assert mcp("/mcp", None) == 200  # the documents stay open; the tools of packs are refused one by one
+
+    def tool(key: str | None, bank: str | None) -> int:
+        headers = {**({"authorization": f"Bearer {key}"} if key else {}), **({"x-bank-id": bank} if bank else {})}
+        return client.post("/tools/remember", json={}, headers=headers).status_code
+
+    assert (tool(alices, "alice"), tool(alices, None), tool(every, "bob")) == (200, 200, 200)
+    assert (tool(alices, "bob"), tool(None, "alice"), tool(None, None)) == (401, 401, 401)
+
+
+def test_the_caller_carries_the_keys_name_and_banks(serve: Serve, services: Services, tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    alices, _ = ring.create("laptop", ["alice"])
+    client = serve(services._replace(keys=ring)).client
+    told = client.post("/tools/remember", json={}, headers={"authorization": f"Bearer {alices}"}).json()["result"]
+    assert (told["principal"], told["bank"], told["banks"], told["bank_fixed"]) == ("key:laptop", "alice", ["alice"], False)
+
+
+def test_a_revoked_key_is_refused_at_the_next_request(serve: Serve, services: Services, tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.json")
+    key, _ = KeyRing(path).create("laptop")
+    client = serve(services._replace(keys=KeyRing(path))).client
+    headers = {"authorization": f"Bearer {key}"}
+    assert client.post("/tools/remember", json={}, headers=headers).status_code == 200
+    KeyRing(path).revoke("laptop")
+    assert client.post("/tools/remember", json={}, headers=headers).status_code == 401
+    assert client.post("/tools/remember", json={}).status_code == 401
+
+
+def test_the_bank_in_the_path_wins_over_the_header(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    told = client.post("/mcp/alice/", json={}, headers={"x-bank-id": "bob"}).json()
+    assert (told["bank"], told["fixed"]) == ("alice", True)
+    told = client.post("/mcp", json={}, headers={"x-bank-id": "bob"}).json()
+    assert (told["bank"], told["fixed"]) == ("bob", False)
+    assert client.post("/mcp/ann+work%40example.org", json={}).json()["bank"] == "ann+work@example.org"
+
+
+@pytest.mark.parametrize("bank", ["%2e%2e", "a%20b", "x" * 129, "%C3%A4"])
+def test_a_bank_with_a_bad_name_is_400(serve: Serve, with_mcp: Services, bank: str) -> None:
+    assert rpc_failure(serve(with_mcp).client.post(f"/mcp/{bank}", json={})) == (400, "bad_request")
+
+
+# --- MCP paths ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
+def test_a_get_without_a_session_is_405_with_allow(serve: Serve, with_mcp: Services, path: str) -> None:
+    client = serve(with_mcp).client
+    response = client.get(path, headers={"accept": "text/event-stream"})
+    assert failure(response) == (405, "method_not_allowed")
+    assert response.headers["allow"] == "POST, DELETE"
+    assert client.get(path, headers={"mcp-session-id": "s"}).json()["path"] == path
+    assert client.delete(path, headers={"mcp-session-id": "s"}).status_code == 200
+
+
+def test_the_root_is_mcp_for_its_clients_and_the_page_for_a_browser(serve: Serve, with_mcp: Services, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<!doctype html><title>ctx</title>")
+    (tmp_path / "style.css").write_text("body{}")
+    (tmp_path / "secret.txt").write_text("not a type of the page")
+    client = serve(with_mcp, page_folder=str(tmp_path)).client
+    assert client.post("/", json={}).json()["path"] == "/"
+    assert client.get("/", headers={"accept": "text/event-stream"}).status_code == 405
+    assert client.get("/", headers={"mcp-session-id": "s"}).json()["path"] == "/"
+    page = client.get("/", headers={"accept": "text/html,application/xhtml+xml"})
+    assert page.text.startswith("<!doctype html>")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert client.get("/").json()["name"] == "ctx"
+    assert client.get("/page/style.css").headers["content-type"].startswith("text/css")
+    for path in ("/page/secret.txt", "/page/..%2fapp.py", "/page/%2e%2e", "/page/none.css"):
+        assert client.get(path).status_code == 404
+
+
+def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    for method, path in (("GET", "/health"), ("POST", "/mcp"), ("GET", "/nowhere"), ("PUT", "/tools/x")):
+        headers = client.request(method, path, json={}).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-request-id"]
+        assert "server" not in headers
+
+
+# --- size and rate ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/tools/whoami", "/mcp", "/"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_over_the_cap_is_413_however_it_is_sent(serve: Serve, with_mcp: Services, path: str, chunked: bool) -> None:
+    client = serve(with_mcp).client
+    body = b'{"text":"' + b"x" * (2 << 20) + b'"}'
+    content = (body[at : at + 65536] for at in range(0, len(body), 65536)) if chunked else body
+    response = client.post(path, content=content, headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    if path == "/tools/whoami":
+        assert failure(response) == (413, "payload_too_large")
+    else:
+        assert rpc_failure(response) == (413, "payload_too_large")
+    assert client.get("/health").status_code == 200
+
+
+def test_a_body_just_under_the_cap_is_taken(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    assert client.post("/mcp", content=b"x" * (1 << 20)).json()["size"] == 1 << 20
+    assert client.post("/mcp", content=b"x" * ((1 << 20) + 1)).status_code == 413
+
+
+def test_a_body_without_end_is_cut_off(serve: Serve, services: Services) -> None:
+    served = serve(services, ServerSettings(max_body_bytes=1024))
+    with socket.create_connection((served.host, served.port), 10) as connection:
+        connection.sendall(
+            b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+        with pytest.raises(OSError, match=r"reset|[Bb]roken|abort"):
+            connection.sendall(chunk * 4096)
+
+
+def test_a_client_that_asks_before_sending_too_much_is_told_at_once(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    with socket.create_connection((served.host, served.port), 10) as connection:
+        connection.sendall(
+            b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert b" 413 " in connection.makefile("rb").readline()
+
+
+def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(rate_limit_per_minute=3)).client
+    assert [client.post("/tools/whoami", json={}).status_code for _ in range(4)] == [200, 200, 200, 429]
+    response = client.post("/tools/search", json={"query": "x"}, headers={"origin": EVIL})
+    assert failure(response) == (429, "rate_limited")
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert client.get("/health").status_code == 200
+
+
+def test_the_window_slides(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1000.0]
+    window = SlidingWindow(3, 60, lambda: now_s[0])
+    for _ in range(3):
+        window.spend("a")
+        now_s[0] += 10
+    with pytest.raises(RateLimited) as refused:
+        window.spend("a")
+    assert refused.value.retry_after_s == pytest.approx(30)
+    window.spend("b")  # another caller has a window of its own
+    now_s[0] = 1060.0
+    window.spend("a")  # the first of the three has left
+    with pytest.raises(RateLimited):
+        window.spend("a")
+
+
+def test_the_window_forgets_callers_rather_than_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.server.guard.RATE_KEYS", 2)
+    window = SlidingWindow(1, 60, lambda: 0.0)
+    for caller in ("a", "b", "c"):
+        window.spend(caller)
+    window.spend("a")  # forgotten: the longest silent
+    with pytest.raises(RateLimited):
+        window.spend("c")
+
+
+# --- bind ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:7331", "192.168.1.5:7331", "[::]:7331", "ctx.lan:7331"])
+def test_a_bind_beyond_this_machine_needs_a_key(tmp_path: Path, bind: str) -> None:
+    with pytest.raises(ConfigError, match="ctx key create"):
+        check_bind(ServerSettings(bind=bind))
+    check_bind(ServerSettings(bind=bind, api_keys=("k",)))
+    check_bind(ServerSettings(bind=bind, insecure_no_auth=True))
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    with pytest.raises(ConfigError):
+        check_bind(ServerSettings(bind=bind), ring)
+    ring.create("laptop")
+    check_bind(ServerSettings(bind=bind), ring)
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:7331", "localhost:0", "[::1]:7331", "127.0.0.9:1"])
+def test_a_loopback_bind_needs_none(bind: str) -> None:
+    check_bind(ServerSettings(bind=bind))
+
+
+def test_beyond_this_machine_documents_need_a_key_too(serve: Serve, services: Services, tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    key, _ = ring.create("laptop", ["alice"])
+    client = serve(services._replace(keys=ring), ServerSettings(bind="0.0.0.0:7331")).client
+    assert failure(client.post("/tools/search", json={"query": "x"})) == (401, "unauthorized")
+    assert client.post("/tools/search", json={"query": "x"}, headers={"authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(bind="0.0.0.0:7331", insecure_no_auth=True)).client
+    assert client.post("/tools/search", json={"query": "x"}).status_code == 200
+    assert failure(client.post("/tools/remember", json={})) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize("bind", ["7331", "127.0.0.1", "::1:7331", ":7331", "host:port", "host:70000"])
+def test_a_bind_that_is_none_is_named(bind: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        split_bind(bind)

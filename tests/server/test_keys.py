@@ -1,0 +1,120 @@
+"""The key ring: what is stored, who may, and when a change counts."""
+
+import json
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.server.keys import Grant, KeyRing, digest, match
+
+
+def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "keys.json"
+    key, record = KeyRing(str(path)).create("laptop", ["alice"])
+    assert key.startswith("ctx_")
+    assert len(key) > 40
+    assert key not in path.read_text()
+    assert digest(key).hex() == record.sha256 == json.loads(path.read_text())["keys"][0]["sha256"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
+
+
+def test_a_key_opens_its_banks_and_no_other(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    alices, _ = ring.create("a", ["alice", "shared"])
+    every, _ = ring.create("all")
+    grant = match(alices, ring.candidates())
+    assert grant is not None
+    assert grant.covers("alice")
+    assert grant.covers("shared")
+    assert not grant.covers("bob")
+    assert match(every, ring.candidates()) == Grant("key:all", None)
+    assert match(alices + "x", ring.candidates()) is None
+    assert match("", ring.candidates()) is None
+
+
+def test_another_process_s_change_counts_at_the_next_look(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.json")
+    server, command = KeyRing(path), KeyRing(path)
+    assert server.closed is False
+    key, record = command.create("laptop", ["alice"])
+    assert match(key, server.candidates()) is not None
+    command.revoke(record.id)
+    assert match(key, server.candidates()) is None
+
+
+def test_revoking_the_last_key_does_not_open_the_door(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring.create("laptop")
+    ring.revoke("laptop", now_ms=lambda: 7)
+    assert ring.closed
+    assert ring.candidates() == ()
+    assert ring.list()[0].revoked_ms == 7
+
+
+def test_neither_does_losing_or_breaking_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    ring = KeyRing(str(path))
+    key, _ = ring.create("laptop")
+    path.write_text("not json")
+    assert ring.closed
+    assert match(key, ring.candidates()) is not None
+    path.unlink()
+    assert ring.closed
+
+
+def test_a_name_may_be_used_again_once_its_key_is_revoked(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    first, _ = ring.create("laptop")
+    with pytest.raises(BadRequest, match="exists"):
+        ring.create("laptop")
+    ring.revoke("laptop")
+    second, _ = ring.create("laptop")
+    assert match(first, ring.candidates()) is None
+    assert match(second, ring.candidates()) is not None
+
+
+@pytest.mark.parametrize("bank", ["..", ".", "a/b", "", "a b", "ä", "x" * 129])
+def test_a_bank_that_no_url_could_name_is_refused(tmp_path: Path, bank: str) -> None:
+    with pytest.raises(BadRequest):
+        KeyRing(str(tmp_path / "keys.json")).create("laptop", [bank])
+
+
+def test_an_email_address_is_a_bank(tmp_path: Path) -> None:
+    _, record = KeyRing(str(tmp_path / "keys.json")).create("laptop", ["ann+work@example.org"])
+    assert record.banks == ("ann+work@example.org",)
+
+
+def test_what_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nobody"):
+        KeyRing(str(tmp_path / "keys.json")).revoke("nobody")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 1, "keys": [{}]}', '{"version": 9, "keys": []}'])
+def test_a_file_that_is_no_key_ring_stops_the_start(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"keys\.json"):
+        KeyRing(str(path))
+
+
+def _create(path: str, names: list[str]) -> None:
+    ring = KeyRing(path)
+    for name in names:
+        ring.create(name)
+
+
+def test_processes_that_write_at_once_lose_no_key(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.json")
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_create, args=(path, [f"{writer}-{turn}" for turn in range(10)])) for writer in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert len(KeyRing(path).list()) == 30

@@ -1,0 +1,359 @@
+"""REST over a real socket: shapes, errors, and what never runs a tool."""
+
+import json
+import logging
+import re
+import threading
+
+import httpx
+import pytest
+from serving import ANYTHING, DOCUMENT_ID, Serve, failure
+
+from ctx.agents import Agents
+from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, RateLimited, SourceError, StoreError
+from ctx.server.app import Services
+from ctx.server.guard import ServerSettings
+from ctx.server.rest import PackRoute
+from ctx.server.work import Work
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+
+def test_document_tools_answer_bare_and_others_under_result(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    assert list(client.post("/tools/search", json={"query": "authentication"}).json()) == ["results"]
+    assert client.post("/tools/get", json={"id": DOCUMENT_ID}).json()["source_id"] == "docs/auth.md"
+    assert list(client.post("/tools/whoami", json={"a": 1}).json()) == ["result"]
+
+
+def test_sources_answers_get_and_post(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    assert client.get("/tools/sources").json() == client.post("/tools/sources", json={}).json()
+    assert client.post("/tools/sources").json()["sources"][0]["doc_count"] == 47
+
+
+def test_the_tool_list_leaves_out_what_could_not_be_loaded(serve: Serve, services: Services) -> None:
+    tools = serve(services).client.get("/tools/list").json()["tools"]
+    names = [tool["name"] for tool in tools]
+    assert names[:3] == ["search", "get", "sources"]
+    assert names[3:] == sorted(names[3:])
+    assert "unloadable" not in names
+    assert set(tools[0]) == {"name", "description", "builtin", "parameters"}
+
+
+def test_null_counts_as_absent_and_a_whole_float_is_an_integer(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    reply = client.post("/tools/search", json={"query": "authentication", "limit": 5.0, "source": None, "mode": None})
+    assert reply.status_code == 200
+    assert failure(client.post("/tools/search", json={"query": None})) == (400, "bad_request")
+    assert failure(client.post("/tools/search", json={"query": "x", "limit": 5.5})) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nowhere", (404, "not_found")),
+        ("late", (408, "timeout")),
+        ("broken", (500, "tool_error")),
+        ("unloadable", (500, "tool_error")),
+        ("surprise", (500, "internal")),
+    ],
+)
+def test_a_failing_tool_is_told_by_the_type_of_its_error(
+    serve: Serve, services: Services, name: str, expected: tuple[int, str]
+) -> None:
+    assert failure(serve(services).client.post(f"/tools/{name}", json={})) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "retry"),
+    [
+        (EmbeddingsDisabled("no embedder"), (400, "embeddings_disabled"), None),
+        (StoreError("the catalog is damaged"), (503, "store_error"), "5"),
+        (Busy("the store is locked", retry_after_s=2.2), (503, "busy"), "3"),
+        (RateLimited("too often", retry_after_s=0.01), (429, "rate_limited"), "1"),
+        (SourceError("cannot read"), (500, "source_error"), None),
+        (ConfigError("bad"), (500, "config"), None),
+    ],
+)
+def test_an_error_below_keeps_its_word_and_its_headers(
+    serve: Serve, services: Services, error: Exception, expected: tuple[int, str], retry: str | None
+) -> None:
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        raise error
+
+    services.toolbox.add(Tool("fails", "Fails", ANYTHING, run))
+    response = serve(services).client.post("/tools/fails", json={})
+    assert failure(response) == expected
+    assert response.headers.get("retry-after") == retry
+
+
+def test_an_unforeseen_failure_tells_its_request_id_and_nothing_else(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = serve(services)
+    response = served.client.post("/tools/surprise", json={})
+    served.stop()  # the log line follows the reply
+    message = response.json()["error"]["message"]
+    assert response.headers["x-request-id"] in message
+    assert "secret" not in response.text
+    assert "Traceback" not in response.text
+    logged = next(record for record in caplog.records if record.message.startswith("request failed"))
+    assert response.headers["x-request-id"] in logged.message
+    assert logged.exc_info is not None
+    assert "/etc/secret" in str(logged.exc_info[1])
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"", b"\xff\xfe", b'{"query": NaN}', b'"text"', b"[]", b"null", b"17", b'{"a":' * 5000, b'{"query":"\\ud800"}']
+)
+def test_a_body_that_is_no_json_object_is_400(serve: Serve, services: Services, body: bytes) -> None:
+    response = serve(services).client.post("/tools/search", content=body, headers={"content-type": "application/json"})
+    assert failure(response) == (400, "bad_request")
+
+
+def test_a_deeply_nested_body_is_400(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    nested = b'{"a":' * 100 + b"1" + b"}" * 100
+    assert failure(client.post("/tools/whoami", content=nested, headers={"content-type": "application/json"})) == (
+        400,
+        "bad_request",
+    )
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+def test_a_body_that_any_page_may_post_never_runs_a_tool(serve: Serve, services: Services, kind: str) -> None:
+    calls: list[str] = []
+    services.toolbox.observe(lambda call: calls.append(call.tool))
+    headers = {"content-type": kind} if kind else {}
+    response = serve(services).client.post("/tools/search", content=b'{"query":"authentication"}', headers=headers)
+    assert failure(response) == (400, "bad_request")
+    assert calls == []
+
+
+def test_json_with_a_charset_or_a_suffix_is_json(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    for kind in ("application/json; charset=utf-8", "Application/JSON", "application/vnd.ctx+json"):
+        assert client.post("/tools/search", content=b'{"query":"x"}', headers={"content-type": kind}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/tools/", "/tools/search/", "/tools/a/b", "/.well-known/oauth-protected-resource", "/mcp"]
+)
+def test_an_unknown_route_is_404_and_never_a_redirect(serve: Serve, services: Services, path: str) -> None:
+    client = serve(services).client
+    assert failure(client.get(path)) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/tools/search", "POST"),
+        ("PUT", "/tools/search", "POST"),
+        ("POST", "/tools/list", "GET, HEAD"),
+        ("DELETE", "/tools/sources", "GET, POST, HEAD"),
+        ("POST", "/health", "GET, HEAD"),
+        ("GET", "/agents/reviewer/prompt", "POST"),
+        ("OPTIONS", "/tools/search", "POST"),
+        ("PATCH", "/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_405_with_allow(serve: Serve, services: Services, method: str, path: str, allowed: str) -> None:
+    response = serve(services).client.request(method, path)
+    assert failure(response) == (405, "method_not_allowed")
+    assert response.headers["allow"] == allowed
+
+
+def test_head_answers_like_get_without_a_body(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    response = client.head("/health")
+    assert response.status_code == 200
+    assert response.content == b""
+    assert response.headers["content-length"] == client.get("/health").headers["content-length"]
+
+
+def test_agents_are_listed_and_resolved(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    listed = {agent["name"]: agent for agent in client.get("/agents/list").json()["agents"]}
+    assert listed["reviewer"] == {
+        "name": "reviewer",
+        "description": "Reviews code",
+        "tools": ["search"],
+        "source": "toml",
+        "arguments": [{"name": "language", "description": "Which language", "required": True}],
+    }
+    assert client.post("/agents/reviewer/prompt", json={"language": "Lua"}).json() == {
+        "system": "You review Lua.",
+        "tools": ["search"],
+        "messages": [{"role": "assistant", "content": "Ready."}],
+    }
+    assert failure(client.post("/agents/reviewer/prompt", json={})) == (400, "bad_request")
+    assert failure(client.post("/agents/nobody/prompt", json={})) == (404, "not_found")
+
+
+def test_health_tells_the_status(serve: Serve, services: Services) -> None:
+    served = serve(services._replace(health=lambda: {"status": "ok", "version": "1", "pending": 3}))
+    assert served.client.get("/health").json() == {"status": "ok", "version": "1", "pending": 3}
+
+
+def test_a_result_that_utf8_cannot_hold_is_still_answered(serve: Serve, services: Services) -> None:
+    odd = {"name": b"caf\xe9.md".decode("utf-8", "surrogateescape"), "nan": float("nan"), "big": 2**70}
+    services.toolbox.add(Tool("odd", "Odd", ANYTHING, lambda a, c: odd))
+    result = serve(services).client.post("/tools/odd", json={}).json()["result"]
+    assert result == {"name": "caf?.md", "nan": None, "big": float(2**70)}
+
+
+def test_the_caller_is_told_by_headers(serve: Serve, services: Services) -> None:
+    headers = {"x-bank-id": "alice", "x-session-id": "s1", "x-request-id": "trace-0001"}
+    response = serve(services).client.post("/tools/whoami", json={}, headers=headers)
+    caller = response.json()["result"]
+    assert (caller["door"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == ("rest", "alice", False, "s1")
+    assert caller["request_id"] == response.headers["x-request-id"] == "trace-0001"
+
+
+def test_a_request_id_that_could_forge_a_log_line_is_replaced(serve: Serve, services: Services) -> None:
+    response = serve(services).client.get("/health", headers={"x-request-id": "a b=c " * 20 + "x"})
+    assert re.fullmatch(r"[0-9a-f]{16}", response.headers["x-request-id"])
+
+
+def test_a_tool_call_is_one_line_of_the_log_without_its_query(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = serve(services)
+    response = served.client.post("/tools/search", json={"query": "my private question"})
+    served.stop()  # the log line follows the reply
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("ctx.")]
+    assert len(lines) == 1
+    assert re.fullmatch(r"call tool=search door=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"], lines[0])
+
+
+def test_calls_beyond_the_queue_are_503_and_health_still_answers(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.release()
+        release.wait(20)
+        return "done"
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    work = Work(script_threads=2, waiting=1)
+    served = serve(Services(toolbox, agents, work=work))
+    statuses: list[int] = []
+
+    def post() -> None:
+        statuses.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20).status_code)
+
+    callers = [threading.Thread(target=post) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=10)
+    while work.scripts.unfinished != 3:  # the third is not queued yet
+        served.client.get("/health")
+    refused = served.client.post("/tools/wait", json={})
+    assert failure(refused) == (503, "busy")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert served.client.get("/health").status_code == 200
+    assert served.client.post("/tools/search", json={"query": "x"}).status_code == 200
+    release.set()
+    for caller in callers:
+        caller.join(20)
+    assert statuses == [200, 200, 200]
+
+
+def test_a_call_whose_client_left_the_queue_is_never_made(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+    entered, release = threading.Semaphore(0), threading.Event()
+    ran: list[JSON] = []
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        ran.append(arguments["n"])
+        entered.release()
+        release.wait(20)
+        return "done"
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    work = Work(script_threads=1, waiting=4)
+    served = serve(Services(toolbox, agents, work=work))
+    first = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 1}, timeout=20))
+    first.start()
+    assert entered.acquire(timeout=10)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{served.base}/tools/wait", json={"n": 2}, timeout=0.2)
+    last = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 3}, timeout=20))
+    last.start()
+    while work.scripts.unfinished != 2:  # the second is gone, the third has come
+        served.client.get("/health")
+    release.set()
+    first.join(20)
+    last.join(20)
+    assert ran == [1, 3]
+
+
+def test_64_clients_at_once_each_get_their_own_answer(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    wrong: list[object] = []
+
+    def ask(number: int) -> None:
+        with httpx.Client(base_url=served.base, timeout=60) as client:
+            for turn in range(5):
+                bank = f"bank-{number % 8}"
+                result = client.post("/tools/whoami", json={"n": number, "turn": turn}, headers={"x-bank-id": bank}).json()[
+                    "result"
+                ]
+                if (result["bank"], result["arguments"]) != (bank, {"n": number, "turn": turn}):
+                    wrong.append(result)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+def test_a_packs_route_answers_unwrapped_with_the_path_and_the_body(serve: Serve, services: Services) -> None:
+    def answer(parameters: object, arguments: dict[str, JSON], caller: Caller) -> JSON:
+        assert isinstance(parameters, dict)
+        if parameters["tool"] == "none":
+            raise EmbeddingsDisabled("no")
+        return {"success": True, "data": {"tool": parameters["tool"], "got": arguments, "pack": caller.pack}, "error": None}
+
+    def envelope(error: Exception) -> JSON:
+        return {"success": False, "data": None, "error": str(error)}
+
+    route = PackRoute("POST", "/mcp/tools/{tool}", "diary", answer, error_body=envelope)
+    client = serve(services._replace(pack_routes=[route])).client
+    reply = client.post("/mcp/tools/memory_store", json={"label": "x"})
+    assert reply.json() == {
+        "success": True,
+        "data": {"tool": "memory_store", "got": {"label": "x"}, "pack": "diary"},
+        "error": None,
+    }
+    failed = client.post("/mcp/tools/none", json={})
+    assert (failed.status_code, failed.json()["success"]) == (400, False)
+    assert failure(client.get("/mcp/tools/x")) == (405, "method_not_allowed")
+
+
+def test_metrics_count_calls_without_names_that_callers_made_up(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(metrics=True)).client
+    client.post("/tools/search", json={"query": "x"})
+    client.post("/tools/broken", json={})
+    text = client.get("/metrics").text
+    assert 'ctx_calls_total{door="rest",outcome="ok",tool="search"} 1.0' in text
+    assert 'ctx_calls_total{door="rest",outcome="tool_error",tool="broken"} 1.0' in text
+    assert failure(serve(services).client.get("/metrics")) == (404, "not_found")
+
+
+def test_llms_txt_names_every_tool(serve: Serve, services: Services) -> None:
+    response = serve(services).client.get("/llms.txt")
+    assert response.headers["content-type"].startswith("text/plain")
+    for tool in services.toolbox.list():
+        assert f"`{tool.name}`" in response.text
+
+
+def test_json_is_the_answer_to_json_even_in_a_browser_without_a_page(serve: Serve, services: Services, tmp_path: object) -> None:
+    client = serve(services, page_folder=str(tmp_path)).client
+    reply = client.get("/", headers={"accept": "text/html"})
+    assert json.loads(reply.text)["openapi"] == "/openapi.json"
+    assert reply.headers["vary"] == "Accept"

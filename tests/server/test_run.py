@@ -1,0 +1,166 @@
+"""The runner: sockets, readiness, and how it stops."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from serving import ANYTHING, Serve, failure
+from starlette.types import Receive, Scope, Send
+
+from ctx.agents import Agents
+from ctx.errors import ConfigError
+from ctx.server.app import Services
+from ctx.server.run import address, open_sockets
+from ctx.server.work import Work
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+STOP_S = 1.0  # the promise
+
+
+class StreamDoor:
+    """An MCP door whose GET is a stream that lasts until `close`; with `deaf`, beyond it."""
+
+    def __init__(self, work: Work, deaf: bool = False) -> None:
+        self._deaf = deaf
+        self._over = anyio.Event()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+        await self._over.wait()
+        await send({"type": "http.response.body", "body": b"data: bye\n\n", "more_body": False})
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        yield
+
+    def close(self) -> None:
+        if not self._deaf:
+            self._over.set()
+
+
+class DeafDoor(StreamDoor):
+    """One that does not end its streams when told."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work, deaf=True)
+
+
+@pytest.mark.parametrize(("door", "last"), [(StreamDoor, "data: bye\n\n"), (DeafDoor, "")])
+def test_a_stop_with_an_open_stream_takes_less_than_a_second(
+    serve: Serve, services: Services, door: type[StreamDoor], last: str
+) -> None:
+    served = serve(services._replace(mcp=door))
+    with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
+        chunks = stream.iter_text()
+        assert next(chunks) == ": open\n\n"
+        began_s = time.monotonic()
+        served.server.stop()
+        assert "".join(chunks) == last
+        served.thread.join(10)
+    assert time.monotonic() - began_s < STOP_S
+
+
+def test_a_stop_with_a_running_call_answers_it_503_within_a_second(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        release.wait(20)
+        return "late"
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    served = serve(Services(toolbox, agents))
+    answers: list[httpx.Response] = []
+    caller = threading.Thread(target=lambda: answers.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20)))
+    caller.start()
+    assert entered.wait(10)
+    began_s = time.monotonic()
+    served.stop()
+    assert time.monotonic() - began_s < STOP_S
+    caller.join(10)
+    assert failure(answers[0]) == (503, "busy")
+    release.set()
+
+
+def test_start_comes_before_the_first_request_and_stop_after_the_last(serve: Serve, services: Services) -> None:
+    order: list[str] = []
+    services.toolbox.observe(lambda call: order.append("call"))
+    served = serve(services._replace(start=lambda: order.append("start"), stop=lambda: order.append("stop")))
+    served.client.post("/tools/whoami", json={})
+    served.stop()
+    assert order == ["start", "call", "stop"]
+
+
+def test_a_busy_port_is_refused_with_the_mend() -> None:
+    (first,) = open_sockets("127.0.0.1:0")
+    with first, pytest.raises(ConfigError, match=r"in use by another program.*\[server\] bind"):
+        open_sockets(address(first))
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be bound"):
+        open_sockets("192.0.2.1:0")
+
+
+def test_localhost_is_one_port_on_every_loopback_address() -> None:
+    opened = open_sockets("localhost:0")
+    try:
+        assert opened[0].getsockname()[0] == "127.0.0.1"
+        assert len({each.getsockname()[1] for each in opened}) == 1
+        assert {each.family for each in opened[1:]} <= {socket.AF_INET6}
+    finally:
+        for each in opened:
+            each.close()
+
+
+SCRIPT = """
+from ctx.agents import Agents
+from ctx.server.app import Services, create_app
+from ctx.server.guard import ServerSettings
+from ctx.server.run import serve
+from ctx.tools.base import Toolbox
+serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
+print("returned", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ},
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        where = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
+        assert where, line
+        assert httpx.get(f"http://{where[1]}/health").json()["status"] == "ok"
+        began_s = time.monotonic()
+        process.send_signal(how)
+        rest, errors = process.communicate(timeout=20)
+        took_s = time.monotonic() - began_s
+    finally:
+        process.kill()
+        process.wait()
+    assert rest == "stopped\nreturned\n"
+    assert errors == ""
+    assert process.returncode == 0
+    assert took_s < STOP_S
