@@ -1,0 +1,551 @@
+"""The filesystem connector on real trees: what it takes, what it sees change, and what it must never touch or wait for."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, RACY, FilesystemConnector, looks_binary, may_still_change
+from ctx.errors import SourceError
+from ctx.types import SourceItem
+
+
+def put(root: Path, path: str, text: str | bytes = "text") -> Path:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return target
+
+
+def items(connector: FilesystemConnector, known: Mapping[str, str] | None = None) -> dict[str, SourceItem]:
+    return {item.source_id: item for item in connector.scan(known or {}, ScanLog())}
+
+
+def settled(connector: FilesystemConnector) -> dict[str, str]:
+    """The fingerprints that a run of a minute later would store: nothing in them is too young to be trusted."""
+    return {source_id: item.fingerprint.replace(RACY, "") for source_id, item in items(connector).items()}
+
+
+def rescan(connector: FilesystemConnector, known: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """(ids read again, ids gone)."""
+    log = ScanLog()
+    again = {item.source_id for item in connector.scan(known, log)}
+    return again, set(known) - again - log.unchanged
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def connector(root: Path) -> FilesystemConnector:
+    return FilesystemConnector("filesystem:docs", str(root))
+
+
+def test_it_is_a_connector(connector: FilesystemConnector) -> None:
+    seam: Connector = connector
+    assert seam.name == "filesystem:docs"
+
+
+# -- what is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_prose_and_source_are_taken_by_default_and_data_is_not(root: Path, connector: FilesystemConnector) -> None:
+    for path in ("a.md", "b/c.rst", "d.py", "e.ipynb", "README", "f.json", "g.csv", "h.png", "package-lock.json"):
+        put(root, path)
+    assert set(items(connector)) == {"a.md", "b/c.rst", "d.py", "e.ipynb", "README"}
+
+
+def test_the_globs_of_context_harness_match_at_the_top_and_below(root: Path) -> None:
+    for path in ("a.md", "docs/auth.md", "docs/deep/er.txt", "c.py"):
+        put(root, path)
+    for globs in (["**/*.md", "**/*.txt"], ["*.md", "*.txt"]):
+        assert set(items(FilesystemConnector("filesystem", str(root), include_globs=globs))) == {
+            "a.md",
+            "docs/auth.md",
+            "docs/deep/er.txt",
+        }
+
+
+def test_a_scan_goes_in_the_order_of_names(root: Path, connector: FilesystemConnector) -> None:
+    for path in ("b.md", "a.md", "z/b.md", "z/a.md", "c/a.md"):
+        put(root, path)
+    assert [item.source_id for item in connector.scan({}, ScanLog())] == ["a.md", "b.md", "c/a.md", "z/a.md", "z/b.md"]
+
+
+def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(root: Path, connector: FilesystemConnector) -> None:
+    for path in ("a.md", "gen/b.md", "sub/c.md", "sub/keep.md", "sub/gen/d.md", "draft.md"):
+        put(root, path)
+    put(root, ".gitignore", "gen/\ndraft.md\n")
+    put(root, "sub/.gitignore", "*.md\n!keep.md\n")
+    put(root, ".ctxignore", "!draft.md\na.md\n")
+    assert set(items(connector)) == {"sub/keep.md", "draft.md"}
+
+
+def test_gitignore_can_be_left_aside_but_ctxignore_stays(root: Path) -> None:
+    for path in ("a.md", "b.md", "c.md"):
+        put(root, path)
+    put(root, ".gitignore", "a.md\n")
+    put(root, ".ctxignore", "b.md\n")
+    assert set(items(FilesystemConnector("filesystem", str(root), respect_gitignore=False))) == {"a.md", "c.md"}
+
+
+def test_a_folder_of_a_git_tree_obeys_the_rules_from_above_it(tmp_path: Path) -> None:
+    put(tmp_path, ".gitignore", "docs/_build/\n*.log.md\n")
+    (tmp_path / ".git" / "info").mkdir(parents=True)
+    put(tmp_path, ".git/info/exclude", "private.md\n")
+    for path in ("docs/a.md", "docs/_build/b.md", "docs/x.log.md", "docs/private.md"):
+        put(tmp_path, path)
+    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "docs")))) == {"a.md"}
+
+
+def test_a_root_that_git_ignores_is_taken_whole_because_it_was_named(tmp_path: Path) -> None:
+    put(tmp_path, ".gitignore", "/notes/\n")
+    (tmp_path / ".git").mkdir()
+    put(tmp_path, "notes/a.md")
+    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "notes")))) == {"a.md"}
+
+
+def test_caches_environments_and_build_output_are_left_out(root: Path, connector: FilesystemConnector) -> None:
+    for path in (".git/a.md", "node_modules/x/README.md", "env/pyvenv.cfg", "env/lib/a.py", "c/CACHEDIR.TAG", "c/a.md"):
+        put(root, path)
+    for path in ("app/Cargo.toml", "app/target/doc/a.html", "target/a.md"):
+        put(root, path)
+    assert set(items(connector)) == {"app/Cargo.toml", "target/a.md"}
+
+
+def test_a_file_over_the_cap_is_a_line_of_the_report(root: Path) -> None:
+    put(root, "big.md", "x" * 101)
+    put(root, "small.md", "x" * 100)
+    log = ScanLog()
+    found = [item.source_id for item in FilesystemConnector("filesystem", str(root), max_file_bytes=100).scan({}, log)]
+    assert found == ["small.md"]
+    assert [(problem.source_id, "101 bytes" in problem.message) for problem in log.problems] == [("big.md", True)]
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_reading_gives_the_bytes_and_the_address(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "näher/50% off?.md", b"\xff\xfeh\x00i\x00")
+    item = items(connector)["näher/50% off?.md"]
+    content = item.read()
+    assert content.data == b"\xff\xfeh\x00i\x00"
+    assert content.source_url is not None
+    assert "?" not in content.source_url
+    assert unquote(urlsplit(content.source_url).path) == str(root / "näher/50% off?.md")
+
+
+def test_only_the_beginning_of_a_binary_file_is_read(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "a.md", b"\x7fELF\0\0\0" + b"\1\0\2" * 100_000)
+    data = items(connector)["a.md"].read().data
+    assert isinstance(data, bytes)
+    assert len(data) == 8192
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
+def test_wide_text_is_not_taken_for_binary(encoding: str) -> None:
+    text = "Plain words of a letter to a friend, and one é.\n" * 20
+    assert not looks_binary(text.encode(encoding)) or encoding == "utf-32-le"
+
+
+def test_nul_bytes_without_order_are_binary() -> None:
+    assert looks_binary(bytes(range(256)) * 4)
+    assert looks_binary(b"MZ\x90\0\3\0\0\0\4\0\0\0\xff\xff\0\0\xb8\0\0\0\0\0\0\0@\0\0\0")
+    assert looks_binary(b"\0")
+    assert not looks_binary(b"")
+
+
+def test_names_that_are_not_utf_8_have_ids_that_can_be_stored_and_told_apart(root: Path, connector: FilesystemConnector) -> None:
+    folder = os.fsencode(root) + b"/\xfc"
+    os.mkdir(folder)
+    for name in (b"\xff.md", b"%FF.md", b"100%.md", b"a\nb.md"):
+        with open(folder + b"/" + name, "wb") as file:
+            file.write(name)
+    found = items(connector)
+    assert set(found) == {"%FC/%FF.md", "%FC/%25FF.md", "%FC/100%.md", "%FC/a\nb.md"}
+    json.dumps(sorted(found)).encode("utf-8")
+    assert found["%FC/%FF.md"].read().data == b"\xff.md"
+    assert found["%FC/%25FF.md"].read().data == b"%FF.md"
+    url = found["%FC/%FF.md"].read().source_url
+    assert url is not None
+    assert url.endswith("/%FC/%FF.md")
+    assert rescan(connector, settled(connector)) == (set(), set())
+
+
+def test_a_file_that_went_away_is_a_source_error(root: Path, connector: FilesystemConnector) -> None:
+    path = put(root, "a.md")
+    item = items(connector)["a.md"]
+    path.unlink()
+    with pytest.raises(SourceError, match="went away"):
+        item.read()
+
+
+def test_a_file_that_grew_over_the_cap_since_the_scan_is_not_read(root: Path) -> None:
+    path = put(root, "a.md", "x")
+    item = items(FilesystemConnector("filesystem", str(root), max_file_bytes=10))["a.md"]
+    path.write_text("x" * 11)
+    with pytest.raises(SourceError, match="max_file_bytes"):
+        item.read()
+
+
+def test_a_file_that_is_written_all_the_time_is_read_and_read_again_next_time(root: Path, connector: FilesystemConnector) -> None:
+    path = put(root, "a.md", "line\n" * 1000)
+    known = settled(connector)
+    stop = threading.Event()
+
+    def append() -> None:
+        with open(path, "a") as file:
+            while not stop.is_set():
+                file.write("line\n")
+                file.flush()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        while not items(connector, known):
+            pass
+        data = items(connector)["a.md"].read().data
+    finally:
+        stop.set()
+        writer.join()
+    assert isinstance(data, bytes)
+    assert len(data) >= 5000
+    assert set(items(connector, known)) == {"a.md"}
+
+
+# -- links and special files ------------------------------------------------------------------------------------------
+
+
+def test_links_are_passed_over_by_default(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "a.md")
+    os.symlink(root / "a.md", root / "b.md")
+    os.symlink(root, root / "loop")
+    assert set(items(connector)) == {"a.md"}
+
+
+def test_links_are_followed_on_request_but_never_out_of_the_root(root: Path, tmp_path: Path) -> None:
+    put(tmp_path, "secret.md")
+    put(tmp_path, "outside/secret.md")
+    put(root, "v2/a.md", "two")
+    put(root, ".git/config.md")
+    os.symlink("v2", root / "latest")
+    os.symlink("v2/a.md", root / "current.md")
+    os.symlink(tmp_path / "secret.md", root / "leak.md")
+    os.symlink(tmp_path / "outside", root / "leaks")
+    os.symlink("../outside", root / "v2" / "leaks")
+    os.symlink(".git", root / "machinery")
+    os.symlink("nowhere", root / "dangling.md")
+    connector = FilesystemConnector("filesystem", str(root), follow_symlinks=True)
+    found = items(connector)
+    assert set(found) == {"v2/a.md", "latest/a.md", "current.md"}
+    assert {item.read().data for item in found.values()} == {b"two"}
+    assert rescan(connector, settled(connector)) == (set(), set())
+
+
+def test_loops_of_links_end(root: Path) -> None:
+    put(root, "a/x.md")
+    put(root, "b/y.md")
+    for link, target in (("a/to_b", "../b"), ("b/to_a", "../a"), ("a/self", "."), ("b/up", ".."), ("me", "me")):
+        os.symlink(target, root / link)
+    found = items(FilesystemConnector("filesystem", str(root), follow_symlinks=True))
+    assert {"a/x.md", "b/y.md"} <= set(found)
+    assert len(found) < 10
+
+
+def test_a_link_put_in_place_of_a_file_or_folder_is_not_followed(
+    root: Path, tmp_path: Path, connector: FilesystemConnector
+) -> None:
+    put(tmp_path, "secret/a.md", "secret")
+    file, folder = put(root, "a.md"), put(root, "sub/a.md")
+    found = items(connector)
+    file.unlink()
+    os.symlink(tmp_path / "secret/a.md", file)
+    shutil.rmtree(folder.parent)
+    os.symlink(tmp_path / "secret", folder.parent)
+    for source_id in ("a.md", "sub/a.md"):
+        with pytest.raises(SourceError):
+            found[source_id].read()
+    assert items(connector) == {}
+
+
+def test_a_root_may_itself_be_a_link(root: Path, tmp_path: Path) -> None:
+    put(root, "a.md", "here")
+    os.symlink(root, tmp_path / "link")
+    found = items(FilesystemConnector("filesystem", str(tmp_path / "link")))
+    assert found["a.md"].read().data == b"here"
+
+
+def test_fifos_sockets_and_devices_neither_block_nor_appear(root: Path, connector: FilesystemConnector) -> None:
+    os.mkfifo(root / "pipe.md")
+    os.mkfifo(root / ".gitignore")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket.md"))
+        path = put(root, "a.md")
+        found = items(connector)
+        assert set(found) == {"a.md"}
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(SourceError, match="not a regular file"):
+            found["a.md"].read()
+
+
+# -- what changed -----------------------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_tree_yields_nothing(root: Path, connector: FilesystemConnector) -> None:
+    for number in range(20):
+        put(root, f"{number % 3}/{number}.md")
+        put(root, f"{number % 3}/{number}.json")
+    put(root, ".gitignore", "7.md\n")
+    known = settled(connector)
+    assert len(known) == 19
+    assert rescan(connector, known) == (set(), set())
+
+
+def same_second_edit(path: Path) -> None:
+    before = path.stat()
+    path.write_text("TEXT")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def older_file_moved_over(path: Path) -> None:
+    other = path.parent / "other.tmp"
+    other.write_text("TEXT")
+    os.utime(other, (0, 0))
+    os.replace(other, path)
+
+
+def longer(path: Path) -> None:
+    path.write_text("longer than it was")
+
+
+def copied_with_its_date(path: Path) -> None:
+    other = path.parent / "other.tmp"
+    other.write_text("TEXT")
+    shutil.copystat(path, other)
+    shutil.copy2(other, path)
+    other.unlink()
+
+
+@pytest.mark.parametrize("edit", [same_second_edit, older_file_moved_over, longer, copied_with_its_date])
+def test_every_kind_of_edit_is_seen(root: Path, connector: FilesystemConnector, edit: Callable[[Path], None]) -> None:
+    path = put(root, "a.md")
+    put(root, "b.md")
+    known = settled(connector)
+    edit(path)
+    assert rescan(connector, known) == ({"a.md"}, set())
+
+
+def test_a_file_as_young_as_the_scan_is_looked_at_once_more(root: Path, connector: FilesystemConnector) -> None:
+    path = put(root, "a.md")
+    first = items(connector)["a.md"].fingerprint
+    assert RACY in first
+    assert set(items(connector, {"a.md": first})) == {"a.md"}
+    old_s = time.time() - 60
+    st = os.stat(path)
+    assert may_still_change(st, st.st_ctime_ns + 1_000)
+    assert not may_still_change(st, st.st_ctime_ns + 3_000_000_000)
+    os.utime(path, (old_s, old_s))
+    whole_second = os.stat_result((*st[:7], 1000, 1000, 1000), {"st_mtime_ns": 10**12, "st_ctime_ns": 10**12})
+    assert may_still_change(whole_second, 10**12 + 1_500_000_000)
+
+
+def test_deletes_renames_and_moves_are_seen(root: Path, connector: FilesystemConnector) -> None:
+    for path in ("a.md", "b.md", "sub/c.md"):
+        put(root, path)
+    known = settled(connector)
+    (root / "a.md").unlink()
+    (root / "b.md").rename(root / "sub" / "b.md")
+    (root / "sub").rename(root / "moved")
+    assert rescan(connector, known) == ({"moved/b.md", "moved/c.md"}, {"a.md", "b.md", "sub/c.md"})
+
+
+def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "a.md")
+    put(root, "b.md")
+    known = settled(connector)
+    put(root, ".ctxignore", "b.md\n")
+    again, gone = rescan(connector, known)
+    assert gone == {"b.md"}
+    assert again <= {"a.md"}
+    known = settled(connector)
+    assert rescan(connector, known) == (set(), set())
+    (root / ".ctxignore").unlink()
+    again, gone = rescan(connector, known)
+    assert (again - {"a.md"}, gone) == ({"b.md"}, set())
+
+
+def test_the_signature_changes_with_what_a_scan_would_yield(root: Path) -> None:
+    base = FilesystemConnector("filesystem", str(root)).signature
+    assert base == FilesystemConnector("filesystem", str(root) + "/", include_globs=list(DEFAULT_INCLUDE_GLOBS)).signature
+    others = {
+        FilesystemConnector("filesystem", str(root), include_globs=["*.md"]).signature,
+        FilesystemConnector("filesystem", str(root), exclude_globs=["*.md"]).signature,
+        FilesystemConnector("filesystem", str(root), follow_symlinks=True).signature,
+        FilesystemConnector("filesystem", str(root), respect_gitignore=False).signature,
+        FilesystemConnector("filesystem", str(root), max_file_bytes=5).signature,
+        FilesystemConnector("filesystem", str(root.parent)).signature,
+    }
+    assert len(others | {base}) == 7
+
+
+# -- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def test_a_missing_root_is_a_source_error_that_names_the_mend_and_no_path(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        list(FilesystemConnector("filesystem:docs", str(tmp_path / "gone")).scan({}, ScanLog()))
+    assert "[connectors.filesystem.docs]" in caught.value.message
+    assert str(tmp_path) not in caught.value.message
+
+
+def test_a_root_that_is_a_file_is_a_source_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be read"):
+        list(FilesystemConnector("filesystem", str(put(tmp_path, "a.md"))).scan({}, ScanLog()))
+
+
+def test_a_root_that_is_suddenly_empty_is_taken_for_an_unmounted_disk(root: Path, connector: FilesystemConnector) -> None:
+    known = {f"{number}.md": "x" for number in range(50)}
+    with pytest.raises(SourceError, match=r"is empty, but 50 documents .* `ctx index filesystem:docs --full`"):
+        list(connector.scan(known, ScanLog()))
+    assert list(FilesystemConnector("filesystem:docs", str(root), allow_empty=True).scan(known, ScanLog())) == []
+    assert list(connector.scan({}, ScanLog())) == []  # as a full run asks
+    assert rescan(connector, {"only.md": "x"}) == (set(), {"only.md"})
+
+
+UNPRIVILEGED = textwrap.dedent(
+    """
+    import json, os, sys
+    from ctx.connectors.base import ScanLog
+    from ctx.connectors.filesystem import FilesystemConnector
+    if os.getuid() == 0:
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    log, known = ScanLog(), json.loads(sys.argv[2])
+    found = {}
+    for item in FilesystemConnector("filesystem", sys.argv[1]).scan(known, log):
+        try:
+            found[item.source_id] = len(item.read().data)
+        except Exception as error:
+            found[item.source_id] = type(error).__name__ + ": " + str(error)
+    print(json.dumps([found, log.withheld, [list(problem) for problem in log.problems]]))
+    """
+)
+
+
+@pytest.fixture
+def open_root() -> Iterator[Path]:
+    """A folder that any user may enter (those of pytest are private), so that another user can meet closed doors in it."""
+    folder = Path("/tmp") / f"ctx-closed-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    yield folder
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_closed_folders_and_files_are_reported_and_what_is_known_below_them_is_kept(open_root: Path) -> None:
+    for path in ("a.md", "closed/b.md", "secret.md", "ruled/c.md", "ruled/.gitignore"):
+        put(open_root, path).chmod(0o644)
+    (open_root / "secret.md").chmod(0)
+    (open_root / "ruled/.gitignore").chmod(0)
+    (open_root / "closed").chmod(0)
+    out = subprocess.run([sys.executable, "-c", UNPRIVILEGED, str(open_root), "{}"], check=False, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    found, withheld, problems = json.loads(out.stdout)
+    assert found == {"a.md": 4, "secret.md": "SourceError: cannot be read: Permission denied"}
+    assert sorted(withheld) == ["closed/", "ruled/"]
+    assert sorted(source_id for source_id, _ in problems) == ["closed", "ruled"]
+
+
+# -- single paths -----------------------------------------------------------------------------------------------------
+
+
+def look(connector: FilesystemConnector, known: Mapping[str, str], *paths: Path) -> tuple[set[str], set[str], bool]:
+    """(ids to read, ids gone, rescan) of a look at single paths."""
+    log = ScanLog()
+    found = {item.source_id for item in connector.scan_paths([str(path) for path in paths], known, log)}
+    return found, log.gone, log.rescan
+
+
+def test_single_paths_show_what_is_new_changed_gone_and_unchanged(root: Path, connector: FilesystemConnector) -> None:
+    for path in ("a.md", "b.md", "c/d.md", "c/e.md", "same.md"):
+        put(root, path)
+    known = settled(connector)
+    put(root, "a.md", "longer than before")
+    (root / "b.md").unlink()
+    shutil.rmtree(root / "c")
+    put(root, "new/deep/f.md")
+    paths = (root / "a.md", root / "b.md", root / "c", root / "new", root / "same.md", root / "never.md")
+    assert look(connector, known, *paths) == ({"a.md", "new/deep/f.md"}, {"b.md", "c/d.md", "c/e.md"}, False)
+
+
+def test_a_look_leaves_everything_else_alone(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "a.md")
+    put(root, "ab.md")
+    known = settled(connector)
+    (root / "a.md").unlink()
+    (root / "ab.md").unlink()
+    assert look(connector, known, root / "a.md") == (set(), {"a.md"}, False)
+
+
+def test_a_look_obeys_the_same_rules_as_a_scan(root: Path, connector: FilesystemConnector, tmp_path: Path) -> None:
+    put(root, ".gitignore", "gen/\n*.tmp.md\n")
+    paths = [put(root, path) for path in ("gen/a.md", "b.tmp.md", "node_modules/c.md", "d.json", "e/f.md", "g.md")]
+    os.symlink(root / "g.md", root / "h.md")
+    outside = put(tmp_path, "elsewhere/i.md")
+    assert look(connector, {}, *paths, root / "h.md", outside) == ({"e/f.md", "g.md"}, set(), False)
+    fresh = items(connector)
+    log = ScanLog()
+    for item in connector.scan_paths([str(path) for path in paths], {}, log):
+        assert item.fingerprint.replace(RACY, "") == fresh[item.source_id].fingerprint.replace(RACY, "")
+
+
+def test_a_file_in_place_of_a_folder_and_the_other_way_round(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "x.md/inner.md")
+    put(root, "y.md")
+    known = settled(connector)
+    shutil.rmtree(root / "x.md")
+    put(root, "x.md")
+    (root / "y.md").unlink()
+    put(root, "y.md/inner.md")
+    assert look(connector, known, root / "x.md", root / "y.md") == ({"x.md", "y.md/inner.md"}, {"x.md/inner.md", "y.md"}, False)
+
+
+def test_paths_that_single_looks_cannot_judge_ask_for_a_whole_scan(root: Path, connector: FilesystemConnector) -> None:
+    put(root, "sub/a.md")
+    assert look(connector, {}, put(root, "sub/.gitignore", "*.md\n"))[2]
+    assert look(connector, {}, root / "sub" / ".ctxignore")[2]
+    assert look(connector, {}, root)[2]
+    assert look(FilesystemConnector("filesystem", str(root), follow_symlinks=True), {}, root / "sub" / "a.md")[2]
+
+
+def test_a_look_at_a_vanished_root_deletes_nothing(root: Path, connector: FilesystemConnector) -> None:
+    path = put(root, "a.md")
+    known = settled(connector)
+    shutil.rmtree(root)
+    with pytest.raises(SourceError):
+        look(connector, known, path)
+
+
+def test_a_look_through_a_linked_root_finds_its_files(root: Path, tmp_path: Path) -> None:
+    put(root, "a.md")
+    os.symlink(root, tmp_path / "link")
+    connector = FilesystemConnector("filesystem", str(tmp_path / "link"))
+    assert look(connector, {}, root / "a.md")[0] == {"a.md"}
+    assert look(connector, {}, tmp_path / "link" / "a.md")[0] == {"a.md"}
