@@ -112,7 +112,7 @@ def example(schema: JSON) -> JSON:
         return schema.get("minimum", 1)
     if kind == "boolean":
         return True
-    return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength", 4)] if kind == "string" else None
+    return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")] if kind == "string" else None
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:

@@ -1,0 +1,160 @@
+"""The OpenAPI description: what it says is what is served."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import ANYTHING, DOCUMENT_ID, Serve
+
+from ctx.agents import Agent, Agents, Prompt
+from ctx.server.app import Services
+from ctx.server.guard import ServerSettings
+from ctx.server.openapi import Described, describe, example
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON
+
+
+def _references(value: JSON) -> list[str]:
+    if isinstance(value, list):
+        return [found for item in value for found in _references(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+    return own + [found for item in value.values() for found in _references(item)]
+
+
+def _resolve(document: JSON, reference: str) -> JSON:
+    found = document
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+def _document(client: httpx.Client) -> JSON:
+    response = client.get("/openapi.json")
+    assert response.status_code == 200
+    return response.json()
+
+
+def _operations(document: JSON) -> list[JSON]:
+    return [operation for item in document["paths"].values() for operation in item.values()]
+
+
+def test_every_tool_and_agent_has_one_path_and_one_operation(serve: Serve, services: Services) -> None:
+    document = _document(serve(services).client)
+    assert document["openapi"] == "3.1.0"
+    for tool in services.toolbox.list():
+        assert document["paths"][f"/tools/{tool.name}"]["post"]["operationId"].startswith(tool.name)
+    assert document["paths"]["/tools/sources"]["get"]["operationId"] == "sources"
+    assert document["paths"]["/agents/reviewer/prompt"]["post"]["operationId"] == "agent_reviewer"
+    names = [operation["operationId"] for operation in _operations(document)]
+    assert len(names) == len(set(names))
+    assert "/tools/{name}" not in document["paths"]
+
+
+def test_no_operation_speaks_of_422_and_every_failure_has_our_shape(serve: Serve, services: Services) -> None:
+    document = _document(serve(services).client)
+    for operation in _operations(document):
+        assert "422" not in operation["responses"]
+        assert len(operation["summary"]) <= 300
+        for status, response in operation["responses"].items():
+            if status != "200":
+                schema = _resolve(document, response["$ref"])["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Error"}
+
+
+def test_the_examples_are_requests_that_work(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    document = _document(client)
+    for name in ("search", "whoami", "sources"):
+        content = document["paths"][f"/tools/{name}"]["post"]["requestBody"]["content"]["application/json"]
+        assert client.post(f"/tools/{name}", json=content["example"]).status_code == 200
+
+
+def test_references_within_a_tools_schema_still_lead_somewhere() -> None:
+    toolbox = Toolbox()
+    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    schema = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": tree}}
+    toolbox.add(Tool("grow", "Grow a tree", schema, lambda a, c: {}, output_schema=schema))
+    document = describe(Described(toolbox.list(), []))
+    references = _references(document)
+    assert "#/components/schemas/grow_parameters/$defs/node" in references
+    for reference in references:
+        assert _resolve(document, reference)
+
+
+def test_the_description_follows_the_tools_and_agents(serve: Serve, services: Services) -> None:
+    client = serve(services).client
+    before = _document(client)
+    services.toolbox.add(Tool("fresh", "Just written", ANYTHING, lambda a, c: 1))
+    services.agents.add(Agent("newcomer", "Just written", lambda a, c: Prompt("x")))
+    after = _document(client)
+    assert set(after["paths"]) - set(before["paths"]) == {"/tools/fresh", "/agents/newcomer/prompt"}
+
+
+def test_a_key_is_said_to_be_needed_where_it_is(serve: Serve, services: Services) -> None:
+    assert {} in _document(serve(services).client)["security"]
+    keyed = serve(services, ServerSettings(api_keys=("k",))).client
+    keyed.headers["authorization"] = "Bearer k"
+    assert _document(keyed)["security"] == [{"bearer": []}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string", "minLength": 8}, "text...."),
+        ({"type": "string", "maxLength": 2}, "te"),
+        ({"type": "string", "enum": ["a", "b"]}, "a"),
+        ({"type": "integer", "minimum": 3}, 3),
+        ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [True, True]),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1),
+        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}, {"a": "text"}),
+        ({"type": ["string", "null"], "default": "x"}, "x"),
+        ({}, None),
+    ],
+)
+def test_an_example_fits_its_schema(schema: JSON, expected: JSON) -> None:
+    assert example(schema) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_schemathesis_finds_nothing_that_the_description_does_not_say(
+    serve: Serve, toolbox: Toolbox, agents: Agents, tmp_path: Path
+) -> None:
+    if importlib.util.find_spec("schemathesis") is None:
+        message = "schemathesis is not installed; `make test` sets it up"
+        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+    for name in ("late", "broken", "surprise", "vault"):  # those fail on purpose
+        toolbox.remove(name)
+    toolbox.add(
+        Tool(
+            "plan",
+            "A tool with a schema beyond flat scalars",
+            {
+                "type": "object",
+                "properties": {
+                    "steps": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+                    "options": {"type": "object", "properties": {"deep": {"type": "boolean"}}, "additionalProperties": False},
+                },
+                "required": ["steps"],
+                "additionalProperties": False,
+            },
+            lambda arguments, caller: arguments,
+        )
+    )
+    served = serve(Services(toolbox, agents))
+    config = tmp_path / "schemathesis.toml"
+    # A document that exists, so that `get` is seen to succeed too.
+    config.write_text(f'[[operations]]\ninclude-path = "/tools/get"\nparameters = {{ "body.id" = "{DOCUMENT_ID}" }}\n')
+    command = [
+        sys.executable,
+        *("-m", "schemathesis.cli", "--config-file", str(config), "run", f"{served.base}/openapi.json"),
+        *("--max-examples", os.environ.get("CTX_SCHEMATHESIS_EXAMPLES", "25"), "--seed", "1", "--no-color"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
+    assert "No issues found" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]
