@@ -66,20 +66,14 @@ class Workspace:
     # -- what searching needs --------------------------------------------------------------------------------------
 
     @property
-    def index_folder(self) -> str:
-        return os.path.join(self.config.folder, "index")
-
-    @property
     def model(self) -> str | None:
         """The catalog's name for the embedding model; None where embeddings are off."""
         return self._embedding[0]
 
     @cached_property
     def _embedding(self) -> tuple[str | None, int | None]:
-        from ctx.embed import model_key  # numpy: 70 ms, not for a keyword search
-
-        settings = self.config.embedding
-        return (None, None) if settings.provider == "disabled" else model_key(settings.provider, settings.model, settings.dims)
+        embedder = self.embedder
+        return (None, None) if embedder is None else (embedder.model, embedder.dim)
 
     @cached_property
     def catalog(self) -> SqliteCatalog:
@@ -97,25 +91,28 @@ class Workspace:
             return index
 
     def _open_index(self, *, writable: bool) -> LocalIndex:
-        return LocalIndex(self.index_folder, lambda: self._embedding, writable=writable)
+        return LocalIndex(os.path.join(self.config.folder, "index"), lambda: self._embedding, writable=writable)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
         with self._lock:
-            from ctx.embed import open_embedder  # numpy and onnxruntime: 200 ms
+            from ctx.embed import open_embedder  # its rooms import numpy and onnxruntime
 
             settings = self.config.embedding
-            return open_embedder(
+            embedder = open_embedder(
                 settings.provider,
                 settings.model,
-                dims=settings.dims,
-                url=settings.url,
-                api_key=os.environ.get(settings.api_key_env) if settings.api_key_env else None,
+                settings.dims,
+                settings.url,
+                os.environ.get(settings.api_key_env) if settings.api_key_env else None,
                 batch_size=settings.batch_size,
                 timeout_s=settings.timeout_secs,
                 max_retries=settings.max_retries,
-                threads=settings.threads or None,
+                threads=settings.threads,
             )
+            if embedder is not None:
+                self._opened.append(embedder.close)
+            return embedder
 
     def require_embeddings(self) -> None:
         """Raises `EmbeddingsDisabled` where no model is configured."""

@@ -96,8 +96,10 @@ def index_source(
     batch = _Batch()
     note = None
     ok = True
-    try:
-        for item in (items or connector.scan)(known, log):
+    partial = items is not None
+
+    def take(scan: Iterator[SourceItem]) -> None:
+        for item in scan:
             if stop is not None and stop.is_set():
                 log.complete = False
                 break
@@ -114,23 +116,30 @@ def index_source(
                     progress(connector.name, len(seen), None)
                 if published:
                     published()
+
+    try:
+        take((items or connector.scan)(known, log))
+        if log.rescan and not (stop is not None and stop.is_set()):
+            partial = False
+            log = ScanLog()
+            take(connector.scan(known, log))
     except SourceError as error:
         ok = False
         note = error.message
         log.complete = False
     if not dry_run:
         _store(catalog, batch)
-    gone = _gone(existing, seen | kept, log, partial=items is not None)
+    gone = _gone(existing, seen | kept, log, partial=partial)
     if gone and not dry_run:
         catalog.delete_documents(connector.name, gone)
     # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
-    news = items is None or seen or gone or log.problems
+    news = not partial or seen or gone or log.problems
     if not dry_run and news and (stop is None or not stop.is_set()):
         finished = Run(
             finished_ms=now_ms(),
             ok=ok,
             note=note or _problem_note(log.problems),
-            revision=log.revision or (last.revision if last and (not ok or items is not None) else None),
+            revision=log.revision or (last.revision if last and (not ok or partial) else None),
             # A run that could not finish must not make the next one believe that everything was read the new way.
             signature=signature if (ok and log.complete) or not reread else (last.signature if last else ""),
         )

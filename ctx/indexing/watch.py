@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from watchfiles import watch
 
 from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.globs import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.types import SourceItem
@@ -227,6 +228,12 @@ class Watcher:
                 )
                 logger.warning("watching falls back to polling reason=%s", error)
 
+    def _matters(self, path: str, roots: Sequence[str]) -> bool:
+        """Whether a change there can change the index: not in our own store, not in the machinery of version control and builds."""
+        if path.startswith(self._ignored):
+            return False
+        return any(path.startswith(root) and SKIPPED_FOLDERS.isdisjoint(path[len(root) :].split(os.sep)) for root in roots)
+
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
         """Listens until stopped or until a root appears or vanishes."""
         for name in present:
@@ -234,7 +241,7 @@ class Watcher:
         roots = sorted(set(present.values()))
         batches = watch(
             *roots,
-            watch_filter=lambda _, path: not path.startswith(self._ignored) and not excluded_folder(path),
+            watch_filter=lambda _, path: self._matters(path, roots),
             debounce=max(self._intervals.debounce_ms * 8, 400),
             step=max(self._intervals.debounce_ms, 1),
             stop_event=self._stop,

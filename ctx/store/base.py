@@ -41,6 +41,16 @@ class StoredDocument(NamedTuple):
     chunk_nos: tuple[int, ...]
 
 
+class Listing(NamedTuple):
+    """A document as a list of documents shows it."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    media_type: str
+
+
 class VectorBatch(NamedTuple):
     """Chunks with their embeddings; every field has the same length n."""
 
@@ -121,6 +131,14 @@ class Catalog(Protocol):
 
     def export(self) -> Iterator[StoredDocument]:
         """Every document, by source and source_id."""
+        ...
+
+    def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
+        """Documents by source and source_id, those behind `after` (source, source_id); at most `limit`."""
+        ...
+
+    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        """Values that begin so, in order: of `field` "source", "path" (of `source`, where given) or "id"."""
         ...
 
     # -- embeddings ----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctx.errors import Busy, StoreError
 from ctx.identity import embedding_text
-from ctx.store.base import ChunkRow, Run, StoredDocument, VectorBatch
+from ctx.store.base import ChunkRow, Listing, Run, StoredDocument, VectorBatch
 from ctx.store.schema import BUSY_TIMEOUT_S, connect, migrate, schema_version, transaction
 from ctx.types import NO_METADATA, Chunk, Document, SourceStatus
 
@@ -396,6 +396,26 @@ class SqliteCatalog:
                         body = bodies[row[1]] = _body(connection, row[1])
                     found[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
         return found
+
+    def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON d.source_no = s.no "
+                "WHERE (s.name, d.source_id) > (?, ?) ORDER BY s.name, d.source_id LIMIT ?",
+                (*(after or ("", "")), limit),
+            )
+            return [Listing._make(row) for row in rows]
+
+    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
+        column = columns[field]
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT {column} FROM source s JOIN document d ON d.source_no = s.no "
+                f"WHERE {column} >= ? AND {column} < ? AND (? IS NULL OR s.name = ?) ORDER BY {column} LIMIT ?",
+                (begun, begun + "\U0010ffff", source, source, limit),
+            )
+            return [value for (value,) in rows]
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
         """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""

@@ -1,0 +1,117 @@
+"""What the benchmarks share: a corpus, a header that says where the figures come from, a verdict."""
+
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+VOCABULARY = 30_000
+SYLLABLES = "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si so ta te ti to tu va ve vi".split()
+COMMON = "the of and to in is for that with on as be by are this it from or an not can when which will has at if use value file data".split()
+
+_failed: list[str] = []
+
+
+def header(title: str) -> None:
+    """Prints the command, the machine and its load: a figure without them is no figure."""
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"# {title}")
+    print(f"command: python {' '.join(sys.argv)}")
+    print(f"machine: {os.cpu_count()} cores, {_cpu()}, Python {platform.python_version()}, load {load}\n")
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def check(what: str, figure: float, limit: float, *, at_most: bool = True, unit: str = "") -> None:
+    """Prints a figure beside its promise; `finish` turns a broken one into the exit code."""
+    held = figure <= limit if at_most else figure >= limit
+    sign = "<=" if at_most else ">="
+    print(f"{'PASS' if held else 'FAIL'}  {what}: {figure:.2f}{unit} (promised {sign} {limit:g}{unit})")
+    if not held:
+        _failed.append(what)
+
+
+def finish() -> None:
+    """Exits: 1 where a promise was not kept."""
+    sys.exit(1 if _failed else 0)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes, once."""
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
+
+
+def quantiles(samples_s: list[float]) -> tuple[float, float, float]:
+    """p50, p95 and p99 in milliseconds."""
+    ordered = sorted(samples_s)
+    return (
+        statistics.median(ordered) * 1e3,
+        ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * 1e3,
+        ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1e3,
+    )
+
+
+class Words:
+    """Words with the frequencies of a language (Zipf), the same on every machine."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.random = random.Random(seed)
+        made = {"".join(self.random.choices(SYLLABLES, k=self.random.randint(2, 4))) for _ in range(VOCABULARY)}
+        rare = sorted(made)
+        self.random.shuffle(rare)
+        self.words = COMMON + rare
+        self.weights = [1 / (rank + 10) for rank in range(len(self.words))]
+        total = 0.0
+        self.cumulative = [total := total + weight for weight in self.weights]
+
+    def take(self, count: int) -> list[str]:
+        return self.random.choices(self.words, cum_weights=self.cumulative, k=count)
+
+
+def markdown_tree(folder: Path, files: int, characters: int = 5_200, *, per_folder: int = 100) -> int:
+    """Writes Markdown files with headings, paragraphs, lists and code; their bytes in all."""
+    words = Words()
+    total = 0
+    for number in range(files):
+        path = folder / f"part-{number // per_folder:04d}" / f"page-{number:06d}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = markdown_page(words, f"{' '.join(words.take(3)).capitalize()} {number}", characters)
+        path.write_text(text)
+        total += len(text)
+    return total
+
+
+def markdown_page(words: Words, title: str, characters: int) -> str:
+    """One page of about so many characters."""
+    parts = [f"# {title}\n"]
+    size = 0
+    section = 0
+    while size < characters:
+        section += 1
+        parts.append(f"\n## {' '.join(words.take(3)).capitalize()}\n")
+        for _ in range(words.random.randint(1, 4)):
+            sentence = " ".join(words.take(words.random.randint(25, 80)))
+            parts.append(f"\n{sentence.capitalize()}.\n")
+        if section % 3 == 0:
+            names = words.take(4)
+            parts.append(
+                f"\n```python\ndef {names[0]}_{names[1]}({names[2]}: int) -> str:\n    return {names[3]}Value({names[2]})\n```\n"
+            )
+        if section % 4 == 0:
+            parts.extend(f"- {' '.join(words.take(8))}\n" for _ in range(4))
+        size = sum(map(len, parts))
+    return "".join(parts)

@@ -1,0 +1,174 @@
+"""`ctx serve mcp`, `ctx mcp` and `ctx openapi`."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+from ctx.cli.common import configuration, parser, print_json
+from ctx.config import Config
+from ctx.errors import ConfigError
+from ctx.server.app import McpDoor, Services, create_app
+from ctx.server.guard import ServerSettings
+from ctx.server.keys import KeyRing
+from ctx.server.openapi import Described, describe
+from ctx.server.run import serve
+from ctx.server.work import Work
+from ctx.types import Caller
+from ctx.workspace import Workspace, open_workspace
+
+
+def run(command: str, argv: list[str]) -> int:
+    return {"serve": _serve, "mcp": _mcp, "openapi": _openapi}[command](argv)
+
+
+def _serve(argv: list[str]) -> int:
+    options = parser("serve", "Serve REST and MCP over HTTP; index the sources and follow them.")
+    options.add_argument("what", choices=("mcp",), help="`ctx serve mcp` serves everything: REST, MCP and the page")
+    options.add_argument("--bind", metavar="HOST:PORT", help="instead of [server] bind")
+    options.add_argument("--stdio", action="store_true", help="MCP on standard input and output instead (`ctx mcp`)")
+    options.add_argument(
+        "--insecure-no-auth",
+        action="store_true",
+        help="bind beyond this machine without a key: whoever reaches the port may use it",
+    )
+    options.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="how much goes to standard error"
+    )
+    options.add_argument("--log-format", choices=("text", "json"), default="text")
+    args = options.parse_args(argv)
+    if args.stdio:
+        return _mcp(["--config", args.config] if args.config else [])
+    log_to_stderr(args.log_level, args.log_format)
+    config = configuration(args.config)
+    if args.bind:
+        config = config._replace(server=config.server._replace(bind=args.bind))
+    with open_workspace(config) as workspace:
+        settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
+        app = create_app(services(workspace), settings)
+        _say_what_is_open(workspace, settings)
+        serve(app, settings.bind)
+    return 0
+
+
+def services(workspace: Workspace) -> Services:
+    """What the server serves of a workspace."""
+    return Services(
+        toolbox=workspace.toolbox,
+        agents=workspace.agents,
+        health=workspace.health,
+        start=workspace.start,
+        stop=workspace.close,
+        keys=key_ring(workspace.config),
+        mcp=mcp_door(workspace) if workspace.config.mcp.enabled else None,
+    )
+
+
+def mcp_door(workspace: Workspace) -> Callable[[Work], McpDoor]:
+    """MCP over HTTP for a workspace."""
+
+    def make(work: Work) -> McpDoor:
+        # The SDK costs half a second to import, and the other commands of this module need none of it.
+        from ctx.server.mcp import McpServer
+        from ctx.server.mcp_http import HttpDoor, enter_http
+
+        return HttpDoor(McpServer(workspace.toolbox, workspace.agents, lambda: workspace.catalog, work, enter=enter_http))
+
+    return make
+
+
+def key_ring(config: Config) -> KeyRing:
+    """The keys that `ctx key create` made for this store."""
+    return KeyRing(os.path.join(config.folder, "keys.json"))
+
+
+def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> ServerSettings:
+    """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
+    server = workspace.config.server
+    keys: tuple[str, ...] = ()
+    if server.api_key_env:
+        key = os.environ.get(server.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"[server] api_key_env: the environment variable {server.api_key_env} is not set; export it or delete the line"
+            )
+        keys = (key,)
+    return ServerSettings(
+        bind=server.bind,
+        allowed_hosts=server.allowed_hosts,
+        cors_origins=server.cors_origins,
+        cross_site_tools=server.cross_site_tools,
+        allowed_origins=server.allowed_origins,
+        api_keys=keys,
+        rate_limit_per_minute=server.rate_limit_per_minute,
+        max_body_bytes=server.max_body_bytes,
+        insecure_no_auth=insecure_no_auth,
+        metrics=server.metrics,
+    )
+
+
+def log_to_stderr(level: str, form: str) -> None:
+    """Log lines on standard error; standard output belongs to answers."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for noisy in ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # only where asked for
+
+        line = {"time": self.formatTime(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
+    logger = logging.getLogger("ctx.server")
+    if settings.cors_origins and settings.cross_site_tools == "all":
+        writing = [tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None]
+        logger.info(
+            'any web page (%s) may call the document tools and %s; [server] cross_site_tools = "read_only" closes those that write',
+            ", ".join(settings.cors_origins),
+            ", ".join(writing) or "no other",
+        )
+
+
+def _mcp(argv: list[str]) -> int:
+    options = parser("mcp", "Serve MCP on standard input and output, for clients that start their servers themselves.")
+    options.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="warning", help="how much goes to standard error"
+    )
+    args = options.parse_args(argv)
+    import asyncio
+
+    from ctx.server.mcp import McpServer
+    from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
+
+    reading, writing = take_wire()
+    log_to_stderr(args.log_level, "text")
+    work = Work()
+    with open_workspace(configuration(args.config)) as workspace:
+        workspace.start()
+        enter = enter_pipe(Caller("stdio", bank=os.environ.get("CTX_BANK")))
+        server = McpServer(workspace.toolbox, workspace.agents, lambda: workspace.catalog, work, enter=enter)
+        asyncio.run(serve_pipes(server, Wire(reading, writing)))
+    work.close()
+    return 0
+
+
+def _openapi(argv: list[str]) -> int:
+    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.")
+    options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
+    args = options.parse_args(argv)
+    with open_workspace(configuration(args.config)) as workspace:
+        described = describe(
+            Described(workspace.toolbox.list(), workspace.agents.list(), key_needed=bool(workspace.config.server.api_key_env))
+        )
+    if args.server_url:
+        described["servers"] = [{"url": args.server_url}]
+    print_json(described)
+    return 0

@@ -1,0 +1,493 @@
+"""MCP over the Toolbox: one server for both protocol eras, whatever the transport.
+
+Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A failure that the model can mend
+is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported only by the servers: the SDK costs half a second.
+
+Contract: docs/mcp.md. This is the only module, with mcp_http and stdio, that knows the SDK.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
+
+from ctx import __version__
+from ctx.agents import Agents
+from ctx.errors import CtxError, NotFound
+from ctx.server import errors
+from ctx.server.work import Work
+from ctx.store.base import Catalog
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+logger = logging.getLogger(__name__)
+
+MODERN = "2026-07-28"
+PAGE = 50  # resources a page
+COMPLETIONS = 100  # values a completion answers at most, by the protocol
+MAX_LISTENERS = 256
+LIST_TTL_MS = 60_000
+RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
+COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
+
+INSTRUCTIONS = (
+    'Search the user\'s documents with `search` (mode "hybrid" finds both words and meaning), read one whole with `get`, see what is '
+    "indexed and how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
+)
+
+Context = Any  # mcp.server.context.ServerRequestContext: provisional in the SDK, so named in one place
+Handler = Callable[[Context, Any], Awaitable[Any]]
+
+
+class Entrance(Protocol):
+    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over pipes."""
+
+    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller: ...
+    def admit(self, tool: Tool) -> None: ...
+    def admit_agent(self, agent: Any) -> None: ...
+    def spend(self) -> None: ...
+
+
+class Dialect(NamedTuple):
+    """How a pack's clients expect protocol errors, where they differ from the standard (claude-recall does)."""
+
+    unknown_tool: int = types.INVALID_PARAMS
+    rate_limited: int = errors.RATE_LIMITED
+    store: int | None = None  # None: a tool error
+    bad_arguments: int | None = None  # None: a tool error
+    details: bool = False  # every error carries data.details
+
+
+class Profile(NamedTuple):
+    """What one endpoint shows: which tools under which names, which errors, which instructions.
+
+    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one, None for unknown.
+    """
+
+    tools: Callable[[Caller], Sequence[tuple[str, Tool]]]
+    resolve: Callable[[str, Caller], str | None]
+    dialect: Dialect = Dialect()
+    methods: Mapping[str, Callable[[Caller], JSON]] = {}
+    documents: bool = True  # resources and their completion
+
+
+def whole_toolbox(toolbox: Toolbox) -> Profile:
+    """Everything, under its own name."""
+
+    def resolve(name: str, caller: Caller) -> str | None:
+        try:
+            return toolbox.get(name).name
+        except NotFound:
+            return None
+        except CtxError:
+            return name  # it is known and could not be loaded: the call says why
+
+    return Profile(tools=lambda caller: [(tool.name, tool) for tool in toolbox.list()], resolve=resolve)
+
+
+class McpServer:
+    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what they see.
+
+    Made once for a server's life; `start` is called on its event loop.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        agents: Agents,
+        catalog: Callable[[], Catalog],
+        work: Work,
+        *,
+        enter: Callable[[Context], Entrance],
+        profile: Callable[[Caller], Profile] | None = None,
+        instructions: str = INSTRUCTIONS,
+        methods: Sequence[str] = (),
+    ) -> None:
+        self.toolbox = toolbox
+        self.agents = agents
+        self._catalog = catalog
+        self._work = work
+        self._enter = enter
+        whole = whole_toolbox(toolbox)
+        self._profile = profile or (lambda caller: whole)
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._announced: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.server = self._build(instructions, methods)
+        toolbox.on_change(lambda: self._changed("tools"))
+        agents.on_change(lambda: self._changed("prompts"))
+
+    def start(self) -> None:
+        """Begins to tell clients of changed lists. On the event loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Ends the streams on which clients listen. On the event loop, without waiting."""
+        self._loop = None
+        self._listen.close()
+
+    def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
+        hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
+        server: Server[Any] = Server(
+            "ctx",
+            version=__version__,
+            title="ctx",
+            description="Search the documents of this machine and its team",
+            instructions=instructions,
+            cache_hints={
+                "tools/list": hint,
+                "prompts/list": hint,
+                "resources/list": hint,
+                "resources/templates/list": hint,
+                "server/discover": hint,
+            },
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+            on_subscriptions_listen=self._listen,
+        )
+        for method in methods:
+            server.add_request_handler(method, types.RequestParams, self._own_method)
+        server.middleware.append(self._around)
+        standard = server.create_initialization_options
+        changes = NotificationOptions(tools_changed=True, prompts_changed=True)
+        # The older era learns from these options that lists may change.
+        server.create_initialization_options = (  # type: ignore[method-assign]
+            lambda notification_options=None, *rest, **named: standard(notification_options or changes, *rest, **named)
+        )
+        return server
+
+    # -- around every request ----------------------------------------------------------------------------------------
+
+    async def _around(self, ctx: Context, call_next: CallNext) -> Any:
+        if ctx.method == "notifications/initialized":
+            self._connections.add(ctx.session._connection)  # the SDK has no public name for it (2.3)
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        entrance = self._enter(ctx)
+        caller = entrance.caller(None)
+        profile = self._profile(caller)
+        own = profile.methods.get(ctx.method)
+        if own is not None:
+            # Before the handshake too: claude-recall's clients ask for its health first.
+            answer = await self._work.probes.run(lambda: own(caller))
+            return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
+        if ctx.method in COUNTED:
+            try:
+                entrance.spend()
+            except CtxError as error:
+                raise _rpc_error(error, profile.dialect) from error
+        return await call_next(ctx)
+
+    async def _own_method(self, context: Context, params: Any) -> Any:
+        raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
+
+    # -- tools -------------------------------------------------------------------------------------------------------
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            schema: Mapping[str, Any] = self.toolbox.get(name).parameters
+        except CtxError:
+            return None
+        return schema
+
+    async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
+        caller = self._enter(context).caller(None)
+        return types.ListToolsResult(tools=[_tool(name, tool) for name, tool in self._profile(caller).tools(caller)])
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        entrance = self._enter(context)
+        caller = entrance.caller(self._progress(context))
+        profile = self._profile(caller)
+        name = profile.resolve(params.name, caller)
+        if name is None:
+            details = {"details": f"no tool registered with name: {params.name[:80]}"} if profile.dialect.details else None
+            raise MCPError(code=profile.dialect.unknown_tool, message=f"Unknown tool: {params.name[:80]}", data=details)
+        try:
+            tool = self.toolbox.get(name)
+            entrance.admit(tool)
+            result = await self._work.call(self.toolbox, tool, params.arguments or {}, caller)
+        except CtxError as error:
+            if _is_protocol_fault(error, profile.dialect):
+                raise _rpc_error(error, profile.dialect) from error
+            return types.CallToolResult(content=[types.TextContent(type="text", text=f"Error: {error.message}")], is_error=True)
+        except Exception:
+            logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
+            text = f"Error: tool '{name}' failed; the server's log has it under request id {caller.request_id}"
+            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+        return _tool_result(result, tool)
+
+    def _progress(self, context: Context) -> Callable[[float, float | None, str], None] | None:
+        if not context.meta or "progress_token" not in context.meta:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def progress(done: float, total: float | None, message: str) -> None:
+            try:
+                asyncio.run_coroutine_threadsafe(context.session.report_progress(done, total, message), loop)
+            except RuntimeError:
+                pass  # the server has stopped: nobody listens any more
+
+        return progress
+
+    # -- documents as resources --------------------------------------------------------------------------------------
+
+    async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+        caller = self._enter(context).caller(None)
+        if not self._profile(caller).documents:
+            return types.ListResourcesResult(resources=[])
+        after = _cursor(params.cursor) if params and params.cursor else None
+        rows = await self._work.searches.run(lambda: self._catalog().list_documents(after=after, limit=PAGE + 1))
+        resources = [
+            types.Resource(
+                uri=f"ctx://doc/{row.id}", name=row.source_id, title=row.title, mime_type=row.media_type, description=row.source
+            )
+            for row in rows[:PAGE]
+        ]
+        last = rows[PAGE - 1] if len(rows) > PAGE else None
+        return types.ListResourcesResult(
+            resources=resources, next_cursor=_cursor_text(last.source, last.source_id) if last else None
+        )
+
+    async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+        caller = self._enter(context).caller(None)
+        if not self._profile(caller).documents:
+            return types.ListResourceTemplatesResult(resource_templates=[])
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
+                types.ResourceTemplate(
+                    uri_template="ctx://source/{source}/{+path}", name="source-document", title="A document by source and path"
+                ),
+            ]
+        )
+
+    async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        caller = self._enter(context).caller(None)
+        uri = str(params.uri)
+        document = await self._work.searches.run(lambda: self._document(uri)) if self._profile(caller).documents else None
+        if document is None:
+            code = types.INVALID_PARAMS if context.protocol_version >= MODERN else RESOURCE_NOT_FOUND
+            raise MCPError(code=code, message="Resource not found", data={"uri": uri[:2000]})
+        text = types.TextResourceContents(uri=params.uri, mime_type=document.media_type, text=_sound(document.body))
+        return types.ReadResourceResult(contents=[text])
+
+    def _document(self, uri: str) -> Any:
+        from urllib.parse import unquote
+
+        from ctx.identity import document_id
+
+        scheme, _, rest = uri.partition("://")
+        kind, _, name = rest.partition("/")
+        if scheme != "ctx" or not name:
+            return None
+        if kind == "source":
+            source, _, path = name.partition("/")
+            name = document_id(unquote(source), unquote(path))
+        elif kind != "doc":
+            return None
+        stored = self._catalog().document(name)
+        return stored.document if stored else None
+
+    # -- agents as prompts -------------------------------------------------------------------------------------------
+
+    async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
+        prompts = [
+            types.Prompt(
+                name=agent.name,
+                description=agent.description or None,
+                arguments=[
+                    types.PromptArgument(name=argument.name, description=argument.description or None, required=argument.required)
+                    for argument in agent.arguments
+                ],
+            )
+            for agent in self.agents.list()
+        ]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        entrance = self._enter(context)
+        caller = entrance.caller(None)
+        agent = next((agent for agent in self.agents.list() if agent.name == params.name), None)
+        try:
+            if agent is not None:
+                entrance.admit_agent(agent)
+            arguments = dict(params.arguments or {})
+            prompt = await self._work.scripts.run(lambda: self.agents.prompt(params.name, arguments, caller))
+        except CtxError as error:
+            code = errors.row(error).rpc or types.INVALID_PARAMS
+            raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
+        # MCP has no system role: the system text is the first thing the user says.
+        messages = [types.PromptMessage(role="user", content=types.TextContent(type="text", text=prompt.system))]
+        for message in prompt.messages:
+            role: Any = "assistant" if message.get("role") == "assistant" else "user"
+            messages.append(
+                types.PromptMessage(role=role, content=types.TextContent(type="text", text=str(message.get("content", ""))))
+            )
+        return types.GetPromptResult(description=agent.description if agent else None, messages=messages)
+
+    async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        caller = self._enter(context).caller(None)
+        values: list[str] = []
+        if self._profile(caller).documents and params.argument.name in ("source", "path", "id"):
+            begun = params.argument.value
+            chosen = (params.context.arguments or {}) if params.context else {}
+            name, source = params.argument.name, chosen.get("source")
+            values = await self._work.searches.run(
+                lambda: self._catalog().complete(name, begun, source=source, limit=COMPLETIONS + 1)
+            )
+        return types.CompleteResult(
+            completion=types.Completion(values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS)
+        )
+
+    # -- changed lists -----------------------------------------------------------------------------------------------
+
+    def _changed(self, what: str) -> None:
+        """Told in any thread; clients are told on the event loop, once for a burst."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(self._announce_soon, what)
+        except RuntimeError:
+            pass  # the server has stopped
+
+    def _announce_soon(self, what: str) -> None:
+        if what in self._announced:
+            return
+        self._announced.add(what)
+        task = asyncio.ensure_future(self._announce(what))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _announce(self, what: str) -> None:
+        await asyncio.sleep(0.02)  # a reload replaces several tools at once
+        self._announced.discard(what)
+        await self._bus.publish(ToolsListChanged() if what == "tools" else PromptsListChanged())
+        for connection in list(self._connections):
+            try:
+                await (connection.send_tool_list_changed() if what == "tools" else connection.send_prompt_list_changed())
+            except Exception as error:  # a client that went away must not keep the news from the others
+                logger.debug("client not told of changed %s: %s", what, error)
+
+
+def _tool(name: str, tool: Tool) -> types.Tool:
+    hints = tool.annotations
+    return types.Tool(
+        name=name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.parameters,
+        output_schema=_output_schema(tool),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=hints.read_only,
+            destructive_hint=hints.destructive and not hints.read_only,
+            idempotent_hint=hints.idempotent,
+            open_world_hint=hints.open_world,
+        ),
+    )
+
+
+def _output_schema(tool: Tool) -> Any:
+    schema = tool.output_schema
+    # The older era knows object schemas only.
+    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
+
+
+def _tool_result(result: JSON, tool: Tool) -> types.CallToolResult:
+    """The result as structured content, with a text copy for clients that read only text.
+
+    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
+    """
+    if isinstance(result, dict) and tool.output_schema is None and _is_content(result.get("content")):
+        try:
+            return types.CallToolResult.model_validate({**result, "content": result["content"]})
+        except ValueError:
+            pass  # it only looked like content: it is the tool's own data
+    result = _sound_json(result)
+    if isinstance(result, str):
+        return types.CallToolResult(content=[types.TextContent(type="text", text=result)], structured_content={"result": result})
+    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    structured = result if isinstance(result, dict) else {"result": result}
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
+
+
+def _is_content(value: JSON) -> bool:
+    kinds = ("text", "image", "audio", "resource", "resource_link")
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
+    )
+
+
+def _is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
+    if errors.row(error).rpc is not None:
+        return True
+    return dialect.bad_arguments is not None and error.word in ("bad_request", "embeddings_disabled")
+
+
+def _rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
+    data: dict[str, Any] = {"code": error.word}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        data["retryAfterMs"] = int(retry_after_s * 1000) + 1
+    code = errors.row(error).rpc
+    if error.word == "rate_limited":
+        code = dialect.rate_limited
+    elif error.word in ("store_error", "busy") and dialect.store is not None:
+        code = dialect.store
+    elif error.word in ("bad_request", "embeddings_disabled") and dialect.bad_arguments is not None:
+        code = dialect.bad_arguments
+    if dialect.details:
+        data["details"] = error.message
+    return MCPError(code=errors.INTERNAL if code is None else code, message=error.message, data=data)
+
+
+def _cursor_text(source: str, source_id: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
+
+
+def _cursor(text: str) -> tuple[str, str]:
+    try:
+        source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
+        if not isinstance(source, str) or not isinstance(source_id, str):
+            raise TypeError
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
+    return source, source_id
+
+
+def _sound(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _sound_json(value: JSON) -> JSON:
+    """The value with lone surrogates replaced: they cannot be written as UTF-8."""
+    if isinstance(value, str):
+        return value if value.isascii() else _sound(value)
+    if isinstance(value, dict):
+        return {_sound(name): _sound_json(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sound_json(entry) for entry in value]
+    return value

@@ -1,0 +1,146 @@
+"""MCP over HTTP: which session a request belongs to, and requests that belong to none.
+
+Two of the SDK's managers stand behind one door. The stateful one serves the handshake era and the stateless 2026 era; the other answers
+bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the bank and key it was opened with: used elsewhere it is unknown.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import Message, Receive, Scope, Send
+
+from ctx.agents import Agent
+from ctx.server.guard import ACCESS, Access
+from ctx.server.mcp import Context, McpServer
+from ctx.tools.base import Tool
+from ctx.types import Caller
+
+logger = logging.getLogger(__name__)
+
+SESSION_IDLE_S = 1800
+MAX_SESSIONS = 1024
+MAX_BODY_BYTES = 1 << 30  # the guard has its own, smaller cap
+
+
+class HttpEntrance:
+    """The guard's knowledge of one HTTP request."""
+
+    def __init__(self, access: Access, session_id: str | None) -> None:
+        self._access = access
+        self._session_id = session_id
+
+    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller:
+        return self._access.caller("mcp", session_id=self._session_id, progress=progress)
+
+    def admit(self, tool: Tool) -> None:
+        self._access.admit(tool)
+
+    def admit_agent(self, agent: Agent) -> None:
+        self._access.admit_agent(agent)
+
+    def spend(self) -> None:
+        self._access.spend()
+
+
+def enter_http(context: Context) -> HttpEntrance:
+    """Who a request over HTTP comes from."""
+    scope: Scope = context.request.scope
+    return HttpEntrance(scope[ACCESS], _header(scope, b"mcp-session-id"))
+
+
+class HttpDoor:
+    """The ASGI side of MCP. One per server; it lives for one `lifespan`."""
+
+    def __init__(self, mcp: McpServer) -> None:
+        self._mcp = mcp
+        # Host and Origin were checked by the guard, for every route alike.
+        security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        self._sessions = StreamableHTTPSessionManager(
+            mcp.server,
+            session_idle_timeout=SESSION_IDLE_S,
+            max_sessions=MAX_SESSIONS,
+            max_request_body_size=MAX_BODY_BYTES,
+            security_settings=security,
+        )
+        self._bare = StreamableHTTPSessionManager(
+            mcp.server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES, security_settings=security
+        )
+        self._closing: set[asyncio.Task[Any]] = set()
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        self._mcp.start()
+        async with self._sessions.run(), self._bare.run():
+            yield
+
+    def close(self) -> None:
+        """Ends the open streams, on the event loop, without waiting."""
+        self._mcp.close()
+        for transport in list(self._sessions._server_instances.values()):  # the SDK has no public name for it (2.3)
+            task = asyncio.ensure_future(transport.terminate())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access: Access = scope[ACCESS]
+        principal = access.grant.name if access.grant else "open"
+        client = f"{principal}@{access.bank if access.bank_fixed else ''}"
+        scope = {**scope, "user": AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))}  # noqa: S106 - no secret
+        if scope["method"] == "POST" and _header(scope, b"mcp-session-id") is None and not _modern(scope):
+            body = await _read(receive)
+            if body is None:
+                return
+            receive = _replay(body, receive)
+            if not _opens_session(body):
+                scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept"]
+                scope["headers"].append((b"accept", b"application/json, text/event-stream"))
+                await self._bare.handle_request(scope, receive, send)
+                return
+        await self._sessions.handle_request(scope, receive, send)
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def _modern(scope: Scope) -> bool:
+    return (_header(scope, b"mcp-protocol-version") or "") >= "2026"
+
+
+async def _read(receive: Receive) -> bytes | None:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None  # the client went away
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    unread = [body]
+
+    async def replayed() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
+
+
+def _opens_session(body: bytes) -> bool:
+    """Whether a POST without a session is a handshake, or so broken that the handshake's manager should say so."""
+    try:
+        message = json.loads(body)
+    except ValueError:
+        return True
+    return not isinstance(message, dict) or message.get("method") in ("initialize", None)

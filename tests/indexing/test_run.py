@@ -1,0 +1,157 @@
+"""Index runs: what changed takes effect, what did not is not read again, what fails is a line of the report."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from kit import found, picture, project, workspace
+
+from ctx.types import Caller
+
+
+def test_new_changed_and_deleted_files_take_effect(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nzeppelin", "c.md": "# Gamma\n\nquokka"})
+    with workspace(config) as space:
+        (first,) = space.indexer.run()
+        assert (first.added, first.updated, first.deleted, first.ok) == (3, 0, 0, True)
+        (tmp_path / "docs/a.md").write_text("# Alpha\n\nmarimba")
+        (tmp_path / "docs/b.md").unlink()
+        (tmp_path / "docs/d.md").write_text("# Delta\n\nnarwhal")
+        (second,) = space.indexer.run()
+        assert (second.added, second.updated, second.deleted, second.unchanged) == (1, 1, 1, 1)
+        assert found(space, "xylophone", "marimba", "zeppelin", "quokka", "narwhal") == [[], ["a.md"], [], ["c.md"], ["d.md"]]
+        (third,) = space.indexer.run()
+        assert (third.added, third.updated, third.deleted, third.unchanged) == (0, 0, 0, 3)
+
+
+def test_a_moved_file_with_an_older_date_is_seen(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})
+    with workspace(config) as space:
+        space.indexer.run()
+        old = tmp_path / "old.md"
+        old.write_text("# Older\n\nmarimba")
+        os.utime(old, (1, 1))
+        shutil.move(old, tmp_path / "docs/a.md")
+        shutil.copy2(tmp_path / "docs/a.md", tmp_path / "docs/b.md")
+        space.indexer.run()
+        assert found(space, "xylophone", "marimba") == [[], ["a.md", "b.md"]]
+
+
+def test_an_edit_within_the_same_second_and_of_the_same_size_is_seen(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})
+    with workspace(config) as space:
+        for word in ("xylophona", "xylophonb", "xylophonc", "xylophond"):
+            (tmp_path / "docs/a.md").write_text(f"# Alpha\n\n{word}")
+            space.indexer.run()
+            assert found(space, word) == [["a.md"]]
+
+
+def test_narrowed_globs_take_documents_out(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.txt": "xylophone too"})
+    with workspace(config) as space:
+        space.indexer.run()
+        assert found(space, "xylophone") == [["a.md", "b.txt"]]
+    config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\ninclude_globs = ["**/*.md"]'))
+    with workspace(config) as space:
+        space.indexer.run()
+        assert found(space, "xylophone") == [["a.md"]]
+
+
+def test_changed_chunk_sizes_cut_the_same_files_anew(tmp_path: Path) -> None:
+    text = "# Alpha\n\n" + "\n\n".join(
+        f"Paragraph {n} says something about subject {n}, at some length, so that it counts." for n in range(60)
+    )
+    config = project(tmp_path, {"a.md": text})
+    with workspace(config) as space:
+        space.indexer.run()
+        before = len(next(space.catalog.export()).chunks)
+    config.write_text(config.read_text() + "[chunking]\nmax_tokens = 64\n")
+    with workspace(config) as space:
+        space.indexer.run()
+        assert len(next(space.catalog.export()).chunks) > before * 1.5
+
+
+def test_a_source_that_cannot_be_read_keeps_its_documents_and_says_why(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})
+    with workspace(config) as space:
+        space.indexer.run()
+        (tmp_path / "docs").rename(tmp_path / "elsewhere")
+        (report,) = space.indexer.run()
+        assert not report.ok
+        assert report.deleted == 0
+        assert found(space, "xylophone") == [["a.md"]]
+        (status,) = space.statuses()
+        assert not status.healthy
+        assert status.note
+        (tmp_path / "elsewhere").rename(tmp_path / "docs")
+        (report,) = space.indexer.run()
+        assert report.ok
+        assert space.statuses()[0].healthy
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything; run as an ordinary user to see permissions refused")
+def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nquokka"})
+    with workspace(config) as space:
+        space.indexer.run()
+        (tmp_path / "docs/a.md").write_text("# Alpha\n\nmarimba")
+        (tmp_path / "docs/a.md").chmod(0)
+        (report,) = space.indexer.run()
+        assert [problem.source_id for problem in report.problems] == ["a.md"]
+        assert found(space, "xylophone", "quokka") == [["a.md"], ["b.md"]]
+
+
+def test_a_broken_item_does_not_end_the_run(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "z.md": "# Zeta\n\nquokka"})
+    (tmp_path / "docs/m.md").write_bytes(b"\x00\x01\x02binary")
+    with workspace(config) as space:
+        (report,) = space.indexer.run()
+        assert report.added == 2
+        assert found(space, "quokka") == [["z.md"]]
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha", "b.md": "# Beta"})
+    with workspace(config) as space:
+        (report,) = space.indexer.run(dry_run=True)
+        assert report.added == 2
+        assert space.catalog.stats()["documents"] == 0
+
+
+def test_ids_are_the_same_in_a_store_built_anew(tmp_path: Path) -> None:
+    files = {f"{name}.md": f"# {name}\n\ntext of {name}" for name in ("a", "b", "sub/c")}
+    one = project(tmp_path, files)
+    with workspace(one) as space:
+        space.indexer.run()
+        before = picture(space)
+    shutil.rmtree(tmp_path / ".ctx")
+    with workspace(one) as space:
+        space.indexer.run()
+        assert picture(space) == before
+
+
+def test_an_index_that_was_deleted_is_rebuilt_from_the_catalog(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})
+    with workspace(config) as space:
+        space.indexer.run()
+    shutil.rmtree(tmp_path / ".ctx/index")
+    with workspace(config) as space:
+        (report,) = space.indexer.run()
+        assert report.unchanged == 1
+        assert found(space, "xylophone") == [["a.md"]]
+
+
+def test_get_gives_the_whole_document_with_its_chunks(tmp_path: Path) -> None:
+    config = project(tmp_path, {"auth.md": "# Authentication Guide\n\nJWT tokens are signed with a key."})
+    with workspace(config) as space:
+        space.indexer.run()
+        (hit,) = space.toolbox.call("search", {"query": "signed tokens"}, Caller("rest"))["results"]
+        document = space.toolbox.call("get", {"id": hit["id"]}, Caller("rest"))
+        assert (document["title"], document["source"], document["source_id"]) == (
+            "Authentication Guide",
+            "filesystem:docs",
+            "auth.md",
+        )
+        assert document["body"] == "# Authentication Guide\n\nJWT tokens are signed with a key."
+        assert "".join(chunk["text"] for chunk in document["chunks"]).strip() in document["body"]

@@ -1,0 +1,78 @@
+"""What tests share: a project in a folder, and a picture of its store to compare with another."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctx.config import load_config
+from ctx.workspace import Workspace, open_workspace
+
+ROOT = Path(__file__).parent.parent
+
+
+def shared(*parts: str) -> Path:
+    """A path in the material that CI has beside the checkout; skips the test where it is absent (fails in CI)."""
+    folder = Path(os.environ.get("CTX_SHARED", ROOT.parent / "shared"))
+    path = folder.joinpath(*parts)
+    if not path.exists():
+        message = f"needs {'/'.join(parts)} of the shared material; set CTX_SHARED to its folder"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
+    """A project with a docs folder and a configuration (embeddings off unless `config` says otherwise); its ctx.toml."""
+    docs = folder / "docs"
+    docs.mkdir(parents=True, exist_ok=True)
+    for name, text in (files or {}).items():
+        path = docs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    path = folder / "ctx.toml"
+    path.write_text(
+        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n' if config is None else config
+    )
+    return path
+
+
+def workspace(config: Path) -> Workspace:
+    """The opened workspace of a configuration file; close it."""
+    return open_workspace(load_config(str(config), os.environ))
+
+
+def picture(space: Workspace) -> dict[tuple[str, str], Any]:
+    """Everything of a store that a clean build would make the same: documents, their text, their chunks."""
+    shown = {}
+    for stored in space.catalog.export():
+        document = stored.document
+        chunks = [(chunk.start, chunk.end, chunk.heading, chunk.text_hash.hex()) for chunk in stored.chunks]
+        shown[document.source, document.source_id] = (document.id, document.title, document.body, document.source_url, chunks)
+    return shown
+
+
+def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[str]]:
+    """The ids that each query finds, in order of id: what is findable, whatever the scores."""
+    from ctx.types import Caller
+
+    return [
+        sorted(
+            hit["source_id"]
+            for hit in space.toolbox.call("search", {"query": query, "mode": mode, "limit": 100}, Caller("cli"))["results"]
+        )
+        for query in queries
+    ]
+
+
+def ctx(*arguments: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a person would, with no configuration but the folder's."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_") and name not in ("FORCE_COLOR",)}
+    environ |= {"XDG_CONFIG_HOME": str(cwd / "no-such-folder"), "PYTHONWARNINGS": "ignore"} | (env or {})
+    return subprocess.run(
+        [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=timeout_s
+    )
