@@ -53,6 +53,8 @@ class Worker:
 class Nursery:
     """A zygote and `spares` workers, forked and waiting. Safe from several threads."""
 
+    boot = _BOOT  # what the zygote's Python is told to do; tests of the layers take one away here
+
     def __init__(self, *, spares: int, memory_mb: int) -> None:
         self._spares_wanted = spares
         self._memory_bytes = memory_mb << 20
@@ -116,8 +118,10 @@ class Nursery:
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
-                if self._failed is not None or self._closed:
-                    raise ToolError(f"the Lua sandbox is not running: {self._failed or 'it is closed'}")
+                if self._closed:
+                    raise ToolError("the Lua sandbox is closed")
+                if self._failed is not None:
+                    raise Busy("the Lua sandbox is not running; it is being started again", retry_after_s=5.0)
                 self._waiting += 1
                 try:
                     self._refill()
@@ -173,7 +177,7 @@ class Nursery:
         found = importlib.util.find_spec("lupa")  # finds the folder without importing it
         if found is None or found.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
-        return [sys.executable, "-I", "-S", "-c", _BOOT, settings, package, os.path.dirname(os.path.dirname(found.origin))]
+        return [sys.executable, "-I", "-S", "-c", self.boot, settings, package, os.path.dirname(os.path.dirname(found.origin))]
 
     def _start_zygote(self) -> None:
         kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
@@ -251,18 +255,20 @@ class Nursery:
             for worker in self._live.values():
                 worker.ended.set()
             self._live.clear()
-        for pause_s in _BACKOFF_S:
+        attempts = 0
+        while not self._closed:
             try:
                 self._start_zygote()
+                self._failed = None
                 break
             except (ToolError, OSError) as error:
+                self._failed = str(error)
                 logger.error("the sandbox's zygote did not start: %s", error)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._closed, pause_s)
+            with self._changed:
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._closed, _BACKOFF_S[min(attempts, len(_BACKOFF_S) - 1)])
+            attempts += 1
         with self._changed:
-            if self._process is None or self._process.poll() is not None:
-                self._failed = "its process does not start"
-                self._closed = True
             self._refill()
             self._changed.notify_all()
 

@@ -14,7 +14,8 @@ def fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
         return value
     if isinstance(value, dict):
         if not value:
-            return [] if schema.get("type") == "array" else value
+            kinds = schema.get("type")
+            return [] if kinds == "array" or (isinstance(kinds, list) and "array" in kinds and "object" not in kinds) else value
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return value

@@ -37,9 +37,8 @@ def _spin() -> None:
 
 
 def _grab_memory(settings: Settings) -> None:
-    held = []
-    while True:
-        held.append(bytearray(settings.memory_bytes))
+    held = [bytearray(settings.memory_bytes) for _ in range(64)]
+    held.clear()
 
 
 def _reach_network() -> None:

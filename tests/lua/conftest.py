@@ -1,0 +1,37 @@
+"""The sandbox that most tests here share, and where the hostile scripts are found."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redteam_run import WatchedPool
+
+from ctx.types import JSON
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[WatchedPool]:
+    with WatchedPool() as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(sandbox: WatchedPool) -> Iterator[WatchedPool]:
+    """A running sandbox. After each test no process of its calls may live on (those kept for reuse aside)."""
+    sandbox.used.clear()
+    yield sandbox
+    kept = {id(worker) for workers in sandbox._resident.values() for worker in workers}
+    sandbox.used = [worker for worker in sandbox.used if id(worker) not in kept]
+    assert sandbox.survivors(1.0) == []
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of hostile scripts."""
+    shared = Path(os.environ.get("CTX_SHARED", Path(__file__).parents[3] / "shared"))
+    folder = shared / "redteam"
+    if not (folder / "manifest.json").is_file():
+        missing: JSON = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing(f"the hostile scripts are not at {folder}; set CTX_SHARED")
+    return folder

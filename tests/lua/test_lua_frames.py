@@ -1,0 +1,178 @@
+"""What a worker can send, and what the server makes of it."""
+
+import os
+import random
+import socket
+import threading
+
+import pytest
+from redteam_run import poor_host, tool
+
+from ctx.errors import CtxError, ScriptTimeout, ToolError
+from ctx.lua.frames import (
+    HOST_CALL,
+    MAX_FRAME_BYTES,
+    RESULT,
+    Channel,
+    Deadline,
+    DeadlinePassed,
+    FrameError,
+    Wire,
+    WorkerGone,
+    pack_job,
+    unpack_job,
+)
+from ctx.lua.nursery import Worker
+from ctx.lua.pool import Job, Pool
+
+
+class HostilePool(Pool):
+    """A pool whose workers are in the hands of the test: each call talks to a socket that says `script`."""
+
+    def __init__(self, script: bytes = b"") -> None:
+        super().__init__()
+        self.script = script
+
+    def start(self) -> None:
+        pass
+
+    def _admit(self, job: Job) -> None:
+        pass
+
+    def _take(self, job: Job, reuse: bool, cancel: threading.Event | None) -> Worker:
+        ours, self.theirs = socket.socketpair()
+        self.theirs.send(self.script)
+        self.theirs.shutdown(socket.SHUT_WR)
+        worker = Worker(0, None, ours)
+        worker.ended.set()
+        return worker
+
+    def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
+        worker.channel.close()
+        self.theirs.close()
+
+
+def frame(letter: bytes, payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + letter + payload
+
+
+def said(script: bytes) -> object:
+    return HostilePool(script).run(tool(""), poor_host, 5)
+
+
+def random_script(chance: random.Random) -> bytes:
+    """Bytes as a taken-over worker might send them: noise, frames of noise, frames nearly right."""
+    parts = []
+    for _ in range(chance.randint(0, 3)):
+        noise = chance.randbytes(chance.randint(0, 200))
+        operation = chance.choice(
+            [
+                b"log",
+                b"sleep",
+                b"emit",
+                b"emit_problem",
+                b"context.search",
+                b"context.get",
+                b"http",
+                b"memory.put",
+                b"",
+                b"\xff",
+                b"time.now",
+            ]
+        )
+        body = chance.choice(
+            [
+                noise,
+                b"+" + noise,
+                b"-" + noise,
+                b"+[1]",
+                b"-{}",
+                b"-[]",
+                b'-{"message":7,"kind":[]}',
+                b"[" * 3000,
+                b"+" + b"[" * 3000,
+            ]
+        )
+        choice = chance.random()
+        if choice < 0.2:
+            parts.append(noise)
+        elif choice < 0.6:
+            parts.append(frame(HOST_CALL, operation + b"\0" + body))
+        elif choice < 0.8:
+            parts.append(frame(RESULT, body))
+        else:
+            parts.append(frame(bytes([chance.randrange(256)]), body))
+    return b"".join(parts)
+
+
+def test_ten_thousand_random_conversations_raise_nothing_but_our_errors() -> None:
+    chance = random.Random(20260)
+    pool = HostilePool()
+    job = tool("", grants=frozenset({"http", "fs", "env", "context", "memory"}))
+    ours = 0
+    for _ in range(10_000):
+        pool.script = random_script(chance)
+        try:
+            pool.run(job, poor_host, 5)
+        except CtxError:
+            ours += 1
+    assert ours > 5_000  # most of it is refused; the rest happened to be a result
+
+
+def test_a_frame_longer_than_its_cap_ends_the_call_before_it_is_read() -> None:
+    with pytest.raises(ToolError, match="over its cap"):
+        said((MAX_FRAME_BYTES + 1).to_bytes(4, "big") + HOST_CALL)
+    with pytest.raises(ToolError, match="over its cap"):
+        said((4 * 1024 * 1024 + 1).to_bytes(4, "big") + RESULT)
+
+
+def test_a_second_frame_before_the_answer_to_the_first_ends_the_call() -> None:
+    with pytest.raises(ToolError, match="before the first"):
+        said(frame(HOST_CALL, b"context.sources\0{}") + frame(RESULT, b"+1"))
+
+
+def test_a_worker_that_ends_without_an_answer_is_a_tool_error() -> None:
+    with pytest.raises(ToolError, match="without an answer"):
+        said(frame(RESULT, b"+1")[:-1])
+
+
+def test_a_result_in_one_frame_is_the_value() -> None:
+    assert said(frame(RESULT, b'+{"a":1.0}')) == {"a": 1.0}
+
+
+def test_sleep_for_nan_or_for_ever_ends_at_the_deadline() -> None:
+    for seconds in (b"nan", b"inf", b"1e300"):
+        with pytest.raises(ScriptTimeout):
+            HostilePool(frame(HOST_CALL, b"sleep\0" + seconds)).run(tool(""), poor_host, 0.05)
+
+
+def test_a_receiver_that_does_not_read_cannot_hold_the_sender_past_its_deadline() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(DeadlinePassed):
+        Channel(ours).send(b"C", bytes(MAX_FRAME_BYTES), Deadline(0.05))
+
+
+def test_a_frame_that_comes_in_pieces_is_put_together() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Channel(ours)
+        payload = os.urandom(3_000_000)
+        writer = threading.Thread(target=lambda: [theirs.sendall(part) for part in (b"\x00", frame(RESULT, payload)[1:])])
+        writer.start()
+        assert channel.receive(Deadline(5)) == (RESULT, payload)
+        writer.join()
+    with pytest.raises(WorkerGone):
+        channel.receive(Deadline(5))
+    channel.close()
+
+
+def test_an_unknown_letter_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(FrameError):
+        theirs.send(frame(b"Z", b""))
+        Channel(ours).receive(Deadline(5))
+
+
+def test_a_job_crosses_whole() -> None:
+    wire = Wire(b"tool", b"execute", b"n", b"return \0 1", b"{}", b"", b" http ", b"12345678", b"")
+    assert unpack_job(pack_job(wire)) == wire
