@@ -249,15 +249,21 @@ class MemoryRows:
         with self._lock, self._lock_of_idle:
             self._closed = True
             self._writer.close()
-            while self._idle:
-                self._idle.pop().close()
+            self._close_idle()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the memory store is closed")
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     # -- transactions --------------------------------------------------------------------------------------------
     @contextmanager
     def reading(self) -> Iterator["Reader"]:
         """One snapshot of the file."""
-        if self._closed:
-            raise StoreError("the memory store is closed")
+        self._check_open()
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -267,23 +273,30 @@ class MemoryRows:
                 yield Reader(connection)
         finally:
             with self._lock_of_idle:
+                self._idle.append(connection)
                 if self._closed:
-                    connection.close()
-                else:
-                    self._idle.append(connection)
+                    self._close_idle()
 
     @contextmanager
-    def writing(self, bank: str, op: str, at_ms: int, actor: JSON) -> Iterator["Writer"]:
-        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises."""
+    def writing(self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True) -> Iterator["Writer"]:
+        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises.
+
+        Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
+        """
         if not self._lock.acquire(timeout=WRITE_WAIT_S):
             raise Busy("the memory store is busy with other writes; try again")
         try:
-            if self._closed:
-                raise StoreError("the memory store is closed")
-            with transaction(self._writer):
-                writer = Writer(self._writer, bank, op, at_ms, actor)
-                yield writer
-                writer.finish()
+            self._check_open()
+            if not durable:
+                self._writer.execute("PRAGMA synchronous = NORMAL")
+            try:
+                with transaction(self._writer):
+                    writer = Writer(self._writer, bank, op, at_ms, actor)
+                    yield writer
+                    writer.finish()
+            finally:
+                if not durable:
+                    self._writer.execute("PRAGMA synchronous = FULL")
         finally:
             self._lock.release()
 
@@ -375,9 +388,16 @@ class Reader:
             (*group_values, *values),
         ).fetchall()
 
-    def aliases(self, memory_no: int) -> list[str]:
-        found = self._connection.execute("SELECT alias FROM memory_aliases WHERE memory_no = ? ORDER BY alias", (memory_no,))
-        return [row[0] for row in found]
+    def aliases(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[str]]:
+        """The names that memories were given, by number; those without are left out."""
+        found: dict[int, list[str]] = {}
+        for no, alias in self._connection.execute(
+            "SELECT memory_no, alias FROM memory_aliases INDEXED BY memory_aliases_by_memory"
+            " WHERE memory_no IN (SELECT value FROM json_each(?)) AND bank_no = ? ORDER BY alias",
+            (json.dumps(list(nos)), bank_no),
+        ):
+            found.setdefault(no, []).append(alias)
+        return found
 
     def links(self, bank_no: int, memory_no: int) -> list[tuple[str, float]]:
         """(id, likeness) of near duplicates, both ways, most alike first."""

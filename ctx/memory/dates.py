@@ -1,0 +1,284 @@
+"""Times named in a sentence: ISO dates, months and years, last/this/N ago, since, before, between.
+
+Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone, and no text whatever
+raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends included.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from ctx.clock import parse_ms
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS = 86_400_000
+_MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NUMBERS = {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "two": 2,
+    "couple of": 2,
+    "a couple of": 2,
+    "three": 3,
+    "few": 3,
+    "a few": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "twelve": 12,
+}
+MAX_TEXT = 2000  # characters of a sentence that are read
+
+
+class Window(NamedTuple):
+    """A time named in a text; one end may be open."""
+
+    first_ms: int | None
+    last_ms: int | None
+
+
+_month = "(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
+_number = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
+_unit = r"(?P<unit>hour|day|week|month|year)s?"
+_POINT = (
+    r"(?:\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\d{4}-\d{2}(?![-\d])|(?:(?:\d{1,2}(?:st|nd|rd|th)?\s+)?[a-z]{3,9}\.?(?:\s+\d{1,2}(?:st|nd|rd|th)?)?,?\s+)?\d{4}"
+    r"|today|yesterday|last\s+[a-z]+|this\s+[a-z]+|[a-z0-9 ]{1,12}\s+[a-z]+\s+ago|[a-z]{3,9}(?:\s+\d{1,2}(?:st|nd|rd|th)?)?)"
+)
+
+
+def window(text: str, now_ms: int) -> Window | None:
+    """The first window that the text names, seen from `now_ms`; None where it names none."""
+    text = text[:MAX_TEXT].lower()
+    for pattern, read in _RANGES:
+        for match in pattern.finditer(text):
+            found = _guarded(read, match, now_ms)
+            if found is not None:
+                return found
+    return _single(text, now_ms)
+
+
+def _guarded(read: "Callable[[re.Match[str], int], Window | None]", match: re.Match[str], now_ms: int) -> Window | None:
+    try:
+        return read(match, now_ms)
+    except (ValueError, OverflowError):
+        return None  # the 31st of February, the year 0: not a time
+
+
+def _single(text: str, now_ms: int) -> Window | None:
+    best: tuple[int, Window] | None = None
+    for pattern, read in _SINGLES:
+        for match in pattern.finditer(text):
+            found = _guarded(read, match, now_ms)
+            if found is not None:
+                if best is None or match.start() < best[0]:
+                    best = (match.start(), found)
+                break
+    return best[1] if best else None
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _day(now_ms: int) -> datetime:
+    return _moment(now_ms).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _span(first: datetime, after: datetime) -> Window:
+    return Window(_ms(first), _ms(after) - 1)
+
+
+def _month_after(first: datetime, months: int = 1) -> datetime:
+    index = first.year * 12 + first.month - 1 + months
+    return first.replace(year=index // 12, month=index % 12 + 1, day=1)
+
+
+def _month_number(name: str) -> int:
+    return [month[:3] for month in _MONTHS].index(name[:3]) + 1
+
+
+def _count(match: re.Match[str]) -> int:
+    word = " ".join(match["count"].split())
+    return int(word) if word.isdigit() else _NUMBERS[word]
+
+
+def _iso(match: re.Match[str], now_ms: int) -> Window:
+    said = match[0].upper().replace(" ", "T")
+    return Window(parse_ms(said), parse_ms(said, end_of_day=True))
+
+
+def _year_month(match: re.Match[str], now_ms: int) -> Window:
+    first = datetime(int(match[1]), int(match[2]), 1, tzinfo=UTC)
+    return _span(first, _month_after(first))
+
+
+def _named_day(match: re.Match[str], now_ms: int) -> Window:
+    month, day = _month_number(match["month"]), int(match["day"])
+    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    first = datetime(year, month, day, tzinfo=UTC)
+    if not match["year"] and _ms(first) > now_ms:  # a memory's day is past
+        first = first.replace(year=year - 1)
+    return _span(first, first + timedelta(days=1))
+
+
+def _named_month(match: re.Match[str], now_ms: int) -> Window:
+    month = _month_number(match["month"])
+    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    first = datetime(year, month, 1, tzinfo=UTC)
+    if not match["year"] and _ms(first) > now_ms:
+        first = first.replace(year=year - 1)
+    return _span(first, _month_after(first))
+
+
+def _year(match: re.Match[str], now_ms: int) -> Window:
+    first = datetime(int(match["year"]), 1, 1, tzinfo=UTC)
+    return _span(first, first.replace(year=first.year + 1))
+
+
+def _near_day(match: re.Match[str], now_ms: int) -> Window:
+    first = _day(now_ms) - timedelta(days=1 if match[0] == "yesterday" else 0)
+    return _span(first, first + timedelta(days=1))
+
+
+def _unit_start(unit: str, now_ms: int) -> datetime:
+    today = _day(now_ms)
+    if unit == "week":
+        return today - timedelta(days=today.weekday())
+    if unit == "month":
+        return today.replace(day=1)
+    return today.replace(month=1, day=1) if unit == "year" else today
+
+
+def _calendar(match: re.Match[str], now_ms: int) -> Window:
+    unit = match["unit"]
+    first = _unit_start(unit, now_ms)
+    if match["which"] in ("last", "previous"):
+        after = first
+        if unit == "week":
+            first -= timedelta(days=7)
+        else:
+            first = _month_after(first, -1 if unit == "month" else -12)
+        return _span(first, after)
+    after = first + timedelta(days=7) if unit == "week" else _month_after(first, 1 if unit == "month" else 12)
+    return _span(first, after)
+
+
+def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
+    today = _day(now_ms)
+    back = (today.weekday() - _WEEKDAYS.index(match["weekday"])) % 7 or 7
+    first = today - timedelta(days=back)
+    return _span(first, first + timedelta(days=1))
+
+
+def _back(moment: datetime, count: int, unit: str) -> datetime:
+    if unit in ("month", "year"):
+        first = _month_after(moment, -count * (12 if unit == "year" else 1))
+        for day in range(moment.day, 0, -1):  # the 31st of a month that has 30 days is its last
+            try:
+                return first.replace(day=day)
+            except ValueError:
+                continue
+    return moment - timedelta(**{f"{unit}s": count})
+
+
+def _ago(match: re.Match[str], now_ms: int) -> Window:
+    unit = match["unit"]
+    then = _back(_moment(now_ms), _count(match), unit)
+    if unit == "hour":
+        return _span(
+            then.replace(minute=0, second=0, microsecond=0), then.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        )
+    first = then.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "day":
+        return _span(first, first + timedelta(days=1))
+    if unit == "week":  # "two weeks ago" is a guess of a few days
+        return _span(first - timedelta(days=3), first + timedelta(days=4))
+    first = first.replace(day=1) if unit == "month" else first.replace(month=1, day=1)
+    return _span(first, _month_after(first, 1 if unit == "month" else 12))
+
+
+def _recent(match: re.Match[str], now_ms: int) -> Window:
+    return Window(_ms(_back(_moment(now_ms), _count(match), match["unit"])), now_ms)
+
+
+def _between(match: re.Match[str], now_ms: int) -> Window | None:
+    first, last = _single(match["first"], now_ms), _single(match["last"], now_ms)
+    if first is None or last is None or first.first_ms is None or last.last_ms is None:
+        return None
+    if last.last_ms < first.first_ms:
+        # "between January and March 2024": the year stands once.
+        year = re.search(r"\d{4}", match["last"])
+        first = _single(f"{match['first']} {year[0]}", now_ms) if year else last
+        if first is None or first.first_ms is None or last.last_ms < first.first_ms:
+            return None
+    elif re.search(r"\d{4}", match["last"]) and not re.search(r"\d{4}", match["first"]):
+        year = re.search(r"\d{4}", match["last"])
+        first = (year and _single(f"{match['first']} {year[0]}", now_ms)) or first
+    return Window(first.first_ms, last.last_ms)
+
+
+def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
+    found = _single(match["point"], now_ms)
+    if found is None:
+        return None
+    if match["side"] == "since":
+        return Window(found.first_ms, None)
+    if match["side"] == "after":
+        return Window(None if found.last_ms is None else found.last_ms + 1, None)
+    if match["side"] == "before":
+        return Window(None, None if found.first_ms is None else found.first_ms - 1)
+    return Window(None, found.last_ms)
+
+
+_RANGES = (
+    (re.compile(rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b"), _between),
+    (re.compile(rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b"), _between),
+    (re.compile(rf"\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b"), _open_ended),
+)
+_SINGLES = (
+    (re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)"), _iso),
+    (re.compile(r"\b(\d{4})-(\d{2})(?![-\d])"), _year_month),
+    (re.compile(rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b"), _named_day),
+    (re.compile(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"), _named_day),
+    (re.compile(rf"\b{_month},?\s+(?P<year>\d{{4}})\b"), _named_month),
+    # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
+    (re.compile(rf"\b(?:in|during|of|last|this|early|late|mid)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"), _named_month),
+    (
+        re.compile(
+            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -](?P<year>(?:19|20)\d{2})\b"
+        ),
+        _year,
+    ),
+    (re.compile(r"^\s*(?P<year>(?:19|20)\d{2})\s*$"), _year),
+    (re.compile(rf"^\s*{_month}(?P<year>\b)\s*$"), _named_month),
+    (re.compile(r"\b(?:today|yesterday)\b"), _near_day),
+    (re.compile(r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b"), _calendar),
+    (re.compile(rf"\b(?:last|on)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
+    (re.compile(rf"\b{_number}\s+{_unit}\s+ago\b"), _ago),
+    (re.compile(rf"\b(?:past|last|previous)\s+{_number}\s+{_unit}\b"), _recent),
+)

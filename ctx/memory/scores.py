@@ -1,0 +1,119 @@
+"""What a score means: how sure we are, in [0, 1], that a memory answers a query.
+
+A score is a matter of the query and the memory alone, never of the other hits: score = max(semantic, lexical), where
+semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is the share of the query's
+words, each weighed by its rarity in the bank, that stand together in one passage. Either is enough to pass a threshold,
+so 0.7 means the same with and without the embedder.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ctx.analyze import query_terms, words
+
+SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
+PART_WEIGHT = 0.5  # of a part of an identifier, beside the whole
+PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
+_BM25_K1 = 1.2
+_BM25_B = 0.75
+_SPACES = re.compile(r"\s+")
+
+
+class Logistic(NamedTuple):
+    """1 / (1 + exp(-slope * (cosine - middle)))."""
+
+    slope: float
+    middle: float
+
+    def __call__(self, cosine: float) -> float:
+        return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
+
+
+# Fitted by `benchmarks/memory.py --fit` on benchmarks/memory_pairs.tsv (docs/ranking.md): P(the memory answers the query).
+CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(12.0, 0.50)}
+# Of a model nobody measured: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine is trusted.
+UNKNOWN_MODEL = Logistic(20.0, 0.85)
+
+
+def calibration(model: str) -> Logistic:
+    """By the model's name, whatever the maker's prefix or our suffix."""
+    for name, fitted in CALIBRATIONS.items():
+        if name.lower() in model.lower():
+            return fitted
+    return UNKNOWN_MODEL
+
+
+class WordQuery(NamedTuple):
+    """A query as the word leg sees it. `weights` sum to 1; terms that no memory of the bank holds weigh like the rarest."""
+
+    text: str
+    terms: tuple[str, ...]
+    rarity: Mapping[str, float]
+    weights: Mapping[str, float]
+    mean_terms: float
+
+
+def query_words(query: str) -> list[str]:
+    """The distinct terms to look for."""
+    return query_terms(query)
+
+
+def word_query(query: str, found: Sequence[str], frequencies: Mapping[str, int], memories: int, mean_terms: float) -> WordQuery:
+    """Weighs the query's terms by their frequency among the bank's memories."""
+    size = max(memories, PRIOR_MEMORIES)
+    whole = set(words(query))
+    rarity = {}
+    for term in found:
+        frequency = min(frequencies.get(term, 0), size)
+        rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
+    weights = {term: rarity[term] * (1.0 if term in whole else PART_WEIGHT) for term in found}
+    total = sum(weights.values()) or 1.0
+    return WordQuery(
+        folded(query), tuple(found), rarity, {term: weight / total for term, weight in weights.items()}, mean_terms or 1.0
+    )
+
+
+def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
+    """BM25 (k1 1.2, b 0.75) of a memory by the statistics of its own bank; `segments` as the store keeps them."""
+    counts: Counter[str] = Counter()
+    length = 0
+    for part in segments:
+        length += len(part)
+        counts.update(part)
+    norm = _BM25_K1 * (1 - _BM25_B + _BM25_B * length / query.mean_terms)
+    return sum(query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm) for term in query.terms if counts[term])
+
+
+def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
+    """The weighed share of the query's words in the memory's best passage (its label, context and tags count with each)."""
+    if not query.terms:
+        return 0.0
+    about, *passages = segments or ((),)
+    labels = set(about)
+    best = 0.0
+    for part in passages or [()]:
+        held = labels.union(part)
+        best = max(best, sum(weight for term, weight in query.weights.items() if term in held))
+    if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _stands_in(query.text, folded(text)):
+        best = SUBSTRING_FLOOR
+    return min(best, 1.0)
+
+
+def folded(text: str) -> str:
+    return _SPACES.sub(" ", text.casefold()).strip()
+
+
+def _stands_in(needle: str, text: str) -> bool:
+    """Whether the words stand in the text, not inside other words."""
+    start = text.find(needle)
+    while start >= 0:
+        end = start + len(needle)
+        if not (start and text[start - 1].isalnum() and needle[0].isalnum()) and not (
+            end < len(text) and text[end].isalnum() and needle[-1].isalnum()
+        ):
+            return True
+        start = text.find(needle, start + 1)
+    return False

@@ -1,0 +1,77 @@
+"""What a text looks like before it is kept: secrets, and sentences that command the reader.
+
+Both are guesses by pattern. A memory is kept whatever they say (unless the operator chose otherwise); the flags tell the one
+who recalls it to take care.
+"""
+
+import re
+from typing import NamedTuple
+
+from ctx.errors import BadRequest
+from ctx.types import JSON
+
+POLICIES = ("flag", "redact", "refuse", "off")
+INSTRUCTION = "instruction_like"
+
+_SECRETS = {
+    "private_key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]{0,8000}?-----END [A-Z ]*PRIVATE KEY-----)?"),
+    "aws_access_key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    "github_token": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{40,255})\b"),
+    "gitlab_token": re.compile(r"\bglpat-[A-Za-z0-9_-]{20,64}\b"),
+    "slack_token": re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,250}"),
+    "google_api_key": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
+    "stripe_key": re.compile(r"\b[rs]k_live_[0-9A-Za-z]{16,128}\b"),
+    "api_key": re.compile(r"\bsk-(?:proj-|ant-|or-)?[A-Za-z0-9_-]{20,200}\b"),
+    "jwt": re.compile(r"\beyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,1000}\b"),
+    "url_password": re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"),
+    "password": re.compile(
+        r"(?i)\b(?:password|passwd|passphrase|secret[_ -]?key|api[_ -]?key|access[_ -]?token|auth[_ -]?token)\s{0,3}(?:is|:=?|=)\s{0,3}"
+        r"[\"']?(?=[^\s\"']{0,200}\d)[^\s\"']{8,200}"
+    ),
+}
+_COMMANDS = re.compile(
+    r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous|prior|above|earlier|preceding|other|system)\b"
+    r"|\byou\s+(?:are\s+now|must\s+now|will\s+now)\b"
+    r"|\b(?:reveal|print|repeat|output)\s+(?:your|the)\s+(?:system\s+)?(?:prompt|instructions)\b"
+    r"|\b(?:do\s+not|don't|never)\s+(?:tell|inform|mention\s+(?:this|it)\s+to)\s+the\s+user\b"
+    r"|\bnew\s+(?:system\s+)?instructions?\s*:"
+    r"|<\s*/?\s*(?:system|instructions?|im_start|im_end)\s*>|<\|im_(?:start|end)\|>|\[/?INST\]"
+)
+
+
+class Screened(NamedTuple):
+    text: str
+    flags: tuple[str, ...]
+
+
+def screen(text: str, policy: str) -> Screened:
+    """The text to keep and its flags (`secret:<kind>`, `instruction_like`), sorted.
+
+    `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind, not the secret.
+    """
+    flags = set()
+    if policy != "off":
+        for kind, pattern in _SECRETS.items():
+            if pattern.search(text):
+                if policy == "refuse":
+                    raise BadRequest(f"the text seems to hold a secret ({kind}); take it out and store the rest")
+                flags.add(f"secret:{kind}")
+                if policy == "redact":
+                    text = pattern.sub(f"[redacted:{kind}]", text)
+    if _COMMANDS.search(text):
+        flags.add(INSTRUCTION)
+    return Screened(text, tuple(sorted(flags)))
+
+
+def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
+    """The same for every text inside a value."""
+    if isinstance(value, str):
+        text, flags = screen(value, policy)
+        return text, set(flags)
+    if isinstance(value, list):
+        pairs = [screen_json(one, policy) for one in value]
+        return [one for one, _ in pairs], set().union(*(flags for _, flags in pairs))
+    if isinstance(value, dict):
+        held = {key: screen_json(one, policy) for key, one in value.items()}
+        return {key: one for key, (one, _) in held.items()}, set().union(*(flags for _, flags in held.values()))
+    return value, set()
