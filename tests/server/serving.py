@@ -1,12 +1,16 @@
 """A running server as tests see it, and what its tools and errors look like."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import httpx
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
-from ctx.server.guard import Guard
+from ctx.server.guard import ACCESS, Guard
 from ctx.server.run import HttpServer
+from ctx.server.work import Work
 from ctx.tools.base import Annotations
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
@@ -43,3 +47,37 @@ def failure(response: httpx.Response) -> tuple[int, str]:
     assert body["error"]["message"]
     assert response.headers["content-type"] == "application/json"
     return response.status_code, body["error"]["code"]
+
+
+class EchoDoor:
+    """An MCP door that tells what the guard told it."""
+
+    def __init__(self, work: Work) -> None:
+        self.closed = False
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                break
+        access = scope[ACCESS]
+        caller = access.caller("mcp")
+        told = {
+            "bank": caller.bank,
+            "fixed": caller.bank_fixed,
+            "principal": caller.principal,
+            "size": size,
+            "path": scope["path"],
+        }
+        await JSONResponse(told)(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        yield
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,59 +1,20 @@
 """The guard over a real socket: Host, Origin, CORS, keys, size and rate."""
 
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import Serve, failure
-from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from serving import EchoDoor, Serve, failure
 
 from ctx.errors import ConfigError, RateLimited
 from ctx.server.app import Services
-from ctx.server.guard import ACCESS, PackPolicy, ServerSettings, SlidingWindow, check_bind, host_name, split_bind
+from ctx.server.guard import PackPolicy, ServerSettings, SlidingWindow, check_bind, host_name, split_bind
 from ctx.server.keys import KeyRing
 from ctx.server.rest import PackRoute
-from ctx.server.work import Work
 
 EVIL = "https://evil.example"
 VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
-
-
-class EchoDoor:
-    """An MCP door that tells what the guard told it."""
-
-    def __init__(self, work: Work) -> None:
-        self.closed = False
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            size += len(message.get("body", b""))
-            if not message.get("more_body", False):
-                break
-        access = scope[ACCESS]
-        caller = access.caller("mcp")
-        told = {
-            "bank": caller.bank,
-            "fixed": caller.bank_fixed,
-            "principal": caller.principal,
-            "size": size,
-            "path": scope["path"],
-        }
-        await JSONResponse(told)(scope, receive, send)
-
-    @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        yield
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture

@@ -1,0 +1,205 @@
+"""What web pages can and cannot do, seen from a real browser.
+
+Names that end in `.example` are led to this machine by the browser, so that its pages are foreign to the server and yet reachable.
+"""
+
+import http.server
+import importlib.util
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import EchoDoor, Serve, Served
+
+from ctx.server.app import Services
+from ctx.server.guard import PackPolicy, ServerSettings
+from ctx.server.rest import PackRoute
+from ctx.types import JSON
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.clients,
+    pytest.mark.timeout(300),  # a cold start of the browser on a loaded machine takes a minute and a half
+]
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+START_MS = 180_000
+
+# One request from within a page: [status, body] as the page may see them, or ["blocked", why].
+ASK = """async ([url, options]) => {
+  try {
+    const reply = await fetch(url, options);
+    const text = await reply.text();
+    try { return [reply.status, JSON.parse(text)]; } catch { return [reply.status, text]; }
+  } catch (error) { return ["blocked", String(error)]; }
+}"""
+
+
+def _missing(what: str, mend: str) -> None:
+    message = f"{what} is missing: {mend}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium that finds every `.example` on this machine."""
+    if importlib.util.find_spec("playwright") is None:
+        _missing("playwright", "`make test` sets it up, or pip install playwright")
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        _missing("a Chromium", "apt-get install chromium-headless-shell")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox", "--host-resolver-rules=MAP *.example 127.0.0.1"],
+            timeout=START_MS,
+        )
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def evil() -> Iterator[str]:
+    """A web site of somebody else's; its origin."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<!doctype html><title>evil</title>"
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            return
+
+    site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=site.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://evil.example:{site.server_port}"
+    site.shutdown()
+    site.server_close()
+    thread.join(10)
+
+
+@pytest.fixture
+def full(services: Services) -> Services:
+    """The services with MCP and the routes of two packs."""
+    routes = [
+        PackRoute("GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}),
+        PackRoute("POST", "/mcp/tools/{tool}", "vault", lambda parameters, body, caller: {"ok": True}, auth="required"),
+    ]
+    return services._replace(mcp=EchoDoor, pack_routes=routes)
+
+
+class Page:
+    """A page of some origin, and what its scripts get for an answer."""
+
+    def __init__(self, browser: Any, origin: str) -> None:
+        self._page = browser.new_page()
+        self._page.goto(origin + "/")
+
+    def ask(self, url: str, method: str = "GET", body: JSON = None, **headers: str) -> Any:
+        """Status and body as the page sees them. A string is sent as it is, as `text/plain`; else JSON."""
+        options: dict[str, JSON] = {"method": method, "headers": headers}
+        if isinstance(body, str):
+            options["body"] = body
+        elif body is not None:
+            options["body"] = json.dumps(body)
+            options["headers"] = {"content-type": "application/json", **headers}
+        return self._page.evaluate(ASK, [url, options])
+
+
+def _calls(served: Served, services: Services) -> list[str]:
+    made: list[str] = []
+    services.toolbox.observe(lambda call: made.append(call.tool))
+    return made
+
+
+def test_a_foreign_page_searches_and_reads_errors(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+    served = serve(full)
+    page = Page(browser, evil)
+    status, body = page.ask(f"{served.base}/tools/search", "POST", {"query": "authentication"})  # preflighted: JSON
+    assert (status, body["results"][0]["title"]) == (200, "Authentication Guide")
+    assert page.ask(f"{served.base}/tools/sources")[0] == 200
+    assert page.ask(f"{served.base}/openapi.json")[0] == 200
+    status, body = page.ask(f"{served.base}/tools/get", "POST", {"id": "none"})
+    assert (status, body["error"]["code"]) == (404, "not_found")
+
+
+def test_a_simple_post_and_one_with_credentials_get_nothing(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+    served = serve(full)
+    calls = _calls(served, full)
+    page = Page(browser, evil)
+    assert page.ask(f"{served.base}/tools/search", "POST", '{"query":"authentication"}')[0] == 400
+    blocked = page._page.evaluate(ASK, [f"{served.base}/health", {"credentials": "include"}])
+    assert blocked[0] == "blocked"
+    assert calls == []
+
+
+def test_a_foreign_page_reaches_neither_memories_nor_mcp(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+    served = serve(full, ServerSettings(packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",)))))
+    calls = _calls(served, full)
+    page = Page(browser, evil)
+    for tool in ("remember", "vault"):
+        status, body = page.ask(f"{served.base}/tools/{tool}", "POST", {})
+        assert (status, body["error"]["code"]) == (403, "origin_not_allowed")
+    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+    for path in ("/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/", "/mcp/tools/x"):
+        for body in (initialize, "{}"):  # preflighted, and not
+            assert page.ask(f"{served.base}{path}", "POST", body)[0] == "blocked", path
+    assert page.ask(f"{served.base}/packs/diary/health")[0] == "blocked"
+    assert calls == []
+    # With its key a page may: that is what keys are for.
+    assert page.ask(f"{served.base}/tools/vault", "POST", {}, authorization="Bearer vault-key")[0] == 200
+    assert page.ask(f"{served.base}/mcp", "POST", initialize, authorization="Bearer vault-key")[0] == 200
+
+
+def test_a_foreign_page_writes_only_while_the_operator_lets_it(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+    closed = serve(full, ServerSettings(cross_site_tools="read_only"))
+    calls = _calls(closed, full)
+    page = Page(browser, evil)
+    status, body = page.ask(f"{closed.base}/tools/write_note", "POST", {})
+    assert (status, body["error"]["code"]) == (403, "origin_not_allowed")
+    assert calls == []
+    assert page.ask(f"{closed.base}/tools/whoami", "POST", {})[0] == 200
+    assert page.ask(f"{serve(full).base}/tools/write_note", "POST", {})[0] == 200
+
+
+def test_a_rebinding_host_is_refused_on_every_route(browser: Any, serve: Serve, full: Services) -> None:
+    served = serve(full, ServerSettings(metrics=True))
+    calls = _calls(served, full)
+    rebound = f"http://rebind.example:{served.port}"
+    page = Page(browser, rebound)  # to the browser this is one origin: no CORS, no Origin on a GET
+    gets = (
+        "/",
+        "/health",
+        "/tools/list",
+        "/tools/sources",
+        "/agents/list",
+        "/openapi.json",
+        "/llms.txt",
+        "/metrics",
+        "/page/x.css",
+    )
+    posts = ("/", "/tools/search", "/tools/remember", "/agents/reviewer/prompt", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
+    for path in (*gets, "/packs/diary/health", "/nowhere"):
+        assert page.ask(rebound + path)[0] == 421, path
+    for path in (*posts, "/mcp/tools/x"):
+        assert page.ask(rebound + path, "POST", {"query": "authentication"})[0] == 421, path
+    assert calls == []
+
+
+def test_a_page_of_this_machine_reaches_mcp(browser: Any, serve: Serve, full: Services) -> None:
+    served = serve(full)
+    page = Page(browser, f"http://localhost:{serve(full).port}")
+    assert page.ask(f"{served.base}/mcp", "POST", {"jsonrpc": "2.0"})[0] == 200
