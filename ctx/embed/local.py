@@ -154,18 +154,19 @@ class LocalEmbedder:
         """The unit vector of a text, None once `stopped`."""
         from ctx.embed.engines import cut_windows, unit
 
-        total: Vector | None = None
         try:
             room = self._max_tokens - (len(tokenizer.encode(prefix).ids) if prefix else 0)  # type: ignore[attr-defined]
+            vector, weight, total = None, 0, None
             for number, window in enumerate(cut_windows(tokenizer, sound_text(text), room)):
                 if stopped():
                     return None
                 if number == most_windows:
                     break
-                vector = unit(run(prefix + window.text)) * window.weight
-                total = vector if total is None else total + vector
-            assert total is not None
-            return unit(total)
+                if vector is not None:
+                    total = vector * weight if total is None else total + vector * weight
+                vector, weight = unit(run(prefix + window.text)), window.weight
+            assert vector is not None  # there is always one window
+            return vector if total is None else unit(total + vector * weight)
         except CtxError:
             raise
         # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception` itself.
