@@ -145,7 +145,8 @@ class _HttpEmbedder:
             if error.status in TOO_LONG and len(texts) > 1:
                 return [vector for text in texts for vector in self._ask([text], prefix, patience)]
             if error.status in TOO_LONG and len(texts[0]) > LEAST_WINDOW_CHARS:
-                halves = list(cut_text(texts[0], -(-len(texts[0]) // 2)))
+                # A little over the half, so that cutting behind a word does not leave a third piece.
+                halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
                 vectors = self._ask(halves, prefix, patience)
                 return [self._unit(np.sum([vector * len(half) for vector, half in zip(vectors, halves, strict=True)], axis=0))]
             raise EmbedderError(self._refusal(error.status)) from error
