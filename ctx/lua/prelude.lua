@@ -37,10 +37,17 @@ for code = 0, 31 do
   ESCAPES[letter] = ESCAPES[letter] or format("\\u%04x", code)
 end
 
+local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, even with the way there and back
+
 local function encode_string(text)
-  if not utf8_len(text) then error("a string is not valid UTF-8 (base64.encode makes it so)", 0) end
-  if find(text, '[%c"\\]') then text = gsub(text, '[%z\1-\31"\\]', ESCAPES) end
-  return '"' .. text .. '"'
+  if #text > LONG then
+    local answer = raw("json.quote", text)
+    if byte(answer, 1) == 43 then return sub(answer, 2) end
+  elseif utf8_len(text) then
+    if find(text, '[%c"\\]') then text = gsub(text, '[%z\1-\31"\\]', ESCAPES) end
+    return '"' .. text .. '"'
+  end
+  error("a string is not valid UTF-8 (base64.encode makes it so)", 0)
 end
 
 local function encode_number(number)
@@ -154,54 +161,53 @@ local UNESCAPES = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f",
 
 local function refuse(what, at) error(what .. " at byte " .. at, 0) end
 
-local function decode_escaped(text, at) -- `at` is just after the opening quote
-  local out, n = {}, 0
-  while true do
-    local stop = find(text, '["\\%c]', at)
-    if not stop then refuse("a string has no end", #text) end
-    local code = byte(text, stop)
-    n = n + 1
-    out[n] = sub(text, at, stop - 1)
-    if code == 34 then
-      return concat(out), stop + 1
-    elseif code == 92 then
-      local letter = sub(text, stop + 1, stop + 1)
-      if letter == "u" then
-        local digits = match(text, "^%x%x%x%x", stop + 2)
-        if not digits then refuse("a \\u escape lacks its four digits", stop) end
-        local point = tonumber(digits, 16)
-        at = stop + 6
-        if point >= 0xD800 and point < 0xDC00 then
-          local low = match(text, "^\\u([dD][c-fC-F]%x%x)", at)
-          if not low then refuse("half of a surrogate pair", stop) end
-          point = 0x10000 + (point - 0xD800) * 1024 + (tonumber(low, 16) - 0xDC00)
-          at = at + 6
-        elseif point >= 0xDC00 and point < 0xE000 then
-          refuse("half of a surrogate pair", stop)
-        end
-        n = n + 1
-        out[n] = utf8_char(point)
-      else
-        local plain = UNESCAPES[letter]
-        if not plain then refuse("an unknown escape", stop) end
-        n = n + 1
-        out[n] = plain
-        at = stop + 2
-      end
-    elseif code < 32 then
-      refuse("a control character in a string", stop)
-    else
-      n = n + 1
-      out[n] = char(code)
-      at = stop + 1
-    end
-  end
+-- The text before the next quote or escape. `%C` alone is five times faster than a set of characters, and right but for DEL.
+local function plain_part(text, at, stop)
+  local part = sub(text, at, stop - 1)
+  if not find(part, "^%C*$") and find(part, "[%z\1-\31]") then refuse("a control character in a string", at) end
+  return part
 end
 
-local function decode_string(text, at)
-  local stop = find(text, '["\\%c]', at)
-  if stop and byte(text, stop) == 34 then return sub(text, at, stop - 1), stop + 1 end
-  return decode_escaped(text, at)
+local function decode_escape(text, at) -- `at` is that of the backslash
+  local letter = sub(text, at + 1, at + 1)
+  if letter ~= "u" then
+    local plain = UNESCAPES[letter]
+    if not plain then refuse("an unknown escape", at) end
+    return plain, at + 2
+  end
+  local digits = match(text, "^%x%x%x%x", at + 2)
+  if not digits then refuse("a \\u escape lacks its four digits", at) end
+  local point, after = tonumber(digits, 16), at + 6
+  if point >= 0xD800 and point < 0xDC00 then
+    local low = match(text, "^\\u([dD][c-fC-F]%x%x)", after)
+    if not low then refuse("half of a surrogate pair", at) end
+    point, after = 0x10000 + (point - 0xD800) * 1024 + (tonumber(low, 16) - 0xDC00), after + 6
+  elseif point >= 0xDC00 and point < 0xE000 then
+    refuse("half of a surrogate pair", at)
+  end
+  return utf8_char(point), after
+end
+
+local function decode_string(text, at) -- `at` is just after the opening quote
+  local quote = find(text, '"', at, true)
+  if not quote then refuse("a string has no end", #text) end
+  local escape = find(text, "\\", at, true)
+  if not escape or escape > quote then return plain_part(text, at, quote), quote + 1 end
+  local out, n = {}, 0
+  while true do
+    if quote < at then
+      quote = find(text, '"', at, true)
+      if not quote then refuse("a string has no end", #text) end
+    end
+    if escape and escape < at then escape = find(text, "\\", at, true) end
+    if not escape or escape > quote then
+      out[n + 1] = plain_part(text, at, quote)
+      return concat(out), quote + 1
+    end
+    out[n + 1] = plain_part(text, at, escape)
+    out[n + 2], at = decode_escape(text, escape)
+    n = n + 2
+  end
 end
 
 local function decode_number(text, at)
@@ -334,10 +340,11 @@ local function optional_table(value, name, position)
   error(format("bad argument #%d to '%s' (table expected, got %s)", position, name, type(value)), 3)
 end
 
--- Asks the parent. `level` is that of the stub's caller, so that the message names the script's own line.
+-- Asks the parent. `level` is as in error(), counted from the caller: 2 is whoever called the stub, so that the message names
+-- the script's own line. No stub may end in a tail call, which would take its frame away.
 local function ask(op, payload, level)
   local answer = raw(op, payload)
-  if type(answer) ~= "string" then error(op .. ": no answer", level) end
+  if type(answer) ~= "string" then error(op .. ": no answer", level + 1) end
   if byte(answer, 1) == 43 then return sub(answer, 2) end
   local ok, failure = pcall(decode, sub(answer, 2))
   if not ok or type(failure) ~= "table" then failure = { message = op .. ": failed" } end
@@ -345,12 +352,12 @@ local function ask(op, payload, level)
     local kind = WORDS[failure.word]
     if kind then error(setmetatable({ kind = kind, message = failure.message, data = failure.data }, THROWN), 0) end
   end
-  error(failure.message, level)
+  error(failure.message, level + 1)
 end
 
 local function try_encode(value, op, level)
   local ok, text = pcall(encode, value)
-  if not ok then error(op .. ": " .. tostring(text), level) end
+  if not ok then error(op .. ": " .. tostring(text), level + 1) end
   return text
 end
 
@@ -537,14 +544,14 @@ local function add_pure(env)
     object = function(t) return setmetatable(optional_table(t, "object", 1) or {}, OBJECT) end,
   }
   env.base64 = {
-    encode = function(bytes) return ask("base64.encode", argument(bytes, "encode", 1), 2) end,
-    decode = function(text) return ask("base64.decode", argument(text, "decode", 1), 2) end,
+    encode = function(bytes) return (ask("base64.encode", argument(bytes, "encode", 1), 2)) end,
+    decode = function(text) return (ask("base64.decode", argument(text, "decode", 1), 2)) end,
   }
   env.crypto = {
-    sha256 = function(bytes) return ask("crypto.sha256", argument(bytes, "sha256", 1), 2) end,
+    sha256 = function(bytes) return (ask("crypto.sha256", argument(bytes, "sha256", 1), 2)) end,
     hmac_sha256 = function(key, bytes)
       key = argument(key, "hmac_sha256", 1)
-      return ask("crypto.hmac_sha256", format("%d:", #key) .. key .. argument(bytes, "hmac_sha256", 2), 2)
+      return (ask("crypto.hmac_sha256", format("%d:", #key) .. key .. argument(bytes, "hmac_sha256", 2), 2))
     end,
   }
 end
@@ -699,7 +706,7 @@ local function add_memory(env, context)
       if not KINDS[kind] then error("error.throw: kind must be one of not_found, invalid_params, conflict, forbidden, storage", 2) end
       plain(setmetatable({ kind = kind, message = tostring(rawget(fields, "message") or kind), data = rawget(fields, "data") }, THROWN), 0)
     end,
-  }, { __call = function(_, message, level) return plain(message, level) end, __metatable = "error" })
+  }, { __call = function(_, message, level) plain(message, (level or 1) > 0 and (level or 1) + 1 or 0) end, __metatable = "error" })
   env.time = {
     now = function() return tonumber(ask("time.now", "", 2)) | 0 end,
     iso = function(ms, pattern)

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import socket
+from json.encoder import encode_basestring
 from typing import Any
 
 from lupa import lua54
@@ -44,7 +45,12 @@ def _hmac(payload: bytes) -> bytes:
     return hmac.new(rest[: int(length)], rest[int(length) :], "sha256").hexdigest().encode()
 
 
+def _quote(payload: bytes) -> bytes:
+    return encode_basestring(payload.decode()).encode()
+
+
 _PURE = {
+    b"json.quote": _quote,
     b"base64.encode": lambda payload: binascii.b2a_base64(payload, newline=False),
     b"base64.decode": lambda payload: binascii.a2b_base64(payload, strict_mode=True),
     b"crypto.sha256": lambda payload: hashlib.sha256(payload).hexdigest().encode(),

@@ -157,7 +157,8 @@ def test_a_frame_that_comes_in_pieces_is_put_together() -> None:
     with theirs:
         channel = Channel(ours)
         payload = os.urandom(3_000_000)
-        writer = threading.Thread(target=lambda: [theirs.sendall(part) for part in (b"\x00", frame(RESULT, payload)[1:])])
+        theirs.send(b"\0")
+        writer = threading.Thread(target=theirs.sendall, args=(frame(RESULT, payload)[1:],))
         writer.start()
         assert channel.receive(Deadline(5)) == (RESULT, payload)
         writer.join()
@@ -168,8 +169,8 @@ def test_a_frame_that_comes_in_pieces_is_put_together() -> None:
 
 def test_an_unknown_letter_is_refused() -> None:
     ours, theirs = socket.socketpair()
+    theirs.send(frame(b"Z", b""))
     with ours, theirs, pytest.raises(FrameError):
-        theirs.send(frame(b"Z", b""))
         Channel(ours).receive(Deadline(5))
 
 
