@@ -45,7 +45,7 @@ from ctx.memory.scores import WordQuery, bm25, calibration, coverage, query_word
 from ctx.memory.screen import POLICIES, screen, screen_json
 from ctx.memory.vectors import BankVectors, Floats, pack
 from ctx.ranking import fuse
-from ctx.store.memories import BankRow, Memory, MemoryRows, Reader, Writer, canonical, visible
+from ctx.store.memories import BankRow, Candidate, Memory, MemoryRows, Reader, Writer, canonical, visible
 from ctx.store.memory_filters import Condition, compile_filter
 from ctx.store.memory_passages import passages
 from ctx.types import JSON
@@ -94,7 +94,7 @@ class Embedder(Protocol):
 class MemoryHit(NamedTuple):
     """A memory as a search found it: `score` in [0, 1] depends on nothing but query and memory; `signals` says how it came."""
 
-    memory: Memory
+    memory: Candidate
     score: float
     signals: dict[str, JSON]
 
@@ -686,7 +686,8 @@ class MemoryBank:
                 hits, _ = self._hits(
                     reader, sub_query, mode="hybrid", budget="mid", needed=wanted, filter=filter, window="auto", as_of=as_of
                 )
-                return [_evidence(hit) for hit in hits[:wanted]]
+                rows = reader.rows(bank.bank_no, [hit.memory.no for hit in hits[:wanted]]) if bank else {}
+                return [_evidence(rows[hit.memory.no], hit.score) for hit in hits[:wanted]]
 
             return reflect(
                 query,
@@ -817,7 +818,7 @@ class MemoryBank:
             replaced.append(old.id)
         return replaced
 
-    def _near(self, memory: Memory) -> list[tuple[Memory, float]]:
+    def _near(self, memory: Memory) -> list[tuple[Candidate, float]]:
         with self._store.rows.reading() as reader:
             if reader.bank(self.id) is None:
                 return []
@@ -903,18 +904,20 @@ class MemoryBank:
 
     def _results(self, reader: Reader, hits: Sequence[MemoryHit], *, explain: bool) -> list[JSON]:
         bank = reader.bank(self.id)
-        if bank is None:
+        if bank is None or not hits:
             return []
+        rows = reader.rows(bank.bank_no, [hit.memory.no for hit in hits])
+        records = self._records(reader, bank.bank_no, [rows[hit.memory.no] for hit in hits])
         containers: dict[str, JSON] = {}
-        for parent in {hit.memory.parent for hit in hits if hit.memory.parent}:
+        for parent in {record["parent"] for record in records if record["parent"]}:
             held = reader.row(bank.bank_no, parent)
             if held is not None and held.deleted_ms is None:
                 containers[parent] = self._records(reader, bank.bank_no, [held])[0]
         results = []
-        for hit, record in zip(hits, self._records(reader, bank.bank_no, [hit.memory for hit in hits]), strict=True):
+        for hit, record in zip(hits, records, strict=True):
             result = {"record": record, "score": hit.score}
-            if hit.memory.parent in containers:
-                result["container"] = containers[hit.memory.parent]
+            if record["parent"] in containers:
+                result["container"] = containers[record["parent"]]
             if explain:
                 result["signals"] = hit.signals
             results.append(result)
@@ -1006,7 +1009,7 @@ class MemoryBank:
         vector: Floats | None,
     ) -> list[MemoryHit]:
         nos = list(dict.fromkeys((*word_nos, *vector_nos)))
-        rows = reader.rows(bank.bank_no, nos)
+        rows = reader.candidates(bank.bank_no, nos)
         stored = reader.words(bank.bank_no, nos)
         cosines = held.cosines(vector, nos) if held is not None and vector is not None else {}
         certain = calibration(self._model() or "")
@@ -1068,7 +1071,7 @@ def _nearest(
 def _reweighed(hits: list[MemoryHit], lifted: Window | None, half_life_days: float | None, now_ms: int) -> list[MemoryHit]:
     found = []
     for hit in hits:
-        when_ms = hit.memory.created_ms if hit.memory.event_ms is None else hit.memory.event_ms
+        when_ms = hit.memory.when_ms
         factor = 1.0
         if half_life_days is not None:
             age_days = max(0.0, (now_ms - when_ms) / 86_400_000)
@@ -1121,9 +1124,8 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[Memory
     return found
 
 
-def _evidence(hit: MemoryHit) -> Evidence:
-    memory = hit.memory
-    return Evidence(memory.id, memory.text, memory.context, memory.event_ms, memory.created_ms, hit.score, tuple(memory.flags))
+def _evidence(memory: Memory, score: float) -> Evidence:
+    return Evidence(memory.id, memory.text, memory.context, memory.event_ms, memory.created_ms, score, tuple(memory.flags))
 
 
 # -- small checks -------------------------------------------------------------------------------------------------

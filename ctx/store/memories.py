@@ -179,6 +179,21 @@ _SELECT = "SELECT " + ", ".join(f"m.{name}" for name in COLUMNS) + " FROM memori
 _INSERT = f"INSERT INTO memories (bank_no, {', '.join(COLUMNS[1:])}) VALUES (?, {', '.join('?' * (len(COLUMNS) - 1))})"
 
 
+class Candidate(NamedTuple):
+    """As much of a memory as ranking needs: a search reads hundreds, and answers with ten."""
+
+    no: int
+    id: str
+    kind: str
+    text: str
+    event_ms: int | None
+    created_ms: int
+
+    @property
+    def when_ms(self) -> int:
+        return self.created_ms if self.event_ms is None else self.event_ms
+
+
 class BankRow(NamedTuple):
     """A bank's own row. `live` counts memories that are not deleted, `live_terms` their terms (for BM25's mean length)."""
 
@@ -323,6 +338,13 @@ class Reader:
             f"{_SELECT} WHERE m.bank_no = ? AND m.no IN (SELECT value FROM json_each(?))", (bank_no, json.dumps(list(nos)))
         )
         return {row[0]: _memory(row) for row in found}
+
+    def candidates(self, bank_no: int, nos: Iterable[int]) -> dict[int, Candidate]:
+        found = self._connection.execute(
+            "SELECT no, id, kind, text, event_ms, created_ms FROM memories WHERE bank_no = ? AND no IN (SELECT value FROM json_each(?))",
+            (bank_no, json.dumps(list(nos))),
+        )
+        return {row[0]: Candidate._make(row) for row in found}
 
     def row(self, bank_no: int, id: str) -> Memory | None:
         row = self._connection.execute(f"{_SELECT} WHERE m.bank_no = ? AND m.id = ?", (bank_no, id)).fetchone()
@@ -866,7 +888,8 @@ def _where(bank_no: int, conditions: Sequence[Condition]) -> tuple[str, tuple[JS
 def _memory(row: Sequence[JSON]) -> Memory:
     fields = list(row)
     for place in _JSON_PLACES:
-        fields[place] = json.loads(fields[place])
+        stored = fields[place]
+        fields[place] = {} if stored == "{}" else [] if stored == "[]" else json.loads(stored)
     return Memory(*fields)
 
 

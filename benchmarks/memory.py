@@ -1,0 +1,243 @@
+"""How fast memory is, how large it grows, and where its scores come from.
+
+    python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
+    python benchmarks/memory.py --quick          5,000 and 20,000
+    python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
+
+Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
+embedder takes is measured apart and left out. The figures are p50 and p95 in milliseconds.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ctx.memory import MemoryBank, MemoryStore
+
+DIM = 384
+VOCABULARY = 50_000
+WORDS = 15  # of a memory: a sentence
+TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
+TARGET_RSS_MB = 3072  # at 1,000,000
+NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
+
+
+class RandomEmbedder:
+    """A random direction for every text, and a count of the time it took."""
+
+    model = "random-384"
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(1)
+        self.spent_s = 0.0
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        began_s = time.perf_counter()
+        vectors = self._random.standard_normal((len(texts), DIM), np.float32)
+        self.spent_s += time.perf_counter() - began_s
+        return vectors
+
+    def embed_query(self, text: str) -> np.ndarray:
+        return self.embed([text])[0]
+
+
+class Sentences:
+    """Sentences of made-up words, the commonest as common as English's."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._cumulative = list(itertools.accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
+
+    def take(self, words: int) -> str:
+        numbers = self._random.choices(range(VOCABULARY), cum_weights=self._cumulative, k=words)
+        return " ".join(_word(number) for number in numbers)
+
+
+def _word(number: int) -> str:
+    letters = ""
+    while True:
+        number, letter = divmod(number, 20)
+        letters += "bcdfghjklmnpqrstvwxz"[letter] + "aeiou"[letter % 5]
+        if not number:
+            return letters + "q"
+
+
+def fill(bank: MemoryBank, memories: int) -> float:
+    """Stores so many memories; how many a second."""
+    sentences = Sentences(7)
+    began_s = time.perf_counter()
+    for start in range(0, memories, 1000):
+        bank.put_many([{"text": sentences.take(WORDS)} for _ in range(min(1000, memories - start))])
+    return memories / (time.perf_counter() - began_s)
+
+
+def timed(embedder: RandomEmbedder, action: Callable[[], object]) -> float:
+    """Milliseconds of an action without those of the embedder."""
+    spent_s = embedder.spent_s
+    began_s = time.perf_counter()
+    action()
+    return (time.perf_counter() - began_s - (embedder.spent_s - spent_s)) * 1000
+
+
+def quantiles(times_ms: list[float]) -> dict[str, float]:
+    ordered = sorted(times_ms)
+    return {"p50": round(ordered[len(ordered) // 2], 2), "p95": round(ordered[int(len(ordered) * 0.95)], 2), "max": round(ordered[-1], 2)}
+
+
+def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
+    embedder = RandomEmbedder()
+    sentences = Sentences(11)
+    with MemoryStore(os.path.join(folder, "ctx.db"), embedder) as store:
+        bank = store.bank("bench")
+        per_second = fill(bank, memories)
+        first_ms = timed(embedder, lambda: bank.search("warm up"))
+        queries = [sentences.take(2 + number % 4) for number in range(rounds)]
+        recall = [timed(embedder, lambda query=query: bank.search(query)) for query in queries]  # type: ignore[misc]
+        touched = [timed(embedder, lambda query=query: bank.search(query, touch=True)) for query in queries[: rounds // 2]]  # type: ignore[misc]
+        narrowed = [
+            timed(embedder, lambda query=query: bank.search(query, filter={"kind": "fact", "importance": {"gte": 5}}))  # type: ignore[misc]
+            for query in queries[: rounds // 2]
+        ]
+        texts = [sentences.take(WORDS) for _ in range(rounds)]
+        put = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
+        fresh = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
+    return {
+        "memories": memories,
+        "stored_per_s": round(per_second),
+        "first_search_ms": round(first_ms, 1),
+        "recall": quantiles(recall),
+        "recall_counted": quantiles(touched),
+        "recall_filtered": quantiles(narrowed),
+        "put": quantiles(put),
+        "recall_after_puts": quantiles(fresh),
+        "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
+    }
+
+
+def size(folder: str, memories: int) -> dict[str, object]:
+    """Fills, then searches in a process of its own: what a server holds that opens such a bank."""
+    with MemoryStore(os.path.join(folder, "ctx.db"), RandomEmbedder()) as store:
+        per_second = fill(store.bank("bench"), memories)
+    filled_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    child = subprocess.run(
+        [sys.executable, __file__, "--search-only", folder], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    return {"memories": memories, "stored_per_s": round(per_second), "filling_rss_mb": round(filled_mb), **json.loads(child.stdout)}
+
+
+def search_only(folder: str) -> dict[str, object]:
+    embedder = RandomEmbedder()
+    sentences = Sentences(13)
+    with MemoryStore(os.path.join(folder, "ctx.db"), embedder) as store:
+        bank = store.bank("bench")
+        first_ms = timed(embedder, lambda: bank.search("warm up"))
+        queries = [sentences.take(2 + number % 4) for number in range(40)]
+        recall = [timed(embedder, lambda query=query: bank.search(query)) for query in queries]  # type: ignore[misc]
+        put = [timed(embedder, lambda query=query: bank.put(query + " and more")) for query in queries]  # type: ignore[misc]
+    return {
+        "first_search_ms": round(first_ms, 1),
+        "recall": quantiles(recall),
+        "put": quantiles(put),
+        "searching_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def fit(model_dir: str) -> dict[str, object]:
+    """Weighted logistic regression of "answers the query" on the cosine.
+
+    The labelled pairs are memory_pairs.tsv; every other pair of its queries and memories is wrong too. Right pairs together weigh 1,
+    labelled wrong ones half of NEGATIVES, the others the other half.
+    """
+    import onnxruntime
+    import tokenizers
+
+    session = onnxruntime.InferenceSession(os.path.join(model_dir, "model.onnx"))
+    tokenizer = tokenizers.Tokenizer.from_file(os.path.join(model_dir, "tokenizer.json"))
+    tokenizer.enable_truncation(256)
+    tokenizer.enable_padding()
+
+    def embed(texts: list[str]) -> np.ndarray:
+        read = tokenizer.encode_batch(texts)
+        inputs = {
+            "input_ids": np.array([one.ids for one in read], np.int64),
+            "attention_mask": np.array([one.attention_mask for one in read], np.int64),
+        }
+        vectors: np.ndarray = session.run(None, inputs)[0]
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    lines = (Path(__file__).parent / "memory_pairs.tsv").read_text().splitlines()
+    pairs = [line.split("\t") for line in lines]
+    queries, texts = sorted({pair[1] for pair in pairs}), sorted({pair[2] for pair in pairs})
+    cosines = embed(queries) @ embed(texts).T
+    labels = {(query, text): label for label, query, text in pairs}
+    groups: dict[str, list[float]] = {"1": [], "0": [], "other": []}
+    for row, query in enumerate(queries):
+        for column, text in enumerate(texts):
+            groups[labels.get((query, text), "other")].append(float(cosines[row, column]))
+    x = np.array(groups["1"] + groups["0"] + groups["other"])
+    y = np.array([1.0] * len(groups["1"]) + [0.0] * (len(groups["0"]) + len(groups["other"])))
+    weights = np.concatenate(
+        [
+            np.full(len(groups["1"]), 1 / len(groups["1"])),
+            np.full(len(groups["0"]), NEGATIVES / 2 / len(groups["0"])),
+            np.full(len(groups["other"]), NEGATIVES / 2 / len(groups["other"])),
+        ]
+    )
+    design = np.stack([x, np.ones_like(x)], 1)
+    found = np.zeros(2)
+    for _ in range(50):  # Newton's method; it converges in ten
+        p = 1 / (1 + np.exp(-design @ found))
+        found += np.linalg.solve((design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p)))
+    slope, middle = float(found[0]), float(-found[1] / found[0])
+    threshold = middle + float(np.log(0.7 / 0.3)) / slope
+    return {
+        "slope": round(slope, 2),
+        "middle": round(middle, 4),
+        "cosine_at_0.7": round(threshold, 4),
+        "share_at_0.7": {name: round(float(np.mean(np.array(values) >= threshold)), 4) for name, values in groups.items()},
+        "pairs": {name: len(values) for name, values in groups.items()},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="5,000 and 20,000 memories")
+    parser.add_argument("--fit", metavar="MODEL_DIR", help="fit the score constants for the model in this folder")
+    parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=["latency", "size"], help="only this")
+    options = parser.parse_args()
+    if options.search_only:
+        print(json.dumps(search_only(options.search_only)))
+        return 0
+    if options.fit:
+        print(json.dumps(fit(options.fit), indent=2))
+        return 0
+    report: dict[str, object] = {
+        "command": "python benchmarks/memory.py" + (" --quick" if options.quick else ""),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "targets": {"p95_ms": TARGETS_MS, "rss_mb": TARGET_RSS_MB},
+    }
+    if options.part != "size":
+        with tempfile.TemporaryDirectory() as folder:
+            report["latency"] = latency(folder, 5_000 if options.quick else 100_000, 60 if options.quick else 200)
+    if options.part != "latency":
+        with tempfile.TemporaryDirectory() as folder:
+            report["size"] = size(folder, 20_000 if options.quick else 1_000_000)
+    print(json.dumps(report, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
