@@ -7,7 +7,7 @@ file, the key and the mend. Only the wiring and the CLI import this module.
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, Self, dataclass_transform
 
 import tomli
 
@@ -21,16 +21,40 @@ _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
 
-class Db(NamedTuple):
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Section:
+    """Values by name, fixed once made. Not a named tuple: making thirty such classes takes ten milliseconds, a quarter of `ctx search`."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is fixed; make another with replaced({name}=...)")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same values but for these."""
+        return type(self)(**{**self.__dict__, **changes})
+
+
+class Db(Section):
     path: str
 
 
-class Chunking(NamedTuple):
+class Chunking(Section):
     max_tokens: int
     overlap_tokens: int
 
 
-class Embedding(NamedTuple):
+class Embedding(Section):
     provider: str
     model: str | None
     dims: int | None
@@ -42,7 +66,7 @@ class Embedding(NamedTuple):
     threads: int
 
 
-class Retrieval(NamedTuple):
+class Retrieval(Section):
     final_limit: int
     fusion: str
     hybrid_alpha: float | None
@@ -51,7 +75,7 @@ class Retrieval(NamedTuple):
     max_chunks_per_doc: int
 
 
-class Server(NamedTuple):
+class Server(Section):
     bind: str
     allowed_hosts: tuple[str, ...]
     cors_origins: tuple[str, ...]
@@ -63,24 +87,24 @@ class Server(NamedTuple):
     metrics: bool
 
 
-class Watch(NamedTuple):
+class Watch(Section):
     enabled: bool
     debounce_ms: int
     git_interval_s: float
     script_interval_s: float
 
 
-class Mcp(NamedTuple):
+class Mcp(Section):
     enabled: bool
 
 
-class Lua(NamedTuple):
+class Lua(Section):
     tools_dir: str | None
     sandbox: str
     workers: int
 
 
-class Filesystem(NamedTuple):
+class Filesystem(Section):
     name: str  # the full name: filesystem or filesystem:NAME
     root: str
     include_globs: tuple[str, ...] | None
@@ -90,7 +114,7 @@ class Filesystem(NamedTuple):
     gitignore: bool
 
 
-class Git(NamedTuple):
+class Git(Section):
     name: str
     url: str
     branch: str | None
@@ -104,7 +128,7 @@ class Git(NamedTuple):
     interval_s: float | None
 
 
-class Script(NamedTuple):
+class Script(Section):
     """A Lua file that the operator named: `config` is every key that is not one of ours, and goes to the script."""
 
     name: str
@@ -118,32 +142,32 @@ class Script(NamedTuple):
     config: Mapping[str, JSON]
 
 
-class InlineAgent(NamedTuple):
+class InlineAgent(Section):
     name: str
     description: str
     tools: tuple[str, ...]
     system_prompt: str
 
 
-class Llm(NamedTuple):
+class Llm(Section):
     base_url: str
     model: str
     api_key_env: str | None
     timeout_s: float
 
 
-class Memory(NamedTuple):
+class Memory(Section):
     shared: bool
     secrets: str
     llm: Llm | None
 
 
-class Packs(NamedTuple):
+class Packs(Section):
     enabled: tuple[str, ...]
     settings: Mapping[str, Mapping[str, JSON]]
 
 
-class Config(NamedTuple):
+class Config(Section):
     """A whole configuration, every path absolute. `path` is the file it came from, None for the built-in defaults."""
 
     path: str | None
@@ -171,13 +195,26 @@ class Config(NamedTuple):
         return os.path.dirname(self.db.path)
 
 
-class _Key(NamedTuple):
-    kind: str  # str | int | float | bool | strs | path
-    default: JSON = None
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    required: bool = False
+class _Key:
+    """One key's rule. `kind` is str | int | float | bool | strs | path."""
+
+    __slots__ = ("choices", "default", "high", "kind", "low", "required")
+
+    def __init__(
+        self,
+        kind: str,
+        default: JSON = None,
+        low: float | None = None,
+        high: float | None = None,
+        choices: tuple[str, ...] = (),
+        required: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.low = low
+        self.high = high
+        self.choices = choices
+        self.required = required
 
 
 _SECTIONS: dict[str, dict[str, _Key]] = {
@@ -392,15 +429,15 @@ class _Reader:
             raise self.fail(f"[{where}] path", f"no such file: {table['path']}")
         rest = {key: self.expand(value, f"[{where}] {key}") for key, value in table.items() if key not in keys}
         return Script(
-            name,
-            ours["path"],
-            ours["timeout"],
-            ours["reuse"],
-            ours["env"],
-            ours["allow_hosts"],
-            tuple(self.absolute(path) for path in ours["fs"]),
-            ours.get("interval_s"),
-            _json_only(rest),
+            name=name,
+            path=ours["path"],
+            timeout_s=ours["timeout"],
+            reuse=ours["reuse"],
+            env=ours["env"],
+            allow_hosts=ours["allow_hosts"],
+            fs=tuple(self.absolute(path) for path in ours["fs"]),
+            interval_s=ours.get("interval_s"),
+            config=_json_only(rest),
         )
 
 
@@ -491,7 +528,7 @@ def parse_config(data: dict[str, JSON], *, shown: str, path: str | None, root: s
     agents = reader.table(data.get("agents", {}), "agents")
     _only(reader, agents, "agents", ("inline", "script"))
     inline_agents = [
-        InlineAgent(name, **reader.values(table, _INLINE, f"agents.inline.{name}"))
+        InlineAgent(name=name, **reader.values(table, _INLINE, f"agents.inline.{name}"))
         for name, table in reader.named(reader.table(agents.get("inline", {}), "agents.inline"), "agents.inline")
     ]
     script_agents = [
@@ -532,7 +569,7 @@ def _connectors(reader: _Reader, data: dict[str, JSON]) -> tuple[list[Filesystem
             if "max_extract_bytes" in table:  # Context Harness's name for it
                 table = {**table, "max_file_bytes": table["max_extract_bytes"]}
                 del table["max_extract_bytes"]
-            filesystems.append(Filesystem(name, **reader.values(table, _FILESYSTEM, where)))
+            filesystems.append(Filesystem(name=name, **reader.values(table, _FILESYSTEM, where)))
     if "git" in connectors:
         for name, table, where in reader.instances(connectors["git"], "connectors.git", _GIT, "git"):
             values = reader.values(table, _GIT, where)
@@ -541,7 +578,7 @@ def _connectors(reader: _Reader, data: dict[str, JSON]) -> tuple[list[Filesystem
             local = os.path.expanduser(values["url"])
             if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
                 values["url"] = reader.absolute(local)
-            gits.append(Git(name, **values))
+            gits.append(Git(name=name, **values))
     scripts = [
         reader.script(f"script:{name}", table, f"connectors.script.{name}", _SCRIPT_CONNECTOR)
         for name, table in reader.named(reader.table(connectors.get("script", {}), "connectors.script"), "connectors.script")
@@ -560,7 +597,7 @@ def _llm(reader: _Reader, data: dict[str, JSON]) -> Llm | None:
     if table is None:
         return None
     values = reader.values(reader.table(table, "memory.llm"), _LLM, "memory.llm")
-    return Llm(values["base_url"], values["model"], values["api_key_env"], values["timeout"])
+    return Llm(base_url=values["base_url"], model=values["model"], api_key_env=values["api_key_env"], timeout_s=values["timeout"])
 
 
 def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> Packs:
@@ -573,7 +610,7 @@ def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> 
     for name in enabled:
         if not _PACK.fullmatch(name):
             raise reader.fail("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
-    return Packs(enabled, settings)
+    return Packs(enabled=enabled, settings=settings)
 
 
 def _check_bind(bind: str, reader: _Reader) -> None:

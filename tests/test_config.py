@@ -30,7 +30,7 @@ def complaint(folder: Path, text: str, environ: dict[str, str] | None = None) ->
 
 def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
     config = loaded(tmp_path, "")
-    assert config._replace(path=None) == default_config(str(tmp_path))
+    assert config.replaced(path=None) == default_config(str(tmp_path))
     assert config.db.path == str(tmp_path / ".ctx" / "ctx.db")
     assert config.server.bind == "127.0.0.1:7331"
 

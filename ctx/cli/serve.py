@@ -42,7 +42,7 @@ def _serve(argv: list[str]) -> int:
     log_to_stderr(args.log_level, args.log_format)
     config = configuration(args.config)
     if args.bind:
-        config = config._replace(server=config.server._replace(bind=args.bind))
+        config = config.replaced(server=config.server.replaced(bind=args.bind))
     with open_workspace(config) as workspace:
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)

@@ -14,10 +14,11 @@ from ctx.connectors.base import Connector, Problem, ScanLog
 from ctx.errors import SourceError
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
-from ctx.indexing.extract import EXTRACT_FORMAT, extract
+from ctx.indexing.extract import extract
 from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, SourceItem
 
+TEXT_FORMAT = 1  # raised when a new version would extract or cut the same bytes otherwise: everything is then read again
 BATCH_DOCUMENTS = 256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
 BATCH_CHARACTERS = 4_000_000
 
@@ -61,7 +62,7 @@ class _Counts:
 
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
     """What must be equal for a known fingerprint to mean "nothing to do": how the source is read, and how text is cut."""
-    return f"{connector.signature}|{EXTRACT_FORMAT}|{max_tokens}|{overlap_tokens}"
+    return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
 def index_source(
