@@ -47,6 +47,7 @@ RATE_WINDOW_S = 60.0
 RATE_KEYS = 10_000  # callers remembered; beyond it the one longest silent is forgotten
 MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
 STOP_GRACE_S = 0.4  # what a call may still take once the server was asked to stop: with the rest it stays below a second
+BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
 DRAIN_BYTES = 8 << 20  # read and thrown away of a body too large, so that the client reads our answer before a reset
 PREFLIGHT_MAX_AGE_S = 600
 
@@ -249,14 +250,23 @@ class Access:
         """Whether this caller may call this tool. Raises `Unauthorized` or `OriginNotAllowed`."""
         if tool.pack is not None:
             self.admit_pack(tool.pack)
-        elif not tool.annotations.read_only:
+            return
+        self.admit_documents()
+        if not tool.annotations.read_only:
             self._admit_effect(f"tool '{tool.name}'")
+
+    def admit_documents(self) -> None:
+        """Whether this caller may see the documents: on a closed server a pack's key opens that pack alone. Raises `Unauthorized`."""
+        if self._policy.closed and self.grant is not None and self.grant.pack is not None:
+            raise Unauthorized(f"this key opens the pack {self.grant.pack} alone", data={"presented": True})
 
     def admit_agent(self, agent: Agent) -> None:
         """The same for an agent: those of packs read memories, those of scripts run code."""
         if agent.pack is not None:
             self.admit_pack(agent.pack)
-        elif agent.source != "toml":
+            return
+        self.admit_documents()
+        if agent.source != "toml":
             self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
@@ -315,10 +325,14 @@ class Guard:
         self._stop_streams = stop_streams
         self._tasks: set[asyncio.Task[object]] = set()
         self.closing = False
+        self.start_failure: Exception | None = None  # what kept the services from starting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            try:
+                await self._app(scope, receive, send)
+            except Exception as error:
+                self.start_failure = error  # for the runner to raise: ASGI would make a text of it
             return
         began_s = time.perf_counter()
         task = asyncio.current_task()
@@ -435,8 +449,11 @@ class Guard:
             access.bank = next(iter(grant.banks))
         client = scope.get("client")
         access._spender = grant.name if grant is not None else (client[0] if client else "local")
-        if policy.closed and grant is None and not _needs_no_key(scope, headers):
-            raise Unauthorized("send 'Authorization: Bearer KEY'")
+        if policy.closed and not _needs_no_key(scope, headers):
+            if grant is None:
+                raise Unauthorized("send 'Authorization: Bearer KEY'")
+            if access.zone == "metrics":
+                access.admit_documents()
         if access.zone == "mcp" and access.bank is not None:
             if grant is None and policy.bank_locked():
                 raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
@@ -459,10 +476,12 @@ class _Exchange:
     """One request and its reply as the guard sees them: counts the body, marks the headers, remembers the status."""
 
     __slots__ = (
+        "_abandoned",
         "_limit",
         "_received",
         "_seen",
         "_send",
+        "_whole",
         "access_id",
         "finished",
         "request_headers",
@@ -479,6 +498,8 @@ class _Exchange:
         self._send = send
         self._limit = limit
         self._seen = 0
+        self._whole = False
+        self._abandoned = False  # the rest of the body is not waited for, so the connection cannot be used again
         self.access_id = "-"
         self.zone = "open"
         self.share_with: str | None = None
@@ -491,14 +512,26 @@ class _Exchange:
         """The next message of the body. A body over the limit is answered here, and the application sees the client gone."""
         if self.finished:
             return {"type": "http.disconnect"}
-        message = await self._received()
+        message = await self._next()
         if message["type"] == "http.request":
+            self._whole = not message.get("more_body", False)
             self._seen += len(message.get("body", b""))
             if self._seen > self._limit:
                 # Not raised: between here and the guard a library could take it for a failure of its own.
                 await self._refuse_rest(more=message.get("more_body", False))
                 return {"type": "http.disconnect"}
         return message
+
+    async def _next(self) -> Message:
+        if self._whole:  # what comes now is the client's leaving, and that may take long
+            return await self._received()
+        try:
+            async with asyncio.timeout(BODY_PAUSE_S):
+                return await self._received()
+        except TimeoutError:
+            self._abandoned = True
+            await self.fail(BadRequest(f"the rest of the body did not come within {BODY_PAUSE_S:g} s"))
+            return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
         """Passes a message of the reply on, with the headers that every reply carries."""
@@ -516,6 +549,7 @@ class _Exchange:
         """Raises `PayloadTooLarge` where the announced length is over the limit and the client waits for leave to send it."""
         length = self.request_headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._limit and self.request_headers.get("expect", "").lower() == "100-continue":
+            self._abandoned = True
             raise self._too_large()
 
     async def fail(self, error: CtxError) -> None:
@@ -528,7 +562,7 @@ class _Exchange:
             return
         shape = errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body
         extra = {"content-type": "application/json", **errors.headers(error)}
-        if isinstance(error, PayloadTooLarge):
+        if self._abandoned:
             extra["connection"] = "close"
         await self.reply(errors.row(error).status, errors.encode(shape(error)), extra)
 
@@ -543,12 +577,13 @@ class _Exchange:
     async def _refuse_rest(self, *, more: bool) -> None:
         drained = 0
         while more and drained < DRAIN_BYTES:
-            message = await self._received()
+            message = await self._next()
             if message["type"] != "http.request":
                 self.finished = True
                 return
             drained += len(message.get("body", b""))
             more = message.get("more_body", False)
+        self._abandoned = more
         await self.fail(self._too_large())
 
     def _too_large(self) -> PayloadTooLarge:

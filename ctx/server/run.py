@@ -1,20 +1,23 @@
 """Runs the server: sockets, readiness, and a stop that ends open streams."""
 
+import asyncio
 import errno
-import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ctx.errors import ConfigError
+from ctx.errors import BadRequest, Busy, ConfigError, CtxError
+from ctx.server import errors
 from ctx.server.guard import Guard, split_bind
 
-logger = logging.getLogger(__name__)
-
 BACKLOG = 512
+MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors that a process usually gets
+MAX_HEAD_BYTES = 65_536  # request line and headers together
+HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 BACKSTOP_S = 1  # the guard ends everything within half a second; this is for what it could not end
 
@@ -72,6 +75,69 @@ def address(opened: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class HttpProtocol(HttpToolsProtocol):
+    """Uvicorn's, with bounds on what comes before a request is whole, and our errors for what is no HTTP."""
+
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._refuse(Busy("the server has too many connections open; try again shortly"))
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(name, value)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BadRequest("this is no HTTP request that the server can read"))
+
+    def _count_head(self, *parts: bytes) -> None:
+        self._head_bytes += sum(map(len, parts))
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError("the head of the request is too large")  # the parser stops, and `send_400_response` answers
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, error: CtxError) -> None:
+        body = errors.encode(errors.body(error))
+        status = errors.row(error).status
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        extra = "".join(f"{name}: {value}\r\n" for name, value in errors.headers(error).items())
+        self.transport.write(f"{head}{extra}connection: close\r\n\r\n".encode("latin-1") + body)
+        self.transport.close()
+
+
+_REASONS = {400: "Bad Request", 503: "Service Unavailable"}
+
+
 class HttpServer(uvicorn.Server):
     """One server on open sockets. `run` blocks until SIGINT, SIGTERM or `stop`, and returns then."""
 
@@ -79,6 +145,7 @@ class HttpServer(uvicorn.Server):
         """`announce` is given the address, once, when requests are answered."""
         config = uvicorn.Config(
             app,
+            http=HttpProtocol,
             lifespan="on",
             ws="none",
             log_config=None,
@@ -95,7 +162,13 @@ class HttpServer(uvicorn.Server):
         self._announce = announce
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        super().run(sockets or self._sockets)
+        """Serves. Raises what kept the services from starting."""
+        try:
+            super().run(sockets or self._sockets)
+        except SystemExit:
+            if self._guard.start_failure is not None:
+                raise self._guard.start_failure from None
+            raise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -269,6 +269,17 @@ def test_a_packs_key_closes_the_pack_on_every_door_and_nothing_else(serve: Serve
     assert failure(client.get("/tools/list", headers={"authorization": "Bearer wrong"})) == (401, "unauthorized")
 
 
+def test_on_a_closed_server_a_packs_key_opens_that_pack_alone(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp, VAULT._replace(api_keys=("server-key",), metrics=True)).client
+    client.headers["authorization"] = "Bearer vault-key"
+    assert client.post("/tools/vault", json={}).status_code == 200
+    assert client.post("/mcp/alice", json={}).status_code == 200
+    for path in ("/tools/search", "/tools/whoami", "/tools/remember", "/agents/reviewer/prompt"):
+        assert failure(client.post(path, json={"query": "x", "language": "C"})) == (401, "unauthorized")
+    assert failure(client.get("/metrics")) == (401, "unauthorized")
+    assert client.post("/tools/search", json={"query": "x"}, headers={"authorization": "Bearer server-key"}).status_code == 200
+
+
 def test_a_pack_that_requires_a_key_is_closed_until_there_is_one(serve: Serve, services: Services) -> None:
     client = serve(services, ServerSettings(packs=(PackPolicy("vault", key_required=True),))).client
     response = client.post("/tools/vault", json={}, headers={"authorization": "Bearer anything"})

@@ -1,5 +1,6 @@
 """The runner: sockets, readiness, and how it stops."""
 
+import json
 import os
 import re
 import signal
@@ -19,8 +20,10 @@ from serving import ANYTHING, Serve, failure
 from starlette.types import Receive, Scope, Send
 
 from ctx.agents import Agents
-from ctx.errors import ConfigError
-from ctx.server.app import Services
+from ctx.errors import ConfigError, StoreError
+from ctx.server import run
+from ctx.server.app import Services, create_app
+from ctx.server.guard import ServerSettings
 from ctx.server.run import address, open_sockets
 from ctx.server.work import Work
 from ctx.tools.base import Tool, Toolbox
@@ -124,6 +127,67 @@ def test_localhost_is_one_port_on_every_loopback_address() -> None:
     finally:
         for each in opened:
             each.close()
+
+
+def _exchange(host: str, port: int, request: bytes) -> bytes:
+    with socket.create_connection((host, port), 10) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as replies:
+            return replies.read()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"what is this\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_400_in_our_shape(serve: Serve, services: Services, request_bytes: bytes) -> None:
+    served = serve(services)
+    head, _, body = _exchange(served.host, served.port, request_bytes).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "bad_request"
+    assert served.client.get("/health").status_code == 200
+
+
+def test_connections_beyond_the_bound_are_503_and_those_within_are_served(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 2)
+    served = serve(services)
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection((served.host, served.port), 10) as first, first.makefile("rb") as replies:
+        first.sendall(request)
+        assert b" 200 " in replies.readline()
+        with socket.create_connection((served.host, served.port), 10) as second, second.makefile("rb") as others:
+            second.sendall(request)
+            assert b" 200 " in others.readline()
+            assert _exchange(served.host, served.port, b"").startswith(b"HTTP/1.1 503 ")
+
+
+def test_a_client_that_never_ends_its_request_is_hung_up_on(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.HEAD_S", 0.1)
+    monkeypatch.setattr("ctx.server.guard.BODY_PAUSE_S", 0.1)
+    served = serve(services)
+    assert _exchange(served.host, served.port, b"") == b""
+    assert _exchange(served.host, served.port, b"GET /health HTTP/1.1\r\nHost: local") == b""
+    post = b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    assert _exchange(served.host, served.port, post).startswith(b"HTTP/1.1 400 ")
+
+
+def test_what_keeps_the_services_from_starting_is_raised_and_nothing_announced(services: Services) -> None:
+    def start() -> None:
+        raise StoreError("the catalog is newer than this program")
+
+    announced: list[str] = []
+    app = create_app(services._replace(start=start), ServerSettings())
+    with pytest.raises(StoreError, match="newer than this program"):
+        run.serve(app, "127.0.0.1:0", announce=announced.append)
+    assert announced == []
 
 
 SCRIPT = """
