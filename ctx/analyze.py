@@ -38,7 +38,7 @@ _UNSPACED = re.compile(
 )
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 _WORD = re.compile(r"([^\W_]+)(['’](?:s|t|re|ve|ll|d|m)\b)?")
-_JOINED = re.compile(r"[^\W_]+(?:[_.:/\\\-@#+]+[^\W_]+)+")  # foo_bar, os.path, std::vec, local-first, a/b
+_JOINED = re.compile(r"[^\W_]+(?:[_.:/\\@#]+[^\W_]+)+")  # foo_bar, os.path, std::vec, a/b
 
 
 def tokenizer() -> "tantivy.TextAnalyzer":

@@ -25,7 +25,7 @@ MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read eve
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words is multiplied by
 HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
-PHRASE_BOOST = 0.5  # of words found side by side, as the query has them
+PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 _MAX_PHRASES = 8
