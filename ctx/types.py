@@ -119,7 +119,10 @@ class Hit(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """A document as a search answers it. `score` is in [0, 1], comparable within one reply."""
+    """A document as a search answers it. `score` is in [0, 1], comparable within one reply.
+
+    `highlights` are the spans [start, end) of `snippet` that are words of the query.
+    """
 
     id: str
     source: str
@@ -132,6 +135,7 @@ class SearchResult(NamedTuple):
     heading: str
     start_line: int
     end_line: int
+    highlights: tuple[tuple[int, int], ...] = ()
 
 
 class SourceStatus(NamedTuple):
