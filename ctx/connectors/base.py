@@ -22,8 +22,7 @@ class ScanLog:
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
-    gone        ids that a scan of some paths only found to be gone (a whole scan says it by their absence)
-    rescan      a scan of some paths only cannot tell (an ignore file changed): the whole source has to be scanned
+    rescan      a look at single paths cannot tell (an ignore file changed): the whole source has to be scanned
     """
 
     def __init__(self) -> None:
@@ -33,7 +32,6 @@ class ScanLog:
         self.withheld: list[str] = []
         self.complete = True
         self.revision: str | None = None
-        self.gone: set[str] = set()
         self.rescan = False
 
     def problem(self, source_id: str, message: str) -> None:

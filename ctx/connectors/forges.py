@@ -1,0 +1,125 @@
+"""Git addresses: what is in one, how it may be shown, and where its forge shows a file on the web."""
+
+import os
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+TRANSPORTS = {"file": "file", "http": "http", "https": "https", "git": "git", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh"}
+_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
+_SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P<path>.*)", re.DOTALL)
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_SSH_HOSTS = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com", "altssh.bitbucket.org": "bitbucket.org"}
+
+
+class Remote(NamedTuple):
+    """An address that git can fetch from. `url` is for git's eyes only; `display` is without credentials."""
+
+    url: str
+    transport: str  # local | file | http | https | ssh | git
+    host: str | None
+    port: int | None
+    path: str
+    display: str
+    secrets: tuple[str, ...]
+
+    def redact(self, text: str) -> str:
+        """The text without the address's credentials, and without any user part of any address in it."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return _USERINFO.sub("", text)
+
+
+def parse_remote(url: str) -> Remote:
+    """Raises `ValueError` with a sentence for what git must not be given: options, commands, unknown transports."""
+    if not url.strip():
+        raise ValueError("url is empty")
+    if url.startswith("-"):
+        raise ValueError("url must not begin with a dash")
+    if any(ord(char) < 32 or ord(char) == 127 for char in url):
+        raise ValueError("url holds a control character")
+    if _HELPER.match(url):
+        raise ValueError(
+            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; use https, ssh or a path"
+        )
+    if "://" in url:
+        return _parse_url(url)
+    scp = _SCP.fullmatch(url)
+    if scp and not url.startswith(("/", ".", "~")):
+        if scp["host"].startswith("-"):
+            raise ValueError("url: a host must not begin with a dash")
+        host = scp["host"].strip("[]").lower()
+        return Remote(url, "ssh", host, None, scp["path"], url, ())
+    path = os.path.abspath(os.path.expanduser(url))
+    return Remote(path, "local", None, None, path, os.path.basename(path), ())
+
+
+def _parse_url(url: str) -> Remote:
+    scheme = url.split("://", 1)[0].lower()
+    if scheme not in TRANSPORTS:
+        raise ValueError(f"url: unknown transport {scheme!r} (known: {', '.join(TRANSPORTS)}, user@host:path, a path)")
+    transport = TRANSPORTS[scheme]
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"url: {error}") from error
+    if transport == "file":
+        path = unquote("/" + url.split("://", 1)[1].partition("/")[2])
+        return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
+    if not host:
+        raise ValueError("url names no host")
+    if host.startswith("-") or (parts.username or "").startswith("-"):
+        raise ValueError("url: neither host nor user may begin with a dash")
+    shown_user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
+    hidden = [parts.password] if parts.password else []
+    if parts.username and transport != "ssh":  # a token often stands alone, in the place of the user
+        hidden.append(parts.username)
+    if parts.query:
+        hidden.append(parts.query)
+    # The longer ones first, so that one that is a part of another leaves no rest of it.
+    secrets = sorted({form for secret in hidden for form in (secret, unquote(secret))}, key=len, reverse=True)
+    bracketed = f"[{host}]" if ":" in host else host
+    display = f"{parts.scheme}://{shown_user}{bracketed}{f':{port}' if port else ''}{parts.path}"
+    return Remote(
+        url, transport, host, port, unquote(parts.path), display, tuple(secret for secret in secrets if len(secret) > 2)
+    )
+
+
+def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:
+    """Where the forge shows a file of a branch (of the commit, where the branch has no name); None where we do not know the forge.
+
+    `path` is from the top of the repository. The forge is told by its host's name.
+    """
+    if remote.host is None:
+        return None
+    host = _SSH_HOSTS.get(remote.host, remote.host)
+    port = f":{remote.port}" if remote.port and remote.transport in ("http", "https") else ""
+    base = f"{'http' if remote.transport == 'http' else 'https'}://{host}{port}"
+    repository = quote(remote.path.strip("/").removesuffix(".git").strip("/"), safe="/~")
+    ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
+    if not repository:
+        return None
+    if "gitlab" in host:
+        return f"{base}/{repository}/-/blob/{ref}/{file}"
+    if host == "bitbucket.org":
+        # A slash in a branch's name would be read as the beginning of the path.
+        return f"{base}/{repository}/src/{revision if '/' in ref else ref}/{file}"
+    if "bitbucket" in host:
+        return _bitbucket_server(base, repository, branch, revision, file)
+    if any(brand in host for brand in ("gitea", "codeberg", "forgejo")):
+        return f"{base}/{repository}/src/{'branch' if branch else 'commit'}/{ref}/{file}"
+    if "github" in host:
+        return f"{base}/{repository}/blob/{ref}/{file}"
+    if host == "git.sr.ht":
+        return f"{base}/{repository}/tree/{ref}/item/{file}"
+    return None
+
+
+def _bitbucket_server(base: str, repository: str, branch: str | None, revision: str, file: str) -> str | None:
+    parts = repository.removeprefix("scm/").split("/")
+    if len(parts) != 2:
+        return None
+    owner, name = parts
+    home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
+    return f"{base}/{home}/repos/{name}/browse/{file}?at={quote(f'refs/heads/{branch}' if branch else revision, safe='')}"

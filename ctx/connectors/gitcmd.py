@@ -1,0 +1,350 @@
+"""Runs the user's `git`: from lists, never through a shell; it cannot ask anything; every call has a deadline and dies with its children."""
+
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO
+
+from ctx.connectors.forges import Remote
+from ctx.errors import SourceError
+
+Progress = Callable[[float, float | None, str], None]
+"""`progress(done, total, message)`, as in `types.Caller`."""
+
+OLDEST_GIT = (2, 31)  # the first that takes configuration from the environment
+QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a remote for its branches
+CHUNK_BYTES = 1 << 16
+MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
+
+# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository.
+_FOREIGN = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR"),
+    *(
+        "GIT_NAMESPACE",
+        "GIT_PREFIX",
+        "GIT_SHALLOW_FILE",
+        "GIT_GRAFT_FILE",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_CONFIG",
+        "GIT_QUARANTINE_PATH",
+    ),
+    *("GIT_TRACE", "GIT_TRACE_CURL", "GIT_CURL_VERBOSE", "GIT_TRACE_SETUP", "GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF"),
+    *("GIT_TRACE_PACKET", "GIT_PAGER", "GIT_EXTERNAL_DIFF", "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
+)
+_PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
+
+
+class GitFailed(Exception):
+    """git said no. `words` are its own, without credentials and paths of this machine."""
+
+    def __init__(self, words: str, status: int) -> None:
+        super().__init__(words)
+        self.words = words
+        self.status = status
+
+
+class Git:
+    """git, at work on one bare repository of ours that fetches from one remote.
+
+    The address is handed over in the environment: on the command line other users could read it, and in the repository's own
+    configuration it would lie on the disk with its password.
+    """
+
+    def __init__(self, repository: str, remote: Remote, name: str) -> None:
+        self.repository = repository
+        self._remote = remote
+        self._name = name
+
+    def environment(self) -> dict[str, str]:
+        env = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+        env |= {
+            "LC_ALL": "C",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ASKPASS": "true",  # answers every question with nothing
+            "SSH_ASKPASS": "true",
+            "SSH_ASKPASS_REQUIRE": "never",
+            "GCM_INTERACTIVE": "never",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+        }
+        settings = [
+            ("remote.origin.url", self._remote.url),
+            ("safe.directory", self.repository),  # it may lie on a volume that belongs to someone else
+            ("core.hooksPath", os.devnull),
+            ("core.fsmonitor", "false"),
+            ("gc.auto", "0"),  # under a lock, when we say so
+            ("maintenance.auto", "false"),
+            ("fetch.writeCommitGraph", "false"),
+            ("fetch.recurseSubmodules", "false"),
+            ("protocol.version", "2"),
+            ("http.lowSpeedLimit", "1"),  # bytes a second: a connection that is dead, not one that is slow
+            ("http.lowSpeedTime", "60"),
+            ("log.showSignature", "false"),
+            ("core.quotePath", "false"),
+            ("advice.detachedHead", "false"),
+        ]
+        if self._remote.transport in ("local", "file"):
+            # The other side runs on this machine too, and our settings do not reach it. The operator named this path, so it is to
+            # be trusted; and a copy of a copy need not hold every old file.
+            path = self._remote.path
+            trusted = [f"safe.directory={path}", f"safe.directory={path.rstrip('/')}/.git", "uploadpack.allowFilter=true"]
+            options = " ".join(f"-c {shlex.quote(each)}" for each in trusted)
+            settings.append(("remote.origin.uploadpack", f"git {options} upload-pack"))
+        if (
+            self._remote.transport == "ssh"
+            and not (env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH"))
+            and not self._ssh_configured(env)
+        ):
+            env["GIT_SSH_COMMAND"] = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
+        given = int(env.get("GIT_CONFIG_COUNT") or 0)  # the operator's own stay
+        for number, (key, value) in enumerate(settings, start=given):
+            env[f"GIT_CONFIG_KEY_{number}"] = key
+            env[f"GIT_CONFIG_VALUE_{number}"] = value
+        env["GIT_CONFIG_COUNT"] = str(given + len(settings))
+        return env
+
+    def _ssh_configured(self, env: dict[str, str]) -> bool:
+        asked = subprocess.run(
+            ["git", "config", "--get", "core.sshCommand"],
+            env=env,
+            capture_output=True,
+            timeout=QUICK_TIMEOUT_S,
+            check=False,
+            cwd="/",
+        )
+        return asked.returncode == 0
+
+    def check_version(self) -> None:
+        """Raises `SourceError` where git is missing or too old."""
+        said = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
+        found = re.search(r"(\d+)\.(\d+)", said)
+        if found and (int(found[1]), int(found[2])) < OLDEST_GIT:
+            raise SourceError(f"{self._name}: git {found[0]} is too old; 2.31 or newer is needed")
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes | None = None,
+        inside: bool = True,
+        trace: bool = False,
+        keep_fds: Sequence[int] = (),
+        progress: Progress | None = None,
+    ) -> bytes:
+        """What git printed. `trace` adds the packets exchanged (they hold no credentials). Raises `GitFailed`, `SourceError`."""
+        with self.started(arguments, stdin=stdin, inside=inside, trace=trace, keep_fds=keep_fds) as process:
+            out, err = self._drain(process, time.monotonic() + timeout_s, timeout_s, arguments[0], progress)
+        if process.returncode != 0:
+            raise GitFailed(self._said(err), process.returncode)
+        return out + b"\n" + err if trace else out
+
+    @contextmanager
+    def started(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        inside: bool = True,
+        trace: bool = False,
+        keep_fds: Sequence[int] = (),
+        talk: bool = False,
+        quiet: bool = False,
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """A git that runs for the time of the block; it and all it started are killed at its end.
+
+        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so that nobody has to read it.
+        """
+        env = self.environment()
+        if trace:
+            env["GIT_TRACE_PACKET"] = "1"
+        command = ["git", *(["--git-dir", self.repository] if inside else []), *arguments]
+        given: IO[bytes] | int = subprocess.PIPE if talk else subprocess.DEVNULL
+        with tempfile.TemporaryFile() as file:
+            if stdin is not None:  # a file, not a pipe: no writer has to keep pace with git's reading
+                file.write(stdin)
+                file.seek(0)
+                given = file
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
+                    env=env,
+                    cwd="/",
+                    start_new_session=True,  # its own group, to be killed whole; and no terminal to ask at
+                    pass_fds=tuple(keep_fds),
+                    bufsize=0,
+                )
+            except FileNotFoundError as error:
+                raise SourceError(f"{self._name}: git is not installed or not on PATH") from error
+            except OSError as error:
+                raise SourceError(f"{self._name}: git cannot be started: {error.strerror}") from error
+        try:
+            yield process
+        finally:
+            kill(process)
+
+    def _drain(
+        self, process: "subprocess.Popen[bytes]", deadline_s: float, timeout_s: float, verb: str, progress: Progress | None
+    ) -> tuple[bytes, bytes]:
+        """Reads both pipes to their ends, or until git is gone: a daemon that it left behind may hold them open."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out: list[bytes] = []
+        err = b""
+        with selectors.DefaultSelector() as selector:
+            for stream in (process.stdout, process.stderr):
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise SourceError(f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped")
+                ready = selector.select(min(left_s, 0.5))
+                if not ready and process.poll() is not None:
+                    break
+                for key, _ in ready:
+                    data = os.read(key.fd, CHUNK_BYTES)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    elif key.fileobj is process.stdout:
+                        out.append(data)
+                    else:
+                        err += data
+                        if progress:
+                            self._report(data, progress)
+                        if len(err) > 4 * MAX_STDERR_BYTES:
+                            err = err[:MAX_STDERR_BYTES] + b"\n" + err[-MAX_STDERR_BYTES:]
+        try:
+            process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped") from error
+        return b"".join(out), err
+
+    def _report(self, data: bytes, progress: Progress) -> None:
+        found = _PROGRESS.findall(data)
+        if found:
+            phase, done, total = found[-1]
+            progress(float(done), float(total), f"{self._name}: {phase.decode().lower()}")
+
+    def _said(self, err: bytes) -> str:
+        """Why git failed: its fatal and error lines, or its last one."""
+        text = self._remote.redact(err.decode("utf-8", "replace"))
+        for path, shown in ((self.repository, "the local copy"), (self._remote.url, self._remote.display)):
+            text = text.replace(path, shown)
+        lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+        telling = [
+            line
+            for line in lines
+            if re.match(r"(remote: )?(fatal|error|ERROR|Permission denied|ssh:|Host key)", line, re.IGNORECASE)
+        ]
+        return "; ".join(dict.fromkeys(telling[-3:] or lines[-1:])) or "git gave no reason"
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a process with everything it started, and closes its pipes."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended in between
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                pass  # what was still to be written to it is not wanted any more
+    process.wait()
+
+
+class Blobs:
+    """Reads objects by their names through one long-lived `git cat-file`. Safe from several threads."""
+
+    def __init__(self, git: Git, name: str) -> None:
+        self._git = git
+        self._name = name
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running: AbstractContextManager[subprocess.Popen[bytes]] | None = None
+        self._buffer = b""
+        self._closed = False
+
+    def read(self, oid: str, timeout_s: float) -> bytes:
+        """The content of a blob. Raises `SourceError`. After `close` each call runs a git of its own."""
+        with self._lock:
+            done = False
+            try:
+                data = self._read(oid, time.monotonic() + timeout_s)
+                done = not self._closed
+                return data
+            finally:
+                if not done:  # what it may still say would be taken for the next answer
+                    self._stop()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.__exit__(None, None, None)
+        self._process = self._running = None
+        self._buffer = b""
+
+    def _read(self, oid: str, deadline_s: float) -> bytes:
+        if self._process is None:
+            self._running = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
+            self._process = self._running.__enter__()
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(f"{oid}\n".encode())
+        except OSError as error:
+            raise SourceError(f"{self._name}: git cat-file ended: {error.strerror}") from error
+        header = self._until(b"\n", deadline_s).split()
+        if len(header) != 3:
+            raise SourceError("is missing from the local copy of the repository")
+        size = int(header[2])
+        data = self._exactly(size + 1, deadline_s)
+        return data[:size]
+
+    def _until(self, end: bytes, deadline_s: float) -> bytes:
+        while end not in self._buffer:
+            self._buffer += self._more(deadline_s)
+        line, self._buffer = self._buffer.split(end, 1)
+        return line
+
+    def _exactly(self, count: int, deadline_s: float) -> bytes:
+        parts, have = [self._buffer], len(self._buffer)
+        while have < count:
+            parts.append(self._more(deadline_s))
+            have += len(parts[-1])
+        data = b"".join(parts)
+        self._buffer = data[count:]
+        return data[:count]
+
+    def _more(self, deadline_s: float) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(fd, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                raise SourceError("was not given by git in time")
+        data = os.read(fd, CHUNK_BYTES)
+        if not data:
+            raise SourceError("could not be read: git cat-file ended")
+        return data
