@@ -9,9 +9,9 @@ from ctx.cli.common import configuration, parser, print_json
 from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.server.app import McpDoor, Services, create_app
-from ctx.server.guard import ServerSettings
 from ctx.server.keys import KeyRing
 from ctx.server.openapi import Described, describe
+from ctx.server.policy import ServerSettings
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller

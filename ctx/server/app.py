@@ -18,10 +18,11 @@ from ctx import __version__
 from ctx.agents import Agents
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
-from ctx.server.guard import ACCESS, Access, Guard, Policy, ServerSettings, check_bind, wants_mcp
+from ctx.server.guard import Guard
 from ctx.server.keys import KeyRing
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Described, describe
+from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind, wants_mcp
 from ctx.server.work import Work
 from ctx.tools.base import NAME, Call, Toolbox
 from ctx.types import JSON

@@ -1,58 +1,33 @@
 """The guard: one outermost layer before REST, MCP and the page.
 
 In this order, cheapest and most general first: Host, Origin, preflight, key, rate, size of the body. What it finds out of a
-request goes to the doors as an `Access`, of which they build the `Caller` and ask whether a tool may be called. It is also the top
-handler: every failure leaves here as one error body, every reply with its request id and the security headers.
-
-Two zones. *Open* is REST and the page: by seed 003 any web page may call it (CORS `*`, never with credentials), as far as
-`[server] cors_origins` and `cross_site_tools` let it. *Private* is MCP, the packs' own routes and the metrics: a web page of another
-site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private wherever they are called.
+request goes to the doors as an `Access` (policy.py), of which they build the `Caller` and ask whether a tool may be called. It is also
+the top handler: every failure leaves here as one error body, every reply with its request id and the security headers.
 """
 
 import asyncio
-import ipaddress
 import logging
 import os
 import re
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ctx.agents import Agent
-from ctx.errors import (
-    BadRequest,
-    Busy,
-    ConfigError,
-    CtxError,
-    Misdirected,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    RateLimited,
-    Unauthorized,
-)
+from ctx.errors import BadRequest, Busy, CtxError, Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
 from ctx.server import errors
-from ctx.server.keys import BANK, Grant, KeyRing, digest, match
-from ctx.tools.base import Tool
-from ctx.types import Caller
+from ctx.server.keys import BANK
+from ctx.server.policy import ACCESS, Access, Policy, wants_mcp
 
 logger = logging.getLogger(__name__)
 
-ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-RATE_WINDOW_S = 60.0
-RATE_KEYS = 10_000  # callers remembered; beyond it the one longest silent is forgotten
 MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
 STOP_GRACE_S = 0.4  # what a call may still take once the server was asked to stop: with the rest it stays below a second
 BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
 DRAIN_BYTES = 8 << 20  # read and thrown away of a body too large, so that the client reads our answer before a reset
 PREFLIGHT_MAX_AGE_S = 600
 
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
-_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _BANK_PATH = re.compile(r"/mcp/([^/]+)/?")
@@ -63,257 +38,6 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-
-
-class PackPolicy(NamedTuple):
-    """How a memory pack is guarded. `keys` are plain keys from the environment that open this pack alone."""
-
-    name: str
-    keys: tuple[str, ...] = ()
-    key_required: bool = False  # closed until there is a key (sekha)
-    at_banks: bool = False  # it is what /mcp/{bank} and X-Bank-Id lead to (hindsight)
-
-
-class ServerSettings(NamedTuple):
-    """The values the server takes. `bind` is HOST:PORT; `api_keys` are plain keys that open everything."""
-
-    bind: str = "127.0.0.1:7331"
-    allowed_hosts: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ("*",)
-    cross_site_tools: str = "all"  # all | read_only
-    allowed_origins: tuple[str, ...] = ()
-    api_keys: tuple[str, ...] = ()
-    packs: tuple[PackPolicy, ...] = ()
-    rate_limit_per_minute: int = 0  # 0: none
-    max_body_bytes: int = 1 << 20
-    insecure_no_auth: bool = False
-    metrics: bool = False
-
-
-def split_bind(bind: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
-    host, colon, port = bind.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or not host or (":" in host and not host.startswith("[")):
-        raise ConfigError(f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may resolve to anything
-
-
-def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
-    """Refuses to open the server to a network without a key. Raises `ConfigError`."""
-    host, _ = split_bind(settings.bind)
-    if is_loopback(host) or settings.insecure_no_auth or settings.api_keys or (ring is not None and ring.candidates()):
-        return
-    raise ConfigError(
-        f"[server] bind = \"{settings.bind}\" lets other machines in, and no key is set: make one with 'ctx key create NAME', or name one "
-        "in [server] api_key_env; --insecure-no-auth serves everyone who can reach the port"
-    )
-
-
-class SlidingWindow:
-    """At most `limit` calls in any `window_s` for each caller. For one thread (the event loop)."""
-
-    def __init__(self, limit: int, window_s: float = RATE_WINDOW_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit = limit
-        self._window_s = window_s
-        self._clock = clock
-        self._calls: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def spend(self, caller: str) -> None:
-        """Counts a call. Raises `RateLimited`; a refused call does not count."""
-        now_s = self._clock()
-        calls = self._calls.setdefault(caller, deque())
-        self._calls.move_to_end(caller)
-        if len(self._calls) > RATE_KEYS:
-            self._calls.popitem(last=False)
-        while calls and calls[0] <= now_s - self._window_s:
-            calls.popleft()
-        if len(calls) >= self.limit:
-            wait_s = calls[0] + self._window_s - now_s
-            raise RateLimited(f"more than {self.limit} calls in {self._window_s:g} s", retry_after_s=wait_s)
-        calls.append(now_s)
-
-
-class Policy:
-    """The rules of one server, compiled from its settings."""
-
-    def __init__(
-        self,
-        settings: ServerSettings,
-        *,
-        ring: KeyRing | None = None,
-        pack_paths: Iterable[re.Pattern[str]] = (),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        host, _ = split_bind(settings.bind)
-        self.settings = settings
-        self.loopback = is_loopback(host)
-        self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
-        self.limiter = SlidingWindow(settings.rate_limit_per_minute, clock=clock) if settings.rate_limit_per_minute else None
-        self._pack_paths = tuple(pack_paths)
-        self._ring = ring
-        own = () if ipaddress_is_any(host) else (f"[{host}]" if ":" in host else host,)
-        self._hosts = frozenset(name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text)))
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
-        self._cors = frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
-        self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
-        self._fixed += [(digest(key), Grant(f"key:{pack.name}", pack=pack.name)) for pack in settings.packs for key in pack.keys]
-        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
-        self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
-
-    @property
-    def has_keys(self) -> bool:
-        return bool(self._fixed) or self.ring_closed
-
-    @property
-    def ring_closed(self) -> bool:
-        """Whether a bank needs a key because keys were made."""
-        return self._ring is not None and self._ring.closed
-
-    def host_allowed(self, host: str) -> bool:
-        return host_name(host) in self._hosts
-
-    def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed one."""
-        found = _ORIGIN.fullmatch(origin)
-        if found is None:  # "null", extensions, files
-            return origin.lower() in self._origins
-        lowered = origin.lower()
-        same = lowered.partition("://")[2] == host.lower()
-        return same or host_name(found[1]) in LOOPBACK_HOSTS or lowered in self._origins
-
-    def cors_allows(self, origin: str) -> bool:
-        return "*" in self._cors or origin.lower() in self._cors
-
-    @property
-    def cors_any(self) -> bool:
-        return "*" in self._cors
-
-    def grant(self, key: str) -> Grant | None:
-        """What this key opens; None: nothing."""
-        return match(key, (*self._fixed, *(self._ring.candidates() if self._ring else ())))
-
-    def zone(self, path: str, method: str, headers: Mapping[str, str]) -> str:
-        """`open`, or of what is private: `mcp`, `pack` (a pack's own route), `metrics`."""
-        if path.startswith("/tools/"):
-            return "open"
-        if path.startswith("/packs/") or any(pattern.fullmatch(path) for pattern in self._pack_paths):
-            return "pack"
-        if path == "/mcp" or path.startswith("/mcp/") or (path == "/" and wants_mcp(method, headers)):
-            return "mcp"
-        return "metrics" if path == "/metrics" else "open"
-
-    def locked(self, pack: PackPolicy) -> bool:
-        """Whether the pack's tools need a key."""
-        return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
-
-    def bank_locked(self) -> bool:
-        """Whether a request that names a bank needs a key before anything is known of what it asks."""
-        return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
-
-
-class Access:
-    """What the guard knows of one request. In `scope["ctx.access"]`; valid for this request only."""
-
-    __slots__ = ("_policy", "_spender", "bank", "bank_fixed", "foreign", "grant", "request_id", "session_id", "zone")
-
-    def __init__(self, policy: Policy, request_id: str) -> None:
-        self._policy = policy
-        self._spender = ""
-        self.request_id = request_id
-        self.zone = "open"
-        self.foreign = False  # a web page of another site asks
-        self.grant: Grant | None = None
-        self.bank: str | None = None
-        self.bank_fixed = False
-        self.session_id: str | None = None
-
-    @property
-    def private(self) -> bool:
-        return self.zone != "open"
-
-    @property
-    def keyed(self) -> bool:
-        """Whether a valid key came with the request, or none is asked of anybody."""
-        return self.grant is not None or not self._policy.closed
-
-    def admit(self, tool: Tool) -> None:
-        """Whether this caller may call this tool. Raises `Unauthorized` or `OriginNotAllowed`."""
-        if tool.pack is not None:
-            self.admit_pack(tool.pack)
-            return
-        self.admit_documents()
-        if not tool.annotations.read_only:
-            self._admit_effect(f"tool '{tool.name}'")
-
-    def admit_documents(self) -> None:
-        """Whether this caller may see the documents: on a closed server a pack's key opens that pack alone. Raises `Unauthorized`."""
-        if self._policy.closed and self.grant is not None and self.grant.pack is not None:
-            raise Unauthorized(f"this key opens the pack {self.grant.pack} alone", data={"presented": True})
-
-    def admit_agent(self, agent: Agent) -> None:
-        """The same for an agent: those of packs read memories, those of scripts run code."""
-        if agent.pack is not None:
-            self.admit_pack(agent.pack)
-            return
-        self.admit_documents()
-        if agent.source != "toml":
-            self._admit_effect(f"agent '{agent.name}'")
-
-    def admit_pack(self, name: str, *, required: bool = False) -> None:
-        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's own policy."""
-        pack = self._policy.packs.get(name, PackPolicy(name))
-        grant = self.grant
-        if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
-            return
-        if self.foreign:
-            raise OriginNotAllowed(f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins")
-        if required or self._policy.locked(pack):
-            if grant is not None:
-                raise Unauthorized(f"{name}: this key does not open this pack or bank", data={"presented": True})
-            if not self._policy.has_keys:
-                raise Unauthorized(f"{name} is closed until it has a key: 'ctx key create NAME', or [packs.{name}] api_key_env")
-            raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
-
-    def _admit_effect(self, subject: str) -> None:
-        if self.foreign and self.grant is None and self._policy.settings.cross_site_tools == "read_only":
-            raise OriginNotAllowed(f'{subject} is closed to web pages of other sites ([server] cross_site_tools = "read_only")')
-
-    def spend(self) -> None:
-        """Counts one call against the caller's rate. REST calls are counted by the guard, MCP calls by their door. Raises `RateLimited`."""
-        if self._policy.limiter is not None:
-            self._policy.limiter.spend(self._spender)
-
-    def caller(
-        self,
-        door: str,
-        *,
-        session_id: str | None = None,
-        pack: str | None = None,
-        progress: Callable[[float, float | None, str], None] | None = None,
-    ) -> Caller:
-        """The Caller of a call through `door`."""
-        grant = self.grant
-        return Caller(
-            door=door,
-            principal=None if grant is None else grant.name,
-            bank=self.bank,
-            bank_fixed=self.bank_fixed,
-            session_id=session_id or self.session_id,
-            request_id=self.request_id,
-            pack=pack,
-            progress=progress,
-            banks=None if grant is None else grant.banks,
-        )
 
 
 class Guard:
@@ -448,7 +172,7 @@ class Guard:
         if grant is not None and access.bank is None and grant.banks is not None and len(grant.banks) == 1:
             access.bank = next(iter(grant.banks))
         client = scope.get("client")
-        access._spender = grant.name if grant is not None else (client[0] if client else "local")
+        access.spender = grant.name if grant is not None else (client[0] if client else "local")
         if policy.closed and not _needs_no_key(scope, headers):
             if grant is None:
                 raise Unauthorized("send 'Authorization: Bearer KEY'")
@@ -606,28 +330,6 @@ class _Exchange:
             if self.share_with != "*":
                 marks.append((b"vary", b"Origin"))
         return marks
-
-
-def wants_mcp(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request for `/` is for MCP and not for the page or the descriptor."""
-    if method in ("POST", "DELETE"):
-        return True
-    accept = headers.get("accept", "")
-    return method == "GET" and ("mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept))
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. "" where it is none."""
-    found = _HOST.fullmatch(host.strip())
-    return found[1].lower().rstrip(".") if found else ""
-
-
-def ipaddress_is_any(host: str) -> bool:
-    """Whether the address stands for all of the machine's."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -18,8 +18,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Message, Receive, Scope, Send
 
 from ctx.agents import Agent
-from ctx.server.guard import ACCESS, Access
 from ctx.server.mcp import Context, McpServer
+from ctx.server.policy import ACCESS, Access
 from ctx.tools.base import Tool
 from ctx.types import Caller
 

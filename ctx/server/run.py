@@ -12,7 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ctx.errors import BadRequest, Busy, ConfigError, CtxError
 from ctx.server import errors
-from ctx.server.guard import Guard, split_bind
+from ctx.server.guard import Guard
+from ctx.server.policy import split_bind
 
 BACKLOG = 512
 MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors that a process usually gets

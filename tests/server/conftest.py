@@ -9,7 +9,7 @@ from serving import ANYTHING, DOCUMENT_ID, READING, Serve, Served
 from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.errors import NotFound, ScriptTimeout, ToolError
 from ctx.server.app import Services, create_app
-from ctx.server.guard import ServerSettings
+from ctx.server.policy import ServerSettings
 from ctx.server.run import HttpServer, address, open_sockets
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller

@@ -8,7 +8,8 @@ import httpx
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from ctx.server.guard import ACCESS, Guard
+from ctx.server.guard import Guard
+from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
 from ctx.server.work import Work
 from ctx.tools.base import Annotations

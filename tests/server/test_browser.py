@@ -16,7 +16,7 @@ import pytest
 from serving import EchoDoor, Serve, Served
 
 from ctx.server.app import Services
-from ctx.server.guard import PackPolicy, ServerSettings
+from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.types import JSON
 

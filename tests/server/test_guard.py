@@ -9,8 +9,8 @@ from serving import EchoDoor, Serve, failure
 
 from ctx.errors import ConfigError, RateLimited
 from ctx.server.app import Services
-from ctx.server.guard import PackPolicy, ServerSettings, SlidingWindow, check_bind, host_name, split_bind
 from ctx.server.keys import KeyRing
+from ctx.server.policy import PackPolicy, ServerSettings, SlidingWindow, check_bind, host_name, split_bind
 from ctx.server.rest import PackRoute
 
 EVIL = "https://evil.example"
@@ -464,7 +464,7 @@ def test_the_window_slides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_window_forgets_callers_rather_than_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctx.server.guard.RATE_KEYS", 2)
+    monkeypatch.setattr("ctx.server.policy.RATE_KEYS", 2)
     window = SlidingWindow(1, 60, lambda: 0.0)
     for caller in ("a", "b", "c"):
         window.spend(caller)

@@ -12,8 +12,8 @@ from serving import ANYTHING, DOCUMENT_ID, Serve
 
 from ctx.agents import Agent, Agents, Prompt
 from ctx.server.app import Services
-from ctx.server.guard import ServerSettings
 from ctx.server.openapi import Described, describe, example
+from ctx.server.policy import ServerSettings
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON
 

@@ -23,7 +23,7 @@ from ctx.agents import Agents
 from ctx.errors import ConfigError, StoreError
 from ctx.server import run
 from ctx.server.app import Services, create_app
-from ctx.server.guard import ServerSettings
+from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
 from ctx.server.work import Work
 from ctx.tools.base import Tool, Toolbox
@@ -193,7 +193,7 @@ def test_what_keeps_the_services_from_starting_is_raised_and_nothing_announced(s
 SCRIPT = """
 from ctx.agents import Agents
 from ctx.server.app import Services, create_app
-from ctx.server.guard import ServerSettings
+from ctx.server.policy import ServerSettings
 from ctx.server.run import serve
 from ctx.tools.base import Toolbox
 serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
