@@ -127,6 +127,7 @@ class Pool:
         self._started = False
         self._closed = False
         self._layers: list[Layer] = []
+        self._strict = False
 
     def _new_nursery(self, spares: int, memory_mb: int) -> Nursery:
         return Nursery(spares=spares, memory_mb=memory_mb)
@@ -151,6 +152,7 @@ class Pool:
             except BaseException:
                 self._nursery.close()
                 raise
+            self._strict = is_strict(self._layers)
             self._started = True
         held = [layer.name for layer in self._layers if layer.held]
         missing = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
@@ -176,7 +178,7 @@ class Pool:
     @property
     def level(self) -> str:
         """ "strict", or "process" where a layer that strict needs does not hold (macOS)."""
-        return "strict" if is_strict(self._layers) else "process"
+        return "strict" if self._strict else "process"
 
     @property
     def zygote_pid(self) -> int | None:
@@ -223,7 +225,8 @@ class Pool:
         """
         if job.kind not in _KINDS or job.entry not in _ENTRIES:
             raise ValueError(f"a job of kind {job.kind!r} and entry {job.entry!r}")
-        self.start()
+        if not self._started:
+            self.start()
         self._admit(job)
         reuse = job.reuse and job.trust == "operator"
         self._enter(cancel)
@@ -255,7 +258,7 @@ class Pool:
     # ------------------------------------------------------------------ admission
 
     def _admit(self, job: Job) -> None:
-        if self.level != "strict" and (self._sandbox == "strict" or job.trust != "operator"):
+        if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
             whose = "every script" if self._sandbox == "strict" else "a script that the configuration does not name"
             raise ToolError(
                 f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"

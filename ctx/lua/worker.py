@@ -24,6 +24,8 @@ from ctx.lua.frames import (
     unpack_job,
 )
 
+_READ_BYTES = 1 << 16
+
 # lupa's own doors into Python and C's into the machine: gone before a script is loaded.
 _REMOVED = (b"python", b"require", b"package", b"io", b"os", b"dofile", b"loadfile", b"debug")
 _COMPILE = b"function(text) return string.dump(load(text, '=prelude', 't'), true) end"
@@ -122,19 +124,23 @@ class Interpreter:
 
 def receive(end: socket.socket) -> tuple[bytes, bytes]:
     """The next frame as (letter, bytes). The process ends where the server has gone."""
-    header = _exactly(end, HEADER_BYTES)
-    return header[4:], _exactly(end, int.from_bytes(header[:4], "big"))
+    data = b""
+    while len(data) < HEADER_BYTES:
+        data += _some(end, _READ_BYTES)  # most frames come whole
+    parts = [data]
+    missing = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
+    while missing > 0:
+        parts.append(_some(end, missing))
+        missing -= len(parts[-1])
+    frame = data if len(parts) == 1 else b"".join(parts)
+    return frame[4:5], frame[HEADER_BYTES:]
 
 
-def _exactly(end: socket.socket, length: int) -> bytes:
-    parts = []
-    while length > 0:
-        part = end.recv(length)
-        if not part:
-            os._exit(0)
-        parts.append(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _some(end: socket.socket, most: int) -> bytes:
+    data = end.recv(most)
+    if not data:
+        os._exit(0)
+    return data
 
 
 def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
