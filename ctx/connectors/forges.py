@@ -3,7 +3,7 @@
 import os
 import re
 from typing import NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 TRANSPORTS = {"file": "file", "http": "http", "https": "https", "git": "git", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh"}
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
@@ -75,8 +75,7 @@ def _parse_url(url: str) -> Remote:
     hidden = [parts.password] if parts.password else []
     if parts.username and transport != "ssh":  # a token often stands alone, in the place of the user
         hidden.append(parts.username)
-    if parts.query:
-        hidden.append(parts.query)
+    hidden += [value for _, value in parse_qsl(parts.query)] + ([parts.query] if parts.query else [])
     # The longer ones first, so that one that is a part of another leaves no rest of it.
     secrets = sorted({form for secret in hidden for form in (secret, unquote(secret))}, key=len, reverse=True)
     bracketed = f"[{host}]" if ":" in host else host
