@@ -1,6 +1,6 @@
 """The search index of one machine: tantivy for words, a matrix for vectors, in one folder.
 
-    keyword.state   which folder of tantivy's counts, of which format, and the seq of the catalog it has applied
+    keyword.state   which folder of tantivy's counts, of which format, its files, and the seq of the catalog it has applied
     keyword-N/      tantivy's files
     vectors/        see vectors.py; its own state, since either half can be lost and rebuilt by itself
 
@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ctx.errors import EmbeddingsDisabled, StoreError
@@ -55,6 +55,7 @@ class LocalIndex:
         self._keyword_folder = ""
         self._keyword_writer: KeywordIndex | None = None
         self._keyword_writer_folder = ""
+        self._model: str | None = None  # as the published state has it
         self._vectors: VectorReader | None = None
 
     # -- searching -----------------------------------------------------------------------------------------------
@@ -76,17 +77,22 @@ class LocalIndex:
         return self._vectors.search(vector, filters, k)
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied, 0 where one is missing; read from their files."""
+        """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; read from their files."""
         fields = read_state(self._state_path)
-        applied = int(fields.get("applied", 0)) if fields else 0
-        vectors = read_state(os.path.join(self._vectors_path, "state"))
-        return applied if vectors is None else min(applied, int(vectors.get("applied", 0)))
+        if not fields:
+            return 0
+        applied = int(fields.get("applied", 0))
+        if not fields.get("model"):
+            return applied
+        vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
+        return min(applied, int(vectors.get("applied", 0)))
 
     def close(self) -> None:
         """Waits for tantivy's merges and lets the files go."""
         writer, self._keyword_writer = self._keyword_writer, None
         if writer is not None:
             writer.close()
+            self._note_merges()
         reader, self._keyword = self._keyword, None
         self._seen = None
         if reader is not None:
@@ -114,6 +120,8 @@ class LocalIndex:
                     raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
+                    if not _complete_files(folder, fields):
+                        raise StoreError(_DAMAGED)
                     if self._keyword is None or self._keyword_folder != folder:
                         self._keyword = KeywordIndex(folder, writable=False)
                         self._keyword_folder = folder
@@ -141,20 +149,21 @@ class LocalIndex:
                 make_private_folder(self._path)
             except OSError as error:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
-            applied = self._catch_up_keyword(catalog)
+            applied = self._catch_up_keyword(catalog, model or "")
             if model is None:
                 _delete_folder(self._vectors_path)
             else:
                 applied = min(applied, self._catch_up_vectors(catalog, model))
             return applied
 
-    def _catch_up_keyword(self, catalog: Catalog) -> int:
+    def _catch_up_keyword(self, catalog: Catalog, model: str) -> int:
         target = catalog.seq()
         folder, applied = self._usable_keyword(catalog)
         if folder is None:
             folder, applied = self._fresh_keyword_folder(), 0
-        elif applied == target:
+        elif applied == target and self._model == model:
             return target
+        self._model = model
         try:
             with _surviving(os.path.join(self._path, folder)):
                 self._apply_to_keyword(catalog, folder, applied, target)
@@ -177,10 +186,12 @@ class LocalIndex:
             reason = "damaged or of another version"
         else:
             applied = int(fields["applied"])
+            self._model = fields.get("model")
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
-            elif not _sound(folder):
+            elif self._keyword_writer is None and not (_complete_files(folder, fields) and _sound(folder)):
+                # While a writer of our own is open, its merges come and go, and it was sound when that was opened.
                 reason = "damaged"
         if reason is not None:
             _log().warning("keyword index is built anew reason=%s", reason)
@@ -224,17 +235,34 @@ class LocalIndex:
     def _publish_keyword(self, catalog: Catalog, folder: str, applied: int) -> None:
         if self._keyword_writer is not None:
             self._keyword_writer.commit()
+        self._write_state(folder, applied, catalog.history(applied) or "")
+        for name in os.listdir(self._path):
+            if name.startswith("keyword-") and name != folder:
+                _delete_folder(os.path.join(self._path, name))
+
+    def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)
-        history = catalog.history(applied) or ""
-        fields: dict[str, str | int] = {"format": FORMAT, "folder": folder, "applied": applied, "history": history}
+        fields: dict[str, str | int] = {
+            "format": FORMAT,
+            "folder": folder,
+            "applied": applied,
+            "history": history,
+            "model": self._model or "",
+        }
         try:
+            fields.update(_inventory(path))
             write_state(self._state_path, fields)
         except OSError as error:
             raise StoreError(f"the index cannot be written: {error.strerror}; what was published stays as it is") from error
         _verified[path] = stamp(os.path.join(path, "meta.json"))
-        for name in os.listdir(self._path):
-            if name.startswith("keyword-") and name != folder:
-                _delete_folder(os.path.join(self._path, name))
+
+    def _note_merges(self) -> None:
+        """Notes the files anew where tantivy has merged some since the last publication."""
+        fields = read_state(self._state_path)
+        if fields and fields.get("folder") == self._keyword_writer_folder:
+            path = os.path.join(self._path, fields["folder"])
+            if _verified.get(path) != stamp(os.path.join(path, "meta.json")):
+                self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
 
     def _catch_up_vectors(self, catalog: Catalog, model: str) -> int:
         from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
@@ -291,6 +319,57 @@ class LocalIndex:
 
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
+_DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
+
+
+def _meta_sum(folder: str) -> str:
+    """Which commit (or merge) of tantivy's this is. Raises `OSError`."""
+    with open(os.path.join(folder, "meta.json"), "rb") as file:
+        return f"{zlib.crc32(file.read()):x}"
+
+
+def _inventory(folder: str) -> dict[str, str]:
+    """The files that belong to the present commit, as fields of the state: `meta` names it, `files` are `name:size`.
+
+    Tantivy itself does without some of its files: one whose positions are gone answers phrases wrongly.
+    """
+    import json  # 2 ms; whoever writes has the time
+
+    for _ in range(_OPEN_TRIES):
+        with open(os.path.join(folder, "meta.json"), "rb") as file:
+            data = file.read()
+        living = {}
+        for segment in json.loads(data)["segments"]:
+            deletes = segment.get("deletes")
+            living[segment["segment_id"].replace("-", "")] = f"{deletes['opstamp']}.del" if deletes else None
+        files = []
+        for name in sorted(os.listdir(folder)):
+            segment_id, _, kind = name.partition(".")
+            if segment_id in living and (not kind.endswith((".del", ".temp")) or kind == living[segment_id]):
+                found = stamp(os.path.join(folder, name))
+                if found is not None:
+                    files.append(f"{name}:{found[2]}")
+        meta = f"{zlib.crc32(data):x}"
+        if _meta_sum(folder) == meta:
+            return {"meta": meta, "files": " ".join(files)}
+    return {"meta": "-", "files": ""}  # merges follow each other; the files are noted at the next publication
+
+
+def _complete_files(folder: str, fields: Mapping[str, str]) -> bool:
+    """Whether all files are there, as long as they were. True also where tantivy has merged some since they were noted."""
+    try:
+        if _meta_sum(folder) != fields["meta"]:
+            return True
+        for entry in fields["files"].split():
+            name, _, size = entry.rpartition(":")
+            found = stamp(os.path.join(folder, name))
+            if found is None or found[2] != int(size):
+                return _meta_sum(folder) != fields["meta"]
+    except (OSError, KeyError, ValueError):
+        return False
+    return True
+
+
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 _verified: dict[str, Stamp | None] = {}
@@ -308,26 +387,20 @@ def _sound(folder: str) -> bool:
         return False
     if _verified.get(folder) == meta:
         return True
-    import json  # 2 ms; whoever writes has the time
-
     try:
-        with open(os.path.join(folder, "meta.json"), "rb") as file:
-            segments = {segment["segment_id"].replace("-", "") for segment in json.load(file)["segments"]}
-        names = os.listdir(folder)
-        present = {name.split(".")[0] for name in names}
-        if not segments <= present:
-            return False
-        for name in names:
-            if name.split(".")[0] in segments and not _footer_holds(os.path.join(folder, name)):
+        with _surviving(folder):
+            KeywordIndex(folder, writable=False).close()
+        for entry in _inventory(folder)["files"].split():
+            if not _footer_holds(os.path.join(folder, entry.rpartition(":")[0])):
                 return False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (StoreError, OSError, ValueError, KeyError, TypeError):
         return False
     _verified[folder] = meta
     return True
 
 
 def _footer_holds(path: str) -> bool:
-    import json  # as above
+    import json  # 2 ms; whoever writes has the time
 
     with open(path, "rb") as file:
         data = file.read()
@@ -352,9 +425,10 @@ class _surviving:
             return
         if isinstance(error, StoreError):
             _verified.pop(self._folder, None)  # the next writer of this process looks at every byte
-        elif type(error).__name__ == "PanicException":  # pyo3 gives its class no public name; it is a BaseException
+        # pyo3 gives its class no public name, and it is a BaseException; numbers that are missing come as None.
+        elif type(error).__name__ == "PanicException" or isinstance(error, TypeError):
             _verified.pop(self._folder, None)
-            raise StoreError("the keyword index is damaged: run `ctx index`, which builds it anew") from error
+            raise StoreError(_DAMAGED) from error
 
 
 def _close_quietly(writer: KeywordIndex) -> None:

@@ -198,12 +198,12 @@ def migrate(connection: sqlite3.Connection, component: str, migrations: Sequence
 def _statements(sql: str) -> Iterator[str]:
     """The statements of a script one by one: sqlite3's own `executescript` would commit first."""
     statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
+    for part in sql.split(";"):
+        statement += part + ";"
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-    if statement.strip():
+    if statement.strip(" \n;"):
         yield statement
 
 

@@ -109,12 +109,6 @@ def _load_state(folder: str) -> _State | None:
 _DAMAGED = "the vector index is damaged: run `ctx index`, which builds it anew without embedding again"
 
 
-def applied_seq(folder: str) -> int | None:
-    """The seq that the published vectors have applied; None where there are none. A damaged state has applied nothing."""
-    fields = read_state(os.path.join(folder, "state"))
-    return None if fields is None else int(fields.get("applied", 0))
-
-
 class _Mapping:
     """The file of vectors of one generation, mapped. Lives as long as an array over it."""
 

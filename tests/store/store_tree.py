@@ -1,0 +1,181 @@
+"""What the store's tests share: a tree of documents in versions, a run that follows it, and a portrait to compare.
+
+Run as a program it follows the tree from version to version until it is killed: `python store_tree.py FOLDER FIRST_VERSION LAST`.
+"""
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ctx.identity import document_id, embedding_text, text_hash
+from ctx.store import local
+from ctx.store.base import Catalog, Run
+from ctx.store.local import LocalIndex
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Chunk, Document, Filters
+
+DIM = 16
+MODEL = "test/model"
+WORDS = [
+    "otter", "harbour", "lantern", "granite", "meadow", "copper", "violet", "thistle", "ember", "quarry",
+    "walnut", "anchor", "saffron", "pebble", "cedar", "marble", "linen", "cobalt", "juniper", "amber",
+]  # fmt: skip
+EVERYTHING = 10_000  # more than any index here holds
+
+
+def make(
+    source: str, source_id: str, paragraphs: Sequence[str], *, title: str | None = None, updated_ms: int = 1_000, **fields: Any
+) -> tuple[Document, list[Chunk]]:
+    """A document of paragraphs, each a chunk."""
+    title = source_id if title is None else title
+    body = "\n\n".join(paragraphs)
+    chunks = []
+    start = 0
+    for ordinal, paragraph in enumerate(paragraphs):
+        heading = "" if ordinal == 0 else f"Part {ordinal}"
+        hashed = text_hash(embedding_text(title, heading, paragraph))
+        chunks.append(Chunk(ordinal, start, start + len(paragraph), 2 * ordinal + 1, 2 * ordinal + 1, heading, hashed))
+        start += len(paragraph) + 2
+    document = Document(
+        id=document_id(source, source_id),
+        source=source,
+        source_id=source_id,
+        title=title,
+        body=body,
+        media_type="text/markdown",
+        updated_ms=updated_ms,
+        fingerprint=f"{len(body)}-{updated_ms}",
+        content_hash=text_hash(body),
+        **fields,
+    )
+    return document, chunks
+
+
+def vector_of(hashed: bytes, dim: int = DIM) -> np.ndarray:
+    """The unit vector that stands for a text: any, but always the same."""
+    vector = np.random.default_rng(int.from_bytes(hashed, "little")).standard_normal(dim).astype(np.float32)
+    return vector / np.float32(np.linalg.norm(vector))
+
+
+def embed_pending(catalog: Catalog, batch: int = 64, model: str = MODEL) -> int:
+    """Embeds what is pending; how many texts."""
+    count = 0
+    while texts := catalog.pending_texts(model, batch):
+        for hashed, text in texts:
+            assert text_hash(text) == hashed, "the text to embed is not the one that was hashed"
+        catalog.put_embeddings(model, [(hashed, vector_of(hashed)) for hashed, _ in texts])
+        count += len(texts)
+    return count
+
+
+def tree(version: int) -> dict[tuple[str, str], tuple[Document, list[Chunk]]]:
+    """The documents of a version: each version deletes, adds, edits and touches some. One never changes."""
+    documents = [make("filesystem", "constant.md", ["the kingfisher stays where it is"])]
+    for number in range(60):
+        edits = random.Random(f"{number}/{(version + number) // 7}")  # every document is edited at every seventh version
+        if edits.random() < 0.2:
+            continue
+        paragraphs = [" ".join(edits.choices(WORDS, k=12)) for _ in range(edits.randint(0, 6))]
+        touched = random.Random(f"{number}/{version // 3}").randint(1, 5)
+        source = "git:notes" if number % 3 == 0 else "filesystem"
+        documents.append(make(source, f"folder/{number}.md", paragraphs, title=f"Note {number}", updated_ms=touched))
+    return {(document.source, document.source_id): (document, chunks) for document, chunks in documents}
+
+
+def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int = 7) -> None:
+    """One run: makes the store hold a version of the tree, as an index run would, publishing on the way."""
+    wanted = tree(version)
+    for source in ("filesystem", "git:notes"):
+        known = catalog.fingerprints(source)
+        mine = {source_id: entry for (name, source_id), entry in wanted.items() if name == source}
+        changed = [source_id for source_id, (document, _) in mine.items() if known.get(source_id) != document.fingerprint]
+        hashes = catalog.content_hashes(source, changed)
+        for start in range(0, len(changed), batch):
+            part = changed[start : start + batch]
+            same = [source_id for source_id in part if hashes.get(source_id) == mine[source_id][0].content_hash]
+            catalog.touch_documents([(source, name, mine[name][0].fingerprint, mine[name][0].updated_ms) for name in same])
+            catalog.put_documents([mine[source_id] for source_id in part if source_id not in same])
+            if index is not None and start == batch:
+                index.catch_up(catalog)
+        catalog.delete_documents(source, sorted(known.keys() - mine.keys()))
+        catalog.record_run(source, Run(version, True, None, None, "signature"))
+    if index is not None:
+        index.catch_up(catalog)
+    for _ in range(2):
+        texts = catalog.pending_texts(MODEL, 40)
+        catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
+        if index is not None:
+            index.catch_up(catalog)
+    embed_pending(catalog)
+    if index is not None:
+        index.catch_up(catalog)
+
+
+def open_store(folder: Path, *, writable: bool = True, model: str | None = MODEL) -> tuple[SqliteCatalog, LocalIndex]:
+    catalog = SqliteCatalog(str(folder / "ctx.db"))
+    return catalog, LocalIndex(str(folder / "index"), lambda: (model, DIM if model else None), writable=writable)
+
+
+def documents_of(catalog: Catalog) -> dict[tuple[str, str], Any]:
+    """What a catalog holds, without the numbers it gave."""
+    shown = {}
+    for stored in catalog.export():
+        document = stored.document
+        shown[document.source, document.source_id] = (document, stored.chunks)
+    return shown
+
+
+def places(catalog: Catalog, chunk_nos: Sequence[int]) -> list[tuple[str, str, int]]:
+    """(source, source_id, ordinal) of chunks; all of them exist."""
+    rows = catalog.chunk_rows(chunk_nos)
+    return [(rows[no].source, rows[no].source_id, rows[no].ordinal) for no in chunk_nos]
+
+
+def found_in(catalog: Catalog, index: LocalIndex, *, semantic: bool = True) -> dict[str, Any]:
+    """All that an index finds, without the numbers: by each word, near some vectors, through each filter."""
+    shown: dict[str, Any] = {}
+    narrow = [
+        Filters(),
+        Filters(sources=frozenset({"git:notes"})),
+        Filters(since_ms=3),
+        Filters(sources=frozenset({"filesystem"}), until_ms=2),
+    ]
+    for number, filters in enumerate(narrow):
+        for word in [*WORDS, "kingfisher"]:
+            hits = index.keyword(word, filters, EVERYTHING)
+            shown[f"{word} {number}"] = sorted(places(catalog, [hit.chunk_no for hit in hits]))
+        for probe in range(5 if semantic else 0):
+            hits = index.semantic(vector_of(bytes([probe])), filters, EVERYTHING)
+            found = zip(places(catalog, [hit.chunk_no for hit in hits]), hits, strict=True)
+            shown[f"vector {probe} {number}"] = sorted((place, round(hit.score, 5)) for place, hit in found)
+    return shown
+
+
+def portrait(catalog: Catalog, index: LocalIndex) -> dict[str, Any]:
+    """Everything of a store that a clean build would make the same."""
+    assert index.applied_seq() == catalog.seq()
+    return {"documents": documents_of(catalog), "pending": catalog.pending_count(MODEL), **found_in(catalog, index)}
+
+
+def clean_portrait(folder: Path, version: int) -> dict[str, Any]:
+    """The portrait of a store built at once from a version of the tree."""
+    catalog, index = open_store(folder)
+    with catalog, index:
+        catalog.put_documents(list(tree(version).values()))
+        embed_pending(catalog)
+        index.catch_up(catalog)
+        return portrait(catalog, index)
+
+
+if __name__ == "__main__":
+    local.PUBLISH_EVERY_S = 0.0
+    followed, follower = open_store(Path(sys.argv[1]))
+    print("ready", flush=True)
+    for at in range(int(sys.argv[2]), int(sys.argv[3])):
+        follow(followed, follower, at)
+    follower.close()
+    followed.close()

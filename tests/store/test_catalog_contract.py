@@ -1,0 +1,468 @@
+"""What every catalog does. Another implementation joins by a line in CATALOGS."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_tree import DIM, MODEL, documents_of, embed_pending, follow, make, tree, vector_of
+
+from ctx.errors import StoreError
+from ctx.identity import document_id, embedding_text, text_hash
+from ctx.store.base import Catalog, Run
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Chunk
+
+CATALOGS: dict[str, Callable[[Path], Catalog]] = {"sqlite": lambda folder: SqliteCatalog(str(folder / "ctx.db"))}
+
+
+@pytest.fixture(params=sorted(CATALOGS))
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    opened = CATALOGS[request.param](tmp_path)
+    yield opened
+    opened.close()
+
+
+def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tuple[int, ...]]:
+    stored = catalog.document(document_id(source, source_id))
+    assert stored is not None
+    return stored.document_no, stored.chunk_nos
+
+
+# -- documents ---------------------------------------------------------------------------------------------------
+def test_a_document_comes_back_as_it_was_put(catalog: Catalog) -> None:
+    document, chunks = make(
+        "filesystem",
+        "a.md",
+        ["first \x00 with a zero", "zweiter Absatz: größer", "日本語 🦦"],
+        source_url="https://example.org/a",
+        author="Ada",
+        created_ms=5,
+        metadata={"tags": ["x", "ü"], "depth": 2, "draft": None},
+    )
+    catalog.put_documents([(document, chunks)])
+    stored = catalog.document(document.id)
+    assert stored is not None
+    assert stored.document == document
+    assert stored.chunks == tuple(chunks)
+    assert len(stored.chunk_nos) == 3
+    rows = catalog.chunk_rows(stored.chunk_nos)
+    assert [rows[no].text for no in stored.chunk_nos] == ["first \x00 with a zero", "zweiter Absatz: größer", "日本語 🦦"]
+    last = rows[stored.chunk_nos[2]]
+    assert (last.id, last.source, last.source_id, last.title) == (document.id, "filesystem", "a.md", "a.md")
+    assert (last.ordinal, last.start_line, last.end_line, last.heading) == (2, 5, 5, "Part 2")
+    assert (last.source_url, last.updated_ms, last.document_no) == ("https://example.org/a", 1_000, stored.document_no)
+
+
+def test_an_unknown_document_is_none_and_unknown_chunks_are_left_out(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one"])])
+    _, (chunk_no,) = numbers_of(catalog, "filesystem", "a.md")
+    assert catalog.document("00000000-0000-0000-0000-000000000000") is None
+    assert catalog.chunk_rows([chunk_no, chunk_no + 1_000]).keys() == {chunk_no}
+    assert catalog.chunk_rows([]) == {}
+
+
+def test_many_chunks_are_looked_up_at_once(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", f"{n}.md", [f"text {n}", "more"]) for n in range(1200)])
+    numbers = [no for stored in catalog.export() for no in stored.chunk_nos]
+    assert len(catalog.chunk_rows(numbers)) == 2400
+
+
+def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalog) -> None:
+    ours, theirs = make("filesystem", "a.md", ["one"]), make("git:x", "a.md", ["two"])
+    catalog.put_documents([ours, theirs])
+    assert catalog.fingerprints("filesystem") == {"a.md": ours[0].fingerprint}
+    assert catalog.fingerprints("git:x") == {"a.md": theirs[0].fingerprint}
+    assert catalog.fingerprints("nobody") == {}
+    assert catalog.content_hashes("git:x", ["a.md", "b.md"]) == {"a.md": theirs[0].content_hash}
+    assert catalog.content_hashes("nobody", ["a.md"]) == {}
+
+
+def test_a_replaced_document_keeps_its_number_and_its_old_chunks_are_gone(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
+    number, old = numbers_of(catalog, "filesystem", "a.md")
+    catalog.put_documents([make("filesystem", "a.md", ["one", "other", "more"])])
+    again, new = numbers_of(catalog, "filesystem", "a.md")
+    assert again == number
+    assert catalog.chunk_rows(old) == {}
+    assert [catalog.chunk_rows(new)[no].text for no in new] == ["one", "other", "more"]
+    assert catalog.stats()["chunks"] == 4
+
+
+def test_a_document_with_the_same_chunks_keeps_their_numbers(catalog: Catalog) -> None:
+    document, chunks = make("filesystem", "a.md", ["one", "two"])
+    catalog.put_documents([(document, chunks)])
+    before = numbers_of(catalog, "filesystem", "a.md")
+    seq = catalog.put_documents([(document._replace(source_url="https://example.org", updated_ms=9), chunks)])
+    assert numbers_of(catalog, "filesystem", "a.md") == before
+    assert [stored.document.source_url for stored in catalog.documents_since(seq - 1)] == ["https://example.org"]
+
+
+def test_numbers_are_never_used_again(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one", "two"])])
+    document_no, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
+    catalog.delete_documents("filesystem", ["a.md"])
+    catalog.put_documents([make("filesystem", "a.md", ["one", "two"])])
+    other_no, other_nos = numbers_of(catalog, "filesystem", "a.md")
+    assert other_no != document_no
+    assert not set(other_nos) & set(chunk_nos)
+
+
+def test_a_document_that_comes_twice_in_a_batch_counts_as_it_comes_last(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["old", "older"]), make("filesystem", "a.md", ["new"])])
+    assert catalog.stats()["documents"] == 1
+    _, numbers = numbers_of(catalog, "filesystem", "a.md")
+    assert [row.text for row in catalog.chunk_rows(numbers).values()] == ["new"]
+
+
+def test_a_document_without_chunks_is_a_document(catalog: Catalog) -> None:
+    document, _ = make("filesystem", "empty.md", [])
+    catalog.put_documents([(document, [])])
+    stored = catalog.document(document.id)
+    assert stored is not None
+    assert stored.chunk_nos == ()
+    assert [entry.document_no for entry in catalog.documents_since(0)] == [stored.document_no]
+
+
+def test_a_text_that_is_not_unicode_stores_nothing_of_its_batch(catalog: Catalog) -> None:
+    bad = make("filesystem", "bad.md", ["lone \ud800 surrogate"])[0]
+    with pytest.raises(StoreError, match="surrogate"):
+        catalog.put_documents([make("filesystem", "good.md", ["fine"]), (bad, [])])
+    assert catalog.fingerprints("filesystem") == {}
+    assert catalog.seq() == 0
+
+
+def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", name, [name]) for name in ("a", "b", "c")])
+    seq = catalog.seq()
+    assert catalog.delete_documents("filesystem", ["nothing"]) == seq
+    assert catalog.delete_documents("nobody", ["a"]) == seq
+    gone = numbers_of(catalog, "filesystem", "b")[0]
+    assert catalog.delete_documents("filesystem", ["b", "nothing"]) == seq + 1
+    assert catalog.fingerprints("filesystem").keys() == {"a", "c"}
+    assert list(catalog.deletions_since(seq)) == [(seq + 1, gone)]
+    assert list(catalog.deletions_since(seq + 1)) == []
+
+
+def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(700)] + [make("git:x", "a", ["kept"])])
+    catalog.record_run("filesystem", Run(1, True, None, None, "s"))
+    before = catalog.seq()
+    catalog.delete_source("filesystem")
+    assert catalog.fingerprints("filesystem") == {}
+    assert len(list(catalog.deletions_since(before))) == 700
+    assert catalog.last_run("filesystem") is None
+    assert [status.name for status in catalog.statuses(None, [])] == ["git:x"]
+    assert catalog.stats()["chunks"] == 1
+
+
+# -- what a projection reads --------------------------------------------------------------------------------------
+def test_every_write_that_a_projection_must_apply_takes_the_next_number(catalog: Catalog) -> None:
+    assert catalog.seq() == 0
+    assert catalog.put_documents([]) == 0
+    assert catalog.put_documents([make("filesystem", "a", ["one"])]) == 1
+    assert catalog.touch_documents([("filesystem", "a", "other", 2_000)]) == 2
+    catalog.record_run("filesystem", Run(1, True, None, None, "s"))
+    assert catalog.seq() == 2
+    [(hashed, _)] = catalog.pending_texts(MODEL, 10)
+    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
+    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
+    assert catalog.delete_documents("filesystem", ["a"]) == 4
+    assert catalog.seq() == 4
+
+
+def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(450)])
+    middle = catalog.put_documents([make("filesystem", "7", ["new seven"])])
+    catalog.put_documents([make("filesystem", "450", ["last"])])
+    names = [stored.document.source_id for stored in catalog.documents_since(0)]
+    assert len(names) == 451
+    assert names[-2:] == ["7", "450"]
+    assert [stored.document.source_id for stored in catalog.documents_since(middle)] == ["450"]
+    assert [(stored.seq, stored.document_no, stored.chunk_nos) for stored in catalog.documents_since(0)] == list(
+        catalog.chunks_since(0)
+    )
+
+
+def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)])
+    assert catalog.touch_documents([("filesystem", "a", "new print", 5)]) == 1
+    assert catalog.fingerprints("filesystem")["a"] == "new print"
+    assert catalog.touch_documents([("filesystem", "a", "newer", 5), ("filesystem", "b", "b2", 6), ("nobody", "c", "", 1)]) == 2
+    assert [(stored.document.source_id, stored.document.updated_ms) for stored in catalog.documents_since(1)] == [("b", 6)]
+    assert catalog.fingerprints("filesystem") == {"a": "newer", "b": "b2"}
+
+
+def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", f"{n:03}", [f"text {n}"]) for n in range(500)])
+    seen = []
+    for stored in catalog.documents_since(0):
+        seen.append(stored.document.source_id)
+        if len(seen) == 10:
+            catalog.put_documents([make("filesystem", "499", ["moved to the end"])])
+            catalog.delete_documents("filesystem", ["498"])
+    assert seen[-1] == "499"
+    assert seen.count("499") == 1
+    assert "498" not in seen
+
+
+def test_the_history_is_the_same_until_what_was_written_is_not(catalog: Catalog) -> None:
+    start = catalog.history(0)
+    assert start is not None
+    first = catalog.put_documents([make("filesystem", "a", ["one"])])
+    then = catalog.history(first)
+    assert then is not None
+    catalog.put_documents([make("filesystem", "b", ["two"])])
+    assert catalog.history(0) == start
+    assert catalog.history(first) == then
+    assert catalog.history(first + 2) is None
+
+
+def test_the_export_is_ordered_by_source_and_place(catalog: Catalog) -> None:
+    catalog.put_documents([make(source, name, [name]) for source in ("z", "a") for name in ("2", "10", "1")])
+    order = [(stored.document.source, stored.document.source_id) for stored in catalog.export()]
+    assert order == [("a", "1"), ("a", "10"), ("a", "2"), ("z", "1"), ("z", "10"), ("z", "2")]
+
+
+# -- embeddings ---------------------------------------------------------------------------------------------------
+def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None:
+    catalog.put_documents(
+        [make("filesystem", "a", ["same", "first"], title="t"), make("filesystem", "b", ["same", "x"], title="t")]
+    )
+    expected = [embedding_text("t", "", "same"), embedding_text("t", "Part 1", "first"), embedding_text("t", "Part 1", "x")]
+    assert catalog.pending_count(MODEL) == 4
+    assert catalog.pending_texts(MODEL, 10) == [(text_hash(text), text) for text in expected]
+    assert [text for _, text in catalog.pending_texts(MODEL, 2)] == expected[:2]
+    hashed = text_hash(expected[0])
+    catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))])
+    assert catalog.pending_count(MODEL) == 2
+    assert [text for _, text in catalog.pending_texts(MODEL, 10)] == expected[1:]
+    assert catalog.pending_texts(MODEL, 0) == []
+
+
+def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["same"], title="t")])
+    embed_pending(catalog)
+    catalog.delete_documents("filesystem", ["a"])
+    catalog.put_documents([make("git:x", "elsewhere", ["same", "new"], title="t")])
+    assert catalog.pending_count(MODEL) == 1
+    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["t > Part 1\nnew"]
+
+
+def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    embed_pending(catalog, model="one")
+    assert catalog.pending_count("one") == 0
+    assert catalog.pending_count("two") == 2
+    embed_pending(catalog, model="two")
+    catalog.put_documents([make("filesystem", "b", ["three"])])
+    assert (catalog.pending_count("one"), catalog.pending_count("two")) == (1, 1)
+    assert catalog.forget_embeddings("one") == 2
+    assert (catalog.pending_count("one"), catalog.pending_count("two")) == (3, 1)
+    assert catalog.stats()["embeddings"] == 2
+    assert catalog.forget_embeddings("never used") == 0
+
+
+def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}", "shared"], title="t", updated_ms=n) for n in range(300)])
+    embed_pending(catalog)
+    catalog.put_documents([make("git:x", "late", ["not embedded"])])
+    rows: dict[int, tuple[int, str, int, np.ndarray]] = {}
+    for batch in catalog.vectors_since(MODEL, 0):
+        assert batch.vectors.dtype == np.float32
+        assert batch.vectors.shape == (len(batch.sources), DIM)
+        assert np.allclose(np.linalg.norm(batch.vectors, axis=1), 1, atol=1e-6)
+        fields = zip(batch.chunk_nos, batch.document_nos, batch.sources, batch.updated_ms, batch.vectors, strict=True)
+        for chunk_no, document_no, source, updated_ms, vector in fields:
+            rows[int(chunk_no)] = (int(document_no), source, int(updated_ms), vector)
+    assert len(rows) == 600
+    for stored in catalog.export():
+        if stored.document.source == "git:x":
+            continue
+        for chunk, chunk_no in zip(stored.chunks, stored.chunk_nos, strict=True):
+            document_no, source, updated_ms, vector = rows[chunk_no]
+            assert (document_no, source, updated_ms) == (stored.document_no, "filesystem", stored.document.updated_ms)
+            assert float(vector @ vector_of(chunk.text_hash)) > 0.999
+
+
+def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_later(catalog: Catalog) -> None:
+    def since(seq: int) -> set[str]:
+        numbers = [int(no) for batch in catalog.vectors_since(MODEL, seq) for no in batch.chunk_nos]
+        return {row.text for row in catalog.chunk_rows(numbers).values()}
+
+    catalog.put_documents([make("filesystem", "a", ["one"]), make("filesystem", "b", ["two"])])
+    assert since(0) == set()
+    embed_pending(catalog)
+    first = catalog.seq()
+    assert since(0) == {"one", "two"}
+    assert since(first) == set()
+    catalog.touch_documents([("filesystem", "a", "print", 77)])
+    assert since(first) == {"one"}
+    catalog.put_documents([make("filesystem", "c", ["three"])])
+    second = catalog.seq()
+    assert since(second) == set()
+    embed_pending(catalog)
+    assert since(second) == {"three"}
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [np.full(DIM, np.nan, np.float32), np.zeros(DIM, np.float32), np.ones(DIM, np.float32), np.full(DIM, np.inf, np.float32)],
+    ids=["not a number", "zero", "too long", "infinite"],
+)
+def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    (good, _), (bad, _) = catalog.pending_texts(MODEL, 2)
+    with pytest.raises(StoreError, match="unit length"):
+        catalog.put_embeddings(MODEL, [(good, vector_of(good)), (bad, vector)])
+    assert catalog.pending_count(MODEL) == 2
+
+
+def test_vectors_of_another_size_are_refused(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    (first, _), (second, _) = catalog.pending_texts(MODEL, 2)
+    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
+    with pytest.raises(StoreError, match="dimensions"):
+        catalog.put_embeddings(MODEL, [(second, vector_of(second, 8))])
+    with pytest.raises(StoreError, match="different sizes"):
+        catalog.put_embeddings(MODEL, [(first, vector_of(first)), (second, vector_of(second, 8))])
+
+
+# -- sources ------------------------------------------------------------------------------------------------------
+def test_the_last_run_is_remembered(catalog: Catalog) -> None:
+    assert catalog.last_run("filesystem") is None
+    run = Run(123, False, "the folder is not there", "abc123", "signature")
+    catalog.record_run("filesystem", run)
+    assert catalog.last_run("filesystem") == run
+    catalog.record_run("filesystem", run._replace(ok=True, note=None))
+    assert catalog.last_run("filesystem") == run._replace(ok=True, note=None)
+
+
+def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
+    catalog.put_documents([make("git:b", "1", ["one", "two"]), make("git:b", "2", ["three"]), make("old", "1", ["four"])])
+    catalog.record_run("git:b", Run(100, True, None, "c0ffee", "s"))
+    catalog.record_run("git:b", Run(200, False, "the remote does not answer", "c0ffee", "s"))
+    catalog.record_run("gone", Run(1, True, None, None, "s"))
+    new, git, old = catalog.statuses(MODEL, ["git:b", "a new one"])
+    assert (new.name, new.configured, new.healthy, new.doc_count, new.last_indexed_ms) == ("a new one", True, True, 0, None)
+    assert (git.name, git.configured, git.healthy, git.doc_count, git.chunk_count) == ("git:b", True, False, 2, 3)
+    assert (git.pending, git.last_indexed_ms, git.note, git.revision) == (3, 100, "the remote does not answer", "c0ffee")
+    assert git.oldest_pending_ms is not None
+    assert (old.name, old.configured, old.doc_count) == ("old", False, 1)
+
+
+def test_pending_is_counted_by_source_before_and_after_the_first_embedding(catalog: Catalog) -> None:
+    def pending() -> dict[str, int]:
+        return {status.name: status.pending for status in catalog.statuses(MODEL, [])}
+
+    catalog.put_documents([make("a", "1", ["one", "two"]), make("b", "1", ["three"])])
+    assert pending() == {"a": 2, "b": 1}
+    first = catalog.pending_texts(MODEL, 1)[0][0]
+    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
+    assert pending() == {"a": 1, "b": 1}
+    embed_pending(catalog)
+    assert pending() == {"a": 0, "b": 0}
+    assert all(status.oldest_pending_ms is None for status in catalog.statuses(MODEL, []))
+    assert all(status.pending == 0 for status in catalog.statuses(None, []))
+
+
+# -- as a whole ---------------------------------------------------------------------------------------------------
+def test_runs_over_a_changing_tree_end_as_a_clean_build(catalog: Catalog, tmp_path: Path) -> None:
+    for version in range(12):
+        follow(catalog, None, version)
+    clean = SqliteCatalog(str(tmp_path / "clean.db"))
+    with clean:
+        clean.put_documents(list(tree(11).values()))
+        assert documents_of(catalog) == documents_of(clean)
+        assert catalog.stats()["chunks"] == clean.stats()["chunks"]
+    assert catalog.pending_count(MODEL) == 0
+
+
+def test_threads_write_and_read_at_once_and_nothing_is_lost(catalog: Catalog) -> None:
+    problems: list[BaseException] = []
+    stop = threading.Event()
+
+    def guarded(act: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                act()
+            except BaseException as error:
+                problems.append(error)
+
+        return run
+
+    def write(name: str) -> Callable[[], None]:
+        def run() -> None:
+            for n in range(25):
+                catalog.put_documents([make(name, f"{n}", [f"{name} {n}", "more"])])
+
+        return run
+
+    def read() -> None:
+        while not stop.is_set():
+            numbers = [no for stored in catalog.documents_since(0) for no in stored.chunk_nos]
+            for row in catalog.chunk_rows(numbers[:40]).values():
+                assert row.text == "more" or row.text.startswith(row.source)
+            catalog.statuses(MODEL, [])
+
+    writers = [threading.Thread(target=guarded(write(f"source{n}"))) for n in range(3)]
+    readers = [threading.Thread(target=guarded(read)) for _ in range(3)]
+    for thread in writers + readers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    for thread in readers:
+        thread.join()
+    assert not problems
+    assert catalog.seq() == 75
+    assert catalog.stats()["documents"] == 75
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["put", "delete", "touch", "embed", "forget"]), st.integers(0, 7), st.integers(0, 3)),
+        max_size=25,
+    )
+)
+def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    model: dict[str, tuple[object, list[Chunk]]] = {}
+    embedded: set[bytes] = set()
+    with SqliteCatalog(str(tmp_path_factory.mktemp("sequence") / "ctx.db")) as catalog:
+        for act, number, size in steps:
+            name = f"{number}.md"
+            if act == "put":
+                entry = make("s", name, [f"{n} {random.Random(number * 4 + size).random()}" for n in range(size)], title="t")
+                catalog.put_documents([entry])
+                model[name] = entry
+            elif act == "delete":
+                catalog.delete_documents("s", [name])
+                model.pop(name, None)
+            elif act == "touch" and name in model:
+                document, chunks = model[name]
+                catalog.touch_documents([("s", name, "touched", size)])
+                model[name] = (document._replace(fingerprint="touched", updated_ms=size), chunks)  # type: ignore[attr-defined]
+            elif act == "embed":
+                texts = catalog.pending_texts(MODEL, size)
+                catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
+                embedded |= {hashed for hashed, _ in texts}
+            elif act == "forget" and size == 0:
+                catalog.forget_embeddings(MODEL)
+                embedded = set()
+        assert {key[1]: value for key, value in documents_of(catalog).items()} == {
+            name: (document, tuple(chunks)) for name, (document, chunks) in model.items()
+        }
+        hashes = [chunk.text_hash for _, chunks in model.values() for chunk in chunks]
+        uncovered = [hashed for hashed in hashes if hashed not in embedded]
+        assert catalog.pending_count(MODEL) == len(uncovered)
+        assert {hashed for hashed, _ in catalog.pending_texts(MODEL, 1000)} == set(uncovered)
+        assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
+        found = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
+        assert len(found) == len(hashes) - len(uncovered)

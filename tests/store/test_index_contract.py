@@ -1,0 +1,137 @@
+"""What every search index does. Another implementation joins by a line in INDEXES."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_tree import DIM, EVERYTHING, MODEL, embed_pending, follow, found_in, make, places, portrait, tree, vector_of
+
+from ctx.store.base import Catalog, SearchIndex
+from ctx.store.local import LocalIndex
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Filters
+
+INDEXES: dict[str, Callable[[Path], SearchIndex]] = {
+    "local": lambda folder: LocalIndex(str(folder / "index"), lambda: (MODEL, DIM), writable=True)
+}
+ALL = Filters()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=sorted(INDEXES))
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SearchIndex]:
+    opened = INDEXES[request.param](tmp_path)
+    yield opened
+    opened.close()
+
+
+def ids(catalog: Catalog, index: SearchIndex, query: str, filters: Filters = ALL) -> list[str]:
+    hits = index.keyword(query, filters, EVERYTHING)
+    return sorted(source_id for _, source_id, _ in places(catalog, [hit.chunk_no for hit in hits]))
+
+
+def near(catalog: Catalog, index: SearchIndex, text_of: str, filters: Filters = ALL, k: int = 1) -> list[str]:
+    """The ids of the documents nearest to the first chunk of a document."""
+    probe = next(stored for stored in catalog.export() if stored.document.source_id == text_of)
+    hits = index.semantic(vector_of(probe.chunks[0].text_hash), filters, k)
+    return [source_id for _, source_id, _ in places(catalog, [hit.chunk_no for hit in hits])]
+
+
+def test_an_empty_catalog_is_an_empty_index(catalog: Catalog, index: SearchIndex) -> None:
+    assert index.applied_seq() == 0
+    assert index.keyword("anything", ALL, 10) == []
+    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    assert index.catch_up(catalog) == 0
+    assert index.keyword("anything", ALL, 10) == []
+    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+
+
+def test_what_was_put_is_found_after_catching_up(catalog: Catalog, index: SearchIndex) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["the otter swims"]), make("filesystem", "b.md", ["the heron stands"])])
+    assert index.catch_up(catalog) == index.applied_seq() == catalog.seq()
+    assert ids(catalog, index, "otter") == ["a.md"]
+    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    embed_pending(catalog)
+    assert index.catch_up(catalog) == catalog.seq()
+    assert near(catalog, index, "b.md") == ["b.md"]
+
+
+def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: SearchIndex) -> None:
+    catalog.put_documents([make("filesystem", f"{word}.md", [f"the {word}"]) for word in ("otter", "heron", "vole")])
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    catalog.put_documents([make("filesystem", "otter.md", ["the badger"])])
+    catalog.delete_documents("filesystem", ["heron.md"])
+    catalog.touch_documents([("filesystem", "vole.md", "print", 9_000)])
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    assert ids(catalog, index, "badger") == ["otter.md"]
+    assert ids(catalog, index, "the") == ids(catalog, index, "badger vole") == ["otter.md", "vole.md"]
+    late = Filters(since_ms=9_000)
+    assert ids(catalog, index, "badger vole", late) == ["vole.md"]
+    assert near(catalog, index, "otter.md", late, 9) == ["vole.md"]
+    assert sorted(near(catalog, index, "otter.md", ALL, 9)) == ["otter.md", "vole.md"]
+
+
+def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
+    catalog.put_documents(
+        [make(source, f"{source}{at}", ["common words"], updated_ms=at) for source in ("a", "git:b", "git:c") for at in (1, 2, 3)]
+    )
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    narrow = {
+        Filters(sources=frozenset({"git:b", "git:c"}), since_ms=2, until_ms=2): ["git:b2", "git:c2"],
+        Filters(sources=frozenset({"nobody"})): [],
+        Filters(sources=frozenset()): [],
+        Filters(until_ms=1): ["a1", "git:b1", "git:c1"],
+        Filters(since_ms=4): [],
+    }
+    for filters, expected in narrow.items():
+        assert ids(catalog, index, "common", filters) == expected
+        assert sorted(near(catalog, index, "a1", filters, 99)) == expected
+
+
+def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: SearchIndex) -> None:
+    catalog.put_documents(list(tree(0).values()))
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    for hits in (index.keyword("otter amber cedar", ALL, 7), index.semantic(vector_of(b"q"), ALL, 7)):
+        assert len(hits) == 7
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert len({hit.chunk_no for hit in hits}) == 7
+
+
+def test_following_a_tree_ends_as_building_it_at_once(catalog: Catalog, index: SearchIndex, tmp_path: Path) -> None:
+    for version in range(8):
+        follow(catalog, index, version)  # type: ignore[arg-type]
+    followed = portrait(catalog, index)  # type: ignore[arg-type]
+    with SqliteCatalog(str(tmp_path / "clean.db")) as clean:
+        clean.put_documents(list(tree(7).values()))
+        embed_pending(clean)
+        built = INDEXES["local"](tmp_path / "clean")
+        built.catch_up(clean)
+        assert portrait(clean, built) == followed  # type: ignore[arg-type]
+        built.close()
+
+
+def test_catching_up_twice_is_the_same_as_once(catalog: Catalog, index: SearchIndex) -> None:
+    follow(catalog, index, 3)  # type: ignore[arg-type]
+    before = found_in(catalog, index)  # type: ignore[arg-type]
+    assert index.catch_up(catalog) == catalog.seq()
+    assert found_in(catalog, index) == before  # type: ignore[arg-type]
+
+
+def test_forgotten_embeddings_are_not_found(catalog: Catalog, index: SearchIndex) -> None:
+    follow(catalog, index, 1)  # type: ignore[arg-type]
+    catalog.forget_embeddings(MODEL)
+    index.catch_up(catalog)
+    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    assert index.keyword("otter", ALL, 10)
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    assert len(index.semantic(vector_of(b"x"), ALL, EVERYTHING)) == catalog.stats()["chunks"]

@@ -1,0 +1,392 @@
+"""The local index: rebuilt from the catalog whatever happens to it, and readable while it is written."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import store_tree
+from store_tree import DIM, MODEL, clean_portrait, embed_pending, follow, found_in, make, open_store, portrait, tree, vector_of
+
+from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.store import local as local_module
+from ctx.store import vectors as vectors_module
+from ctx.store.base import Catalog
+from ctx.store.local import LocalIndex
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Filters
+
+ALL = Filters()
+
+
+def forget_what_this_process_verified() -> None:
+    """As in a process that starts."""
+    vectors_module._verified.clear()
+    local_module._verified.clear()
+
+
+def keyword_folder(folder: Path) -> Path:
+    [found] = (folder / "index").glob("keyword-*")
+    return found
+
+
+def largest(folder: Path, suffix: str) -> Path:
+    return max(folder.glob(f"*.{suffix}"), key=lambda path: path.stat().st_size)
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[tuple[SqliteCatalog, LocalIndex]]:
+    """A store that holds version 0 of the tree, caught up."""
+    catalog, index = open_store(tmp_path)
+    catalog.put_documents(list(tree(0).values()))
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    yield catalog, index
+    index.close()
+    catalog.close()
+
+
+# -- repair -------------------------------------------------------------------------------------------------------
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "the index folder is gone": lambda folder: shutil.rmtree(folder / "index"),
+    "the keyword state is gone": lambda folder: (folder / "index" / "keyword.state").unlink(),
+    "the keyword state is cut": lambda folder: os.truncate(folder / "index" / "keyword.state", 25),
+    "the keyword state is empty": lambda folder: os.truncate(folder / "index" / "keyword.state", 0),
+    "tantivy's folder is gone": lambda folder: shutil.rmtree(keyword_folder(folder)),
+    "tantivy's meta is gone": lambda folder: (keyword_folder(folder) / "meta.json").unlink(),
+    "tantivy's meta is cut": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 30),
+    "tantivy's meta is empty": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 0),
+    **{
+        f"a .{suffix} of tantivy is gone": lambda folder, suffix=suffix: largest(keyword_folder(folder), suffix).unlink()
+        for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")
+    },
+    **{
+        f"a .{suffix} of tantivy is cut": lambda folder, suffix=suffix: os.truncate(largest(keyword_folder(folder), suffix), 10)
+        for suffix in ("idx", "term", "fast")
+    },
+    **{
+        f"bytes of a .{suffix} of tantivy": lambda folder, suffix=suffix: overwrite(
+            largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00"
+        )
+        for suffix in ("idx", "term", "pos", "fast", "fieldnorm")
+    },
+    "the vectors folder is gone": lambda folder: shutil.rmtree(folder / "index" / "vectors"),
+    "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "vectors"), 100),
+    "bytes of the vectors": lambda folder: overwrite(largest(folder / "index" / "vectors", "vectors"), 99, b"\xff\xff\xff"),
+    "bytes of the rows": lambda folder: overwrite(largest(folder / "index" / "vectors", "rows"), 99, b"\xff\xff\xff"),
+    "the state of the vectors is cut": lambda folder: os.truncate(folder / "index" / "vectors" / "state", 50),
+}
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGES))
+def test_damage_is_repaired_from_the_catalog_without_embedding_again(tmp_path: Path, damage: str) -> None:
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        catalog.put_documents(list(tree(0).values()))
+        embed_pending(catalog)
+        index.catch_up(catalog)
+        expected = portrait(catalog, index)
+        seq = catalog.seq()
+    DAMAGES[damage](tmp_path)
+    forget_what_this_process_verified()
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        try:
+            found_in(catalog, index)
+        except StoreError:
+            pass  # an honest answer until the repair; any other exception is not
+        assert index.catch_up(catalog) == seq
+        assert portrait(catalog, index) == expected
+        assert catalog.seq() == seq, "nothing was embedded again"
+    assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
+
+
+# A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the time.
+@pytest.mark.parametrize(
+    "damage", sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name)
+)
+def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
+    tmp_path: Path, damage: str, store: tuple[SqliteCatalog, LocalIndex]
+) -> None:
+    catalog, index = store
+    expected = found_in(catalog, index)
+    index.close()
+    DAMAGES[damage](tmp_path)
+    code = (
+        "import sys, json, store_tree, pathlib\n"
+        "from ctx.errors import StoreError\n"
+        "catalog, index = store_tree.open_store(pathlib.Path(sys.argv[1]), writable=False)\n"
+        "try: print(json.dumps(store_tree.found_in(catalog, index)))\n"
+        "except StoreError as error: print('error', error.message)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    if damage == "the vectors folder is gone":
+        assert index.applied_seq() == 0, "no vectors are found, as before the first were made, and the index says how far it is"
+    elif "gone" not in damage or " of tantivy" in damage:
+        assert done.stdout.startswith("error")
+    elif not done.stdout.startswith("error"):
+        assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+
+
+def test_an_index_of_another_format_is_built_anew(
+    store: tuple[SqliteCatalog, LocalIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, index = store
+    expected = portrait(catalog, index)
+    monkeypatch.setattr(local_module, "FORMAT", 999)
+    monkeypatch.setattr(vectors_module, "FORMAT", 999)
+    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
+        with pytest.raises(StoreError, match="version"):
+            later.keyword("otter", ALL, 5)
+        with pytest.raises(StoreError, match="format"):
+            later.semantic(vector_of(b"x"), ALL, 5)
+        later.catch_up(catalog)
+        assert portrait(catalog, later) == expected
+
+
+def test_a_catalog_restored_from_a_backup_is_followed_from_the_start(tmp_path: Path) -> None:
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        follow(catalog, index, 0)
+    backup = (tmp_path / "ctx.db").read_bytes()
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        follow(catalog, index, 5)
+        ahead = index.applied_seq()
+    for version in (None, 9):  # as it was restored, and after more was written than had been lost
+        (tmp_path / "ctx.db").write_bytes(backup)
+        catalog, index = open_store(tmp_path)
+        with catalog, index:
+            if version is None:
+                assert catalog.seq() < ahead
+                index.catch_up(catalog)
+                assert portrait(catalog, index) == clean_portrait(tmp_path / "clean 0", 0)
+            else:
+                while catalog.seq() <= ahead + 5:
+                    follow(catalog, None, version)
+                    version += 1
+                index.catch_up(catalog)
+                assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", version - 1)
+
+
+def test_another_catalog_in_the_same_place_is_followed_from_the_start(tmp_path: Path) -> None:
+    for version in (0, 4):
+        catalog, index = open_store(tmp_path)
+        with catalog, index:
+            follow(catalog, index, version)
+            assert portrait(catalog, index) == clean_portrait(tmp_path / f"clean {version}", version)
+        for path in tmp_path.glob("ctx.db*"):
+            path.unlink()
+
+
+def test_a_projection_too_far_behind_is_built_anew(
+    store: tuple[SqliteCatalog, LocalIndex], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ctx.store import sqlite as catalog_module
+
+    catalog, index = store
+    monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 3)
+    before = catalog.seq()
+    for version in range(1, 6):
+        follow(catalog, None, version)
+    assert catalog.history(before) is None
+    index.catch_up(catalog)
+    assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 5)
+
+
+def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
+    catalog, index = store
+    index.close()
+    with LocalIndex(index._path, lambda: ("another/model", DIM), writable=True) as other:
+        assert other.semantic(vector_of(b"x"), ALL, 5) == []
+        assert other.keyword("kingfisher", ALL, 5)
+        other.catch_up(catalog)
+        embed_pending(catalog, model="another/model")
+        other.catch_up(catalog)
+        assert len(other.semantic(vector_of(b"x"), ALL, 10_000)) == catalog.stats()["chunks"]
+    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as back:
+        assert back.semantic(vector_of(b"x"), ALL, 5) == []
+        back.catch_up(catalog)
+        assert portrait(catalog, back) == clean_portrait(tmp_path / "clean", 0)
+
+
+def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+    catalog, index = store
+    index.close()
+    with LocalIndex(index._path, lambda: (None, None), writable=True) as plain:
+        with pytest.raises(EmbeddingsDisabled):
+            plain.semantic(vector_of(b"x"), ALL, 5)
+        assert plain.catch_up(catalog) == plain.applied_seq() == catalog.seq()
+        assert plain.keyword("kingfisher", ALL, 5)
+    assert not (tmp_path / "index" / "vectors").exists()
+
+
+# -- one writer, many readers -------------------------------------------------------------------------------------
+def test_an_index_opened_to_be_read_does_not_write(store: tuple[SqliteCatalog, LocalIndex]) -> None:
+    catalog, index = store
+    with LocalIndex(index._path, lambda: (MODEL, DIM)) as reader, pytest.raises(StoreError, match="read only"):
+        reader.catch_up(catalog)
+
+
+def test_opening_an_index_to_read_makes_nothing(tmp_path: Path) -> None:
+    with LocalIndex(str(tmp_path / "index"), lambda: (MODEL, DIM)) as reader:
+        assert reader.keyword("otter", ALL, 5) == []
+        assert reader.semantic(vector_of(b"x"), ALL, 5) == []
+        assert reader.applied_seq() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_follows_the_writer_also_into_a_new_folder(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+    catalog, index = store
+    with LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
+        assert not reader.keyword("pangolin", ALL, 5)
+        catalog.put_documents([make("filesystem", "new.md", ["a pangolin"])])
+        embed_pending(catalog)
+        index.catch_up(catalog)
+        assert reader.keyword("pangolin", ALL, 5)
+        (tmp_path / "index" / "keyword.state").unlink()
+        catalog.put_documents([make("filesystem", "newer.md", ["an aardvark"])])
+        embed_pending(catalog)
+        index.catch_up(catalog)
+        assert keyword_folder(tmp_path).name == "keyword-2"
+        assert reader.keyword("aardvark", ALL, 5)
+        assert found_in(catalog, reader) == found_in(catalog, index)
+
+
+def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: Path) -> None:
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        follow(catalog, index, 0)
+    constant = vector_of(tree(0)["filesystem", "constant.md"][1][0].text_hash)
+    command = [sys.executable, store_tree.__file__, str(tmp_path), "1", "15"]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    searches = 0
+    states = set()
+    catalog, reader = open_store(tmp_path, writable=False)
+    with catalog, reader:
+        while writer.poll() is None:
+            [hit] = reader.keyword("kingfisher", ALL, 10)
+            near = reader.semantic(constant, ALL, 10)
+            assert near[0].chunk_no == hit.chunk_no
+            assert near[0].score == pytest.approx(1, abs=1e-3)
+            assert len({found.chunk_no for found in near}) == len(near) == 10
+            row = catalog.chunk_rows([hit.chunk_no])[hit.chunk_no]
+            assert row.source_id == "constant.md"
+            assert reader.keyword("otter", ALL, 10)
+            searches += 1
+            states.add(reader.applied_seq())
+    _, errors = writer.communicate()
+    assert writer.returncode == 0, errors
+    assert searches > 20
+    assert len(states) > 5
+
+
+def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIndex]) -> None:
+    catalog, index = store
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def search() -> None:
+        try:
+            while not done.is_set():
+                assert index.keyword("kingfisher", ALL, 5)
+                assert index.semantic(vector_of(b"q"), ALL, 5)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for version in range(1, 5):
+        follow(catalog, index, version)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
+def test_a_long_catch_up_is_published_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_module, "PUBLISH_EVERY_S", 0.0)
+    catalog, index = open_store(tmp_path)
+    with catalog, index, LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
+        for n in range(6):
+            catalog.put_documents([make("filesystem", f"{n}", [f"common text {n}"])])
+        seen = []
+
+        class Watched:
+            """The catalog, with a look at what a reader finds after each document."""
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(catalog, name)
+
+            def documents_since(self, seq: int) -> Iterator[object]:
+                for stored in catalog.documents_since(seq):
+                    seen.append((len(reader.keyword("common", ALL, 10)), reader.applied_seq()))
+                    yield stored
+
+        watched: Catalog = Watched()  # type: ignore[assignment]
+        index.catch_up(watched)
+        assert seen[-1][0] >= 3
+        assert [applied for _, applied in seen] == sorted(applied for _, applied in seen)
+        assert len(reader.keyword("common", ALL, 10)) == 6
+
+
+def test_a_catch_up_that_failed_half_way_is_completed_by_the_next(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
+    catalog, index = store
+    follow(catalog, None, 3)
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(catalog, name)
+
+        def documents_since(self, seq: int) -> Iterator[object]:
+            for number, stored in enumerate(catalog.documents_since(seq)):
+                if number == 5:
+                    raise StoreError("the disk is full")
+                yield stored
+
+    failing: Catalog = Failing()  # type: ignore[assignment]
+    before = index.applied_seq()
+    with pytest.raises(StoreError, match="disk"):
+        index.catch_up(failing)
+    assert index.applied_seq() == before
+    index.catch_up(catalog)
+    assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 3)
+
+
+def test_a_keyword_search_imports_neither_numpy_nor_logging(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.store.local import LocalIndex\n"
+        "from ctx.types import Filters\n"
+        "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db', read_only=True)\n"
+        "index = LocalIndex(sys.argv[1] + '/index', lambda: 1 / 0)\n"
+        "hits = index.keyword('kingfisher', Filters(), 5)\n"
+        "assert catalog.chunk_rows([hit.chunk_no for hit in hits])\n"
+        "assert index.applied_seq() == catalog.seq()\n"
+        "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', 'shutil'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""

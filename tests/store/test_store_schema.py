@@ -1,0 +1,318 @@
+"""Opening, permissions, migrations, and what a damaged or foreign file answers."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_tree import MODEL, embed_pending, make
+
+from ctx.errors import Busy, StoreError
+from ctx.store import sqlite as catalog_module
+from ctx.store.base import Run
+from ctx.store.schema import connect, migrate, schema_version, transaction
+from ctx.store.sqlite import SqliteCatalog
+
+TABLES = ("CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",)
+LATER = (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; UPDATE pets SET age = 3;")
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_files_are_private_under_any_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        connection = connect(str(tmp_path / "deep" / ".ctx" / "ctx.db"))
+        migrate(connection, "pets", TABLES)
+        folder = tmp_path / "deep" / ".ctx"
+        assert {path.name: oct(mode_of(path)) for path in folder.iterdir()} == {
+            "ctx.db": "0o600",
+            "ctx.db-wal": "0o600",
+            "ctx.db-shm": "0o600",
+        }
+        migrate(connection, "pets", LATER)
+        connection.close()
+        assert mode_of(folder / "ctx.db.pets-1.bak") == 0o600
+        assert mode_of(folder) == mode_of(folder.parent) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    connect(str(tmp_path / "ctx.db")).close()
+    assert mode_of(tmp_path) == 0o755
+
+
+def test_a_path_with_odd_letters_is_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "50%?#&mode=memory ü.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+    assert path.exists()
+    with SqliteCatalog(str(path), read_only=True) as catalog:
+        assert catalog.stats()["documents"] == 1
+
+
+def test_durability_is_as_asked(tmp_path: Path) -> None:
+    for synchronous, number in (("NORMAL", 1), ("FULL", 2)):
+        connection = connect(str(tmp_path / "ctx.db"), synchronous=synchronous)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (number,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        connection.close()
+
+
+# -- migrations ---------------------------------------------------------------------------------------------------
+def test_components_have_versions_of_their_own(tmp_path: Path) -> None:
+    connection = connect(str(tmp_path / "ctx.db"))
+    migrate(connection, "pets", LATER)
+    assert (schema_version(connection, "pets"), schema_version(connection, "memories")) == (2, 0)
+    migrate(connection, "memories", ("CREATE TABLE memories (text TEXT)",))
+    assert (schema_version(connection, "pets"), schema_version(connection, "memories")) == (2, 1)
+    connection.close()
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".bak"] == []
+
+
+def test_an_older_file_is_migrated_and_a_copy_of_it_kept(tmp_path: Path) -> None:
+    connection = connect(str(tmp_path / "ctx.db"))
+    migrate(connection, "pets", TABLES)
+    connection.execute("INSERT INTO pets VALUES ('otter')")
+    migrate(connection, "pets", LATER)
+    assert connection.execute("SELECT * FROM pets").fetchall() == [("otter", 3)]
+    connection.close()
+    backup = sqlite3.connect(tmp_path / "ctx.db.pets-1.bak")
+    assert backup.execute("SELECT * FROM pets").fetchall() == [("otter",)]
+    assert schema_version(backup, "pets") == 1
+    backup.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    connection = connect(str(tmp_path / "ctx.db"))
+    migrate(connection, "pets", TABLES)
+    with pytest.raises(StoreError):
+        migrate(connection, "pets", (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; INSERT INTO nowhere VALUES (1);"))
+    assert [row[1] for row in connection.execute("PRAGMA table_info(pets)")] == ["name"]
+    assert schema_version(connection, "pets") == 1
+    migrate(connection, "pets", LATER)
+    assert schema_version(connection, "pets") == 2
+    connection.close()
+
+
+def test_a_newer_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
+    connection.commit()
+    connection.close()
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"newer ctx \(catalog version 99.*upgrade ctx"):
+            SqliteCatalog(path, read_only=read_only)
+
+
+def test_an_older_catalog_opened_to_be_read_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "ctx.db")
+    with SqliteCatalog(path) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+    monkeypatch.setattr(catalog_module, "MIGRATIONS", (*catalog_module.MIGRATIONS, "CREATE TABLE later (x)"))
+    with SqliteCatalog(path, read_only=True) as catalog:
+        assert catalog.fingerprints("s").keys() == {"a"}
+    assert (tmp_path / "ctx.db.catalog-1.bak").exists()
+
+
+def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.commit()
+    other.close()
+    before = path.read_bytes()[100:]
+    with pytest.raises(StoreError, match="another program"):
+        SqliteCatalog(str(path))
+    assert path.read_bytes()[100:] == before  # the header's counters may move; what it holds may not
+
+
+def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
+        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.base').store.base.Run(1, True, None, None, ''))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
+    started = [subprocess.Popen([*command, f"s{n}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for n in range(5)]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in started:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors.decode()
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        assert all(catalog.last_run(f"s{n}") is not None for n in range(5))
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+def test_what_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="ctx index"):
+        SqliteCatalog(str(tmp_path / "none" / "ctx.db"), read_only=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_catalog_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with SqliteCatalog(path, read_only=True) as catalog, pytest.raises(StoreError, match="read only"):
+        catalog.put_documents([make("s", "a", ["one"])])
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\7" * 5000]
+)
+def test_a_file_that_is_no_catalog_is_told_apart(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ctx.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="catalog"):
+        SqliteCatalog(str(path))
+    assert path.read_bytes() == content
+
+
+def test_a_folder_in_the_place_of_the_catalog_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ctx.db").mkdir()
+    with pytest.raises(StoreError, match="not a file"):
+        SqliteCatalog(str(tmp_path / "ctx.db"))
+
+
+def test_a_damaged_page_is_an_error_and_not_a_wrong_answer(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", f"{n:04}", [f"text {n} " * 30]) for n in range(300)])
+        assert catalog.check() == []
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        for page in range(12, size // 4096):
+            file.seek(page * 4096)
+            file.write(b"\xab" * 2048)
+    with SqliteCatalog(str(path)) as catalog:
+        with pytest.raises(StoreError, match="damaged"):
+            list(catalog.export())
+        with pytest.raises(StoreError, match="damaged"):
+            catalog.put_documents([make("s", f"{n:04}", ["new"]) for n in range(300)])
+        assert catalog.check()
+
+
+def test_a_truncated_catalog_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", f"{n:04}", [f"text {n} " * 30]) for n in range(300)])
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreError), SqliteCatalog(str(path)) as catalog:
+        list(catalog.export())
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not hasattr(os, "seteuid"), reason="needs to be somebody else than root")
+def test_a_folder_that_may_not_be_written_is_told_and_can_still_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "shelf"
+    with SqliteCatalog(str(folder / "ctx.db")) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+    # As root everything may be written: a child becomes nobody, who may only look.
+    for path in (*tmp_path.parents, tmp_path):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(mode_of(path) | 0o055)
+    folder.chmod(0o555)
+    (folder / "ctx.db").chmod(0o444)
+    code = (
+        "import os, sys\n"
+        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.errors import StoreError\n"
+        "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)\n"
+        "with SqliteCatalog(sys.argv[1], read_only=True) as catalog: print(catalog.stats()['documents'])\n"
+        "for path in sys.argv[1], sys.argv[2]:\n"
+        "    try: SqliteCatalog(path)\n"
+        "    except StoreError as error: print(error.message)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "ctx.db"), str(folder / "new" / "ctx.db")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    read, *refused = done.stdout.splitlines()
+    assert read == "1"
+    assert len(refused) == 2
+    assert all("permission" in line.lower() for line in refused)
+
+
+def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    with SqliteCatalog(path, timeout_s=0.05) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+        other = connect(path)
+        with transaction(other):
+            with pytest.raises(Busy, match="another process") as caught:
+                catalog.put_documents([make("s", "b", ["two"])])
+            assert caught.value.retry_after_s > 0
+            assert catalog.fingerprints("s").keys() == {"a"}, "readers do not wait"
+        other.close()
+        catalog.put_documents([make("s", "b", ["two"])])
+        assert catalog.fingerprints("s").keys() == {"a", "b"}
+
+
+def test_a_closed_catalog_says_so(tmp_path: Path) -> None:
+    catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
+    catalog.close()
+    for act in (catalog.seq, lambda: catalog.record_run("s", Run(1, True, None, None, ""))):
+        with pytest.raises(StoreError, match="closed"):
+            act()
+
+
+# -- what only this catalog keeps ---------------------------------------------------------------------------------
+def test_a_restored_backup_has_another_history_once_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+    backup = path.read_bytes()
+    with SqliteCatalog(str(path)) as catalog:
+        seq = catalog.put_documents([make("s", "b", ["two"])])
+        history = catalog.history(seq)
+    path.write_bytes(backup)
+    with SqliteCatalog(str(path)) as catalog:
+        assert catalog.history(seq) is None
+        assert catalog.put_documents([make("s", "c", ["three"])]) == seq
+        assert catalog.history(seq) not in (None, history)
+
+
+def test_two_new_catalogs_have_different_histories(tmp_path: Path) -> None:
+    with SqliteCatalog(str(tmp_path / "one.db")) as one, SqliteCatalog(str(tmp_path / "two.db")) as two:
+        assert one.history(0) != two.history(0)
+
+
+def test_deletions_are_forgotten_in_time_and_the_history_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 10)
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        for n in range(40):
+            catalog.put_documents([make("s", f"{n}", [])])
+            catalog.delete_documents("s", [f"{n}"])
+        kept = list(catalog.deletions_since(0))
+        assert 10 <= len(kept) <= 21
+        assert catalog.history(0) is None
+        oldest = kept[0][0]
+        assert catalog.history(oldest - 2) is not None
+        assert [seq for seq, _ in catalog.deletions_since(oldest - 2)] == [seq for seq, _ in kept]
+
+
+def test_unused_embeddings_are_kept_until_they_are_dropped(tmp_path: Path) -> None:
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        catalog.put_documents([make("s", "a", ["one", "two"]), make("s", "b", ["three"])])
+        embed_pending(catalog)
+        catalog.delete_documents("s", ["a"])
+        assert catalog.stats()["embeddings"] == 3
+        assert catalog.drop_unused_embeddings() == 2
+        assert catalog.pending_count(MODEL) == 0
+        catalog.put_documents([make("s", "a", ["one"])])
+        assert catalog.pending_count(MODEL) == 1

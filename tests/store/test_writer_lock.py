@@ -1,0 +1,123 @@
+"""The lock of the one writer."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ctx.errors import Busy, StoreError
+from ctx.store.lock import WriterLock
+
+HOLD = (
+    "import sys; from ctx.store.lock import WriterLock\n"
+    "lock = WriterLock(sys.argv[1], command='ctx serve'); lock.acquire(); print('held', flush=True); sys.stdin.read()"
+)
+
+
+def holder(path: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_the_second_comer_is_told_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / ".ctx" / "lock"
+    process = holder(path)
+    try:
+        with pytest.raises(Busy, match=rf"`ctx serve` \(process {process.pid}, since 20\d\d-.*Z\)"):
+            WriterLock(str(path)).acquire(0.0)
+        found = WriterLock(str(path)).holder()
+        assert found is not None
+        assert (found.pid, found.command) == (process.pid, "ctx serve")
+    finally:
+        end(process)
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    process = holder(path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    lock = WriterLock(str(path))
+    assert lock.holder() is None
+    lock.acquire(0.0)
+    lock.release()
+
+
+def test_the_second_comer_gets_it_as_soon_as_the_first_is_done(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    first, second = WriterLock(path), WriterLock(path)
+    first.acquire()
+    got = threading.Event()
+
+    def wait() -> None:
+        second.acquire(30.0)
+        got.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert not got.is_set()
+    first.release()
+    assert got.wait(10)
+    waiting.join()
+    assert (first.held, second.held) == (False, True)
+    second.release()
+
+
+def test_two_objects_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with WriterLock(path, command="ctx index"), pytest.raises(Busy, match="ctx index"):
+        WriterLock(path).acquire(0.0)
+    with WriterLock(path) as again:
+        assert again.held
+
+
+def test_releasing_what_is_not_held_does_nothing_and_taking_it_twice_is_a_mistake(tmp_path: Path) -> None:
+    lock = WriterLock(str(tmp_path / "lock"))
+    lock.release()
+    lock.acquire()
+    with pytest.raises(RuntimeError):
+        lock.acquire()
+    lock.release()
+    lock.acquire()
+    lock.release()
+
+
+def test_a_program_started_by_the_holder_does_not_inherit_the_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    lock = WriterLock(path)
+    lock.acquire()
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False)
+    try:
+        lock.release()
+        WriterLock(path).acquire(0.0)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_the_file_is_private_and_its_folder_is_made(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with WriterLock(str(tmp_path / ".ctx" / "lock")):
+            assert stat.S_IMODE((tmp_path / ".ctx" / "lock").stat().st_mode) == 0o600
+            assert stat.S_IMODE((tmp_path / ".ctx").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_place_where_no_lock_can_be_made_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="lock"):
+        WriterLock(str(tmp_path / "file" / "lock")).acquire(0.0)
