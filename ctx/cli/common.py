@@ -1,17 +1,22 @@
 """What the commands share: their parser, their configuration, their way of printing."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ctx.config import Config, default_config, find_config, load_config
 from ctx.errors import ConfigError
 from ctx.types import JSON
 
+if TYPE_CHECKING:
+    import argparse
 
-def parser(command: str, purpose: str, *, json: bool = False) -> argparse.ArgumentParser:
+
+def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.ArgumentParser":
     """A command's parser, with `--config`, and `--json` for commands that read."""
+    import argparse  # 5 ms, and `ctx search` does without it
+
     made = argparse.ArgumentParser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
     made.add_argument(
         "--config", metavar="PATH", help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)"

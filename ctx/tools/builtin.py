@@ -41,6 +41,7 @@ _RESULT = {
         "heading": {"type": "string"},
         "start_line": {"type": "integer"},
         "end_line": {"type": "integer"},
+        "highlights": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
     },
     "required": ["id", "source", "source_id", "title", "score", "snippet", "source_url"],
 }
@@ -60,18 +61,23 @@ def search_tool(searcher: Callable[[], Searches], sources: Callable[[], Sequence
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         filters = arguments.get("filters", {})
         wanted = arguments.get("source", filters.get("source"))
+        chosen = resolve_sources(wanted, sources())
         reply = searcher().search(
             arguments["query"],
             mode=arguments["mode"],
             limit=arguments["limit"],
             filters=Filters(
-                sources=resolve_sources(wanted, sources()),
+                sources=chosen,
                 since_ms=_moment("since", filters.get("since"), end_of_day=False),
                 until_ms=_moment("until", filters.get("until"), end_of_day=True),
             ),
             explain=arguments.get("explain", False),
         )
-        return search_json(reply)
+        answer = search_json(reply)
+        if chosen is not None and not chosen:
+            # Not an error: a script may name a source that another machine has. But a typing mistake must not pass for "nothing found".
+            answer["note"] = f"no source is called '{wanted[:80]}' (known: {', '.join(sources()) or 'none'})"
+        return answer
 
     return Tool(
         name="search",
@@ -103,7 +109,11 @@ def search_tool(searcher: Callable[[], Searches], sources: Callable[[], Sequence
         },
         output_schema={
             "type": "object",
-            "properties": {"results": {"type": "array", "items": _RESULT}, "partial": {"type": "string"}},
+            "properties": {
+                "results": {"type": "array", "items": _RESULT},
+                "partial": {"type": "string"},
+                "note": {"type": "string"},
+            },
             "required": ["results"],
         },
         annotations=_READING,
@@ -129,6 +139,7 @@ def search_json(reply: SearchReply) -> JSON:
             "heading": result.heading,
             "start_line": result.start_line,
             "end_line": result.end_line,
+            "highlights": [list(span) for span in result.highlights],
         }
         if reply.explain is not None:
             row["explain"] = reply.explain[position]
