@@ -173,14 +173,10 @@ class FilesystemConnector:
             present.update(item.source_id for item in found)
             yield from found
         if gone_below:
-            present |= log.unchanged
+            log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
             withheld = tuple(log.withheld)
-            exact = set(gone_below)
-            prefixes = tuple(f"{source_id}/" for source_id in gone_below)
-            for source_id in known:
-                inside = source_id in exact or source_id.startswith(prefixes)
-                if inside and source_id not in present and not (withheld and source_id.startswith(withheld)):
-                    log.gone.add(source_id)
+            if withheld:
+                log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
 
     def _look(
         self, parts: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str, gone_below: list[str]
@@ -331,6 +327,19 @@ class FilesystemConnector:
             if len(data) > self.max_file_bytes:
                 raise SourceError(too_large(len(data), self.max_file_bytes))
             return data
+
+
+def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
+    """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many tops there are."""
+    inside: dict[str, bool] = {"": False}
+
+    def within(folder: str) -> bool:
+        verdict = inside.get(folder)
+        if verdict is None:
+            verdict = inside[folder] = folder in tops or within(folder.rpartition("/")[0])
+        return verdict
+
+    return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
 
 
 def too_large(size_bytes: int, max_file_bytes: int) -> str:

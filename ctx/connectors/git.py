@@ -113,7 +113,7 @@ class GitConnector:
 
     @property
     def signature(self) -> str:
-        said = (SCAN_FORMAT, self.remote.display, self._copy, self.branch, self.root)
+        said = (SCAN_FORMAT, os.path.basename(self._copy), self.branch, self.root)  # the copy's name stands for the address
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
         return hashlib.sha256(repr((said, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -406,13 +406,10 @@ class GitConnector:
                         found[inner] = change
                         if len(found) == len(wanted):
                             break
-        if len(found) < len(wanted):
-            # Only where the walk was cut by its deadline, or a merge took a file from nowhere.
-            for path in wanted - found.keys():
-                found[path] = change
-            log.problem(
-                "", f"the dates of {len(wanted - found.keys()) or 'some'} files could not be told; they are older than they seem"
-            )
+        undated = wanted - found.keys()
+        if undated:  # the walk was cut by its deadline: they are at least as old as where it ended
+            found |= dict.fromkeys(undated, change)
+            log.problem("", f"the dates of {len(undated)} files could not be told; they are older than they seem")
         return found
 
     # -- reading -------------------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ class Blobs:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             if not selector.select(max(0.0, deadline_s - time.monotonic())):
                 raise SourceError("was not given by git in time")

@@ -504,6 +504,16 @@ def test_a_look_leaves_everything_else_alone(root: Path, connector: FilesystemCo
     assert look(connector, known, root / "a.md") == (set(), {"a.md"}, False)
 
 
+def test_a_look_at_thousands_of_paths_is_quick(root: Path, connector: FilesystemConnector) -> None:
+    known = {f"{number % 200}/{number}.md": "x" for number in range(50_000)}
+    put(root, "other.md")
+    paths = [root / f"{number}" / "gone" for number in range(5000)] + [root / f"{number}" for number in range(100, 200)]
+    began_s = time.monotonic()
+    _, gone, _ = look(connector, known, *paths)
+    assert len(gone) == 25_000
+    assert time.monotonic() - began_s < 10  # a look at every id for every path would take a minute
+
+
 def test_a_look_obeys_the_same_rules_as_a_scan(root: Path, connector: FilesystemConnector, tmp_path: Path) -> None:
     put(root, ".gitignore", "gen/\n*.tmp.md\n")
     paths = [put(root, path) for path in ("gen/a.md", "b.tmp.md", "node_modules/c.md", "d.json", "e/f.md", "g.md")]

@@ -353,6 +353,23 @@ def test_a_history_with_many_commits_is_read_no_further_than_needed(upstream: Up
     assert {item.updated_ms for item in seen.items.values()} == {(1_600_000_000 + number) * 1000 for number in range(4500, 5000)}
 
 
+@pytest.mark.parametrize("form", ["ssh://git@gitlab.local:2222{path}", "git@gitlab.local:{path}"])
+def test_ssh_is_gone_through_the_users_own_command(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """The command stands for ssh: it notes its arguments and runs the last of them here."""
+    upstream.commit({"a.md": "a"})
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\nfor last; do :; done\nexec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    monkeypatch.setenv("GIT_SSH_VARIANT", "ssh")
+    seen = Seen(connector(form.format(path=upstream.bare), tmp_path))
+    assert seen.data == {"a.md": b"a"}
+    assert seen.urls["a.md"] == f"https://gitlab.local{str(upstream.bare).removesuffix('.git')}/-/blob/main/a.md"
+    assert "git@gitlab.local" in (tmp_path / "said").read_text()
+
+
 # -- remotes that fail ------------------------------------------------------------------------------------------------
 
 
