@@ -275,7 +275,7 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     with catalog, index:
         follow(catalog, index, 0)
     constant = vector_of(tree(0)["filesystem", "constant.md"][1][0].text_hash)
-    command = [sys.executable, store_tree.__file__, str(tmp_path), "1", "15"]
+    command = [sys.executable, store_tree.__file__, str(tmp_path), "1", "7"]
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     searches = 0
