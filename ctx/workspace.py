@@ -263,6 +263,7 @@ class Workspace:
             Intervals(by_source, config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
+            before=self.drop_unconfigured,
         )
         self._watcher.start()
 

@@ -43,6 +43,9 @@ COMMANDS = {
     "doctor": ("ctx.cli.doctor", "check the installation, the store and the sandbox; mend what can be mended"),
 }
 
+# What these write is the user's own project, to be shared as they like; everything else that ctx writes is for its owner's eyes.
+SHARED_WORK = ("init", "connect", "tool", "connector", "agent", "openapi")
+
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (ConfigError, 2),
     (BadRequest, 2),
@@ -66,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if command is None or command not in COMMANDS:
             return _outline(arguments, command)
+        if command not in SHARED_WORK:
+            os.umask(0o077)
         module = __import__(COMMANDS[command][0], fromlist=["run"])
         arguments.remove(command)
         code: int = module.run(command, arguments)

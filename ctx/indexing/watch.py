@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from watchfiles import watch
@@ -54,12 +54,24 @@ class _Work(NamedTuple):
 class Watcher:
     """Follows every source until `close`. `start` returns at once; the first scan of each source runs in the background."""
 
-    def __init__(self, indexer: Indexer, intervals: Intervals, *, ignored: Sequence[str] = (), follow: bool = True) -> None:
-        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then only on request."""
+    def __init__(
+        self,
+        indexer: Indexer,
+        intervals: Intervals,
+        *,
+        ignored: Sequence[str] = (),
+        follow: bool = True,
+        before: Callable[[], object] | None = None,
+    ) -> None:
+        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then only on request.
+
+        `before` is called once, before the first run: what an old configuration left behind goes first.
+        """
         self._indexer = indexer
         self._intervals = intervals
         self._ignored = tuple(os.path.realpath(path) + os.sep for path in ignored)
         self._follow = follow
+        self._before = before
         self._stop = threading.Event()
         self._wake = threading.Condition()
         self._due: dict[str, _Work] = {}
@@ -119,6 +131,11 @@ class Watcher:
     # -- indexing ------------------------------------------------------------------------------------------------
 
     def _index_loop(self) -> None:
+        if self._before is not None:
+            try:
+                self._before()
+            except CtxError as error:
+                logger.warning("sources that are no longer configured stay for now reason=%s", error.message)
         while not self._stop.is_set():
             with self._wake:
                 if not self._due:

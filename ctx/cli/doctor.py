@@ -1,0 +1,268 @@
+"""`ctx doctor`: looks at everything that can be wrong, says how to mend it, and mends what can be mended by itself."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.config import Config
+from ctx.errors import CtxError, StoreError
+from ctx.types import Caller
+from ctx.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    import httpx
+
+OK, WARNING, FAILED = "ok", "warning", "failed"
+
+
+class Finding(NamedTuple):
+    """One thing looked at. `detail` says what was found, and what to do where it is not well."""
+
+    what: str
+    state: str
+    detail: str
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("doctor", "Check the installation, the store, the sources, the sandbox and the server.", json=True)
+    options.add_argument(
+        "--fix", action="store_true", help="mend what can be mended: rebuild the index; set a damaged catalog aside"
+    )
+    args = options.parse_args(argv)
+    findings: list[Finding] = []
+    mark = (
+        {OK: "\x1b[32mok\x1b[0m     ", WARNING: "\x1b[33mwarning\x1b[0m", FAILED: "\x1b[31mfailed\x1b[0m "}
+        if styled()
+        else {s: f"{s:<7}" for s in (OK, WARNING, FAILED)}
+    )
+    for finding in examine(args.config, fix=args.fix):
+        findings.append(finding)
+        if not args.json:
+            print(f"{mark[finding.state]}  {finding.what:<14} {plain(finding.detail)}", flush=True)
+    failed = sum(finding.state == FAILED for finding in findings)
+    if args.json:
+        print_json({"healthy": not failed, "findings": [finding._asdict() for finding in findings]})
+    elif failed:
+        print(f"\n{failed} failed. `ctx doctor --fix` mends what it can.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
+    """Every finding, in the order in which one thing builds on another."""
+    yield _python()
+    yield _git()
+    try:
+        config = configuration(explicit)
+    except CtxError as error:
+        yield Finding("configuration", FAILED, error.message)
+        return
+    yield Finding("configuration", OK, config.path or "the defaults")
+    yield from _store(config, fix=fix)
+    try:
+        with open_workspace(config) as workspace:
+            for look in (_index, _embedder, _sources, _memory, _extensions, _doors):
+                yield from _guarded(look, workspace, fix)
+    except CtxError as error:
+        yield Finding("workspace", FAILED, error.message)
+    yield from _server(config)
+
+
+def _guarded(look: Callable[[Workspace, bool], Iterator[Finding]], workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    try:
+        yield from look(workspace, fix)
+    except CtxError as error:
+        yield Finding(look.__name__.strip("_"), FAILED, error.message)
+
+
+def _python() -> Finding:
+    return Finding("python", OK, f"{sys.version.split()[0]} on {sys.platform}")
+
+
+def _git() -> Finding:
+    path = shutil.which("git")
+    if path is None:
+        return Finding("git", WARNING, "git is not on PATH: git sources cannot be read; install it")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    return Finding("git", OK, version)
+
+
+def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
+    path = config.db.path
+    if not os.path.exists(path):
+        yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
+        return
+    try:
+        with Workspace(config) as workspace:
+            problems = workspace.catalog.check()
+            stats = workspace.catalog.stats()
+    except StoreError as error:
+        problems, stats = [error.message], {}
+    if not problems:
+        yield Finding(
+            "catalog",
+            OK,
+            f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB, every page sound",
+        )
+    elif fix:
+        aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+        for suffix in ("", "-wal", "-shm"):
+            if os.path.exists(path + suffix):
+                os.replace(path + suffix, aside + suffix)
+        yield Finding(
+            "catalog",
+            WARNING,
+            f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. `ctx index` builds the documents anew; memories: `ctx memory import` a backup",
+        )
+    else:
+        yield Finding(
+            "catalog",
+            FAILED,
+            f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; memories in it have to come from a backup",
+        )
+    loose = [name for name in _files(config.folder) if stat.S_IMODE(os.lstat(name).st_mode) & 0o077 and not os.path.islink(name)]
+    if loose and fix:
+        for name in loose:
+            os.chmod(name, 0o700 if os.path.isdir(name) else 0o600)
+    if loose:
+        state = OK if fix else WARNING
+        yield Finding(
+            "permissions",
+            state,
+            f"{len(loose)} files of the store {'were' if fix else 'are'} open to others"
+            + (", closed now" if fix else "; `ctx doctor --fix` closes them"),
+        )
+    else:
+        yield Finding("permissions", OK, "the store is its owner's alone")
+
+
+def _files(folder: str) -> Iterator[str]:
+    own = ("ctx.db", "ctx.db-wal", "ctx.db-shm", "keys.json", "lock")
+    for name in own:
+        if os.path.exists(os.path.join(folder, name)):
+            yield os.path.join(folder, name)
+    for at, _, names in os.walk(os.path.join(folder, "index")):
+        yield at
+        yield from (os.path.join(at, name) for name in names)
+
+
+def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    behind = workspace.behind()
+    if behind and fix:
+        workspace.indexer.repair()
+        behind = workspace.behind()
+    if behind:
+        yield Finding("index", WARNING, f"{behind:,} writes behind the catalog; `ctx index` (or `ctx doctor --fix`) catches up")
+    elif workspace.catalog.stats()["documents"]:
+        stored = next(iter(workspace.catalog.export()))
+        title = stored.document.title or stored.document.source_id
+        workspace.toolbox.call("search", {"query": title[:200]}, Caller("cli"))
+        yield Finding("index", OK, "has applied everything, and answers")
+
+
+def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    embedder = workspace.embedder
+    if embedder is None:
+        yield Finding("embeddings", OK, "disabled by the configuration: keyword search only")
+        return
+    began_s = time.perf_counter()
+    embedder.embed_query("a test")
+    took_ms = (time.perf_counter() - began_s) * 1000
+    pending = workspace.catalog.pending_count(embedder.model)
+    detail = f"{embedder.model}, {embedder.dim} dimensions, loaded and answered in {took_ms:.0f} ms"
+    yield Finding(
+        "embeddings",
+        WARNING if pending else OK,
+        detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
+    )
+
+
+def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    statuses = workspace.statuses()
+    if not any(status.configured for status in statuses):
+        yield Finding("sources", WARNING, "none is configured; add a [connectors.filesystem.NAME] to ctx.toml")
+    for status in statuses:
+        if not status.configured:
+            yield Finding(
+                "source",
+                WARNING,
+                f"{status.name}: no longer configured, {status.doc_count:,} documents left; `ctx index` drops them",
+            )
+        elif not status.healthy:
+            yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
+        else:
+            yield Finding(
+                "source",
+                WARNING if status.note else OK,
+                f"{status.name}: {status.doc_count:,} documents" + (f"; {status.note}" if status.note else ""),
+            )
+
+
+def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    yield from ()
+
+
+def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    for name, error in workspace.toolbox.failed().items():
+        yield Finding("tool", FAILED, f"{name}: {error.message}")
+
+
+def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    server = workspace.config.server
+    if not server.cors_origins:
+        yield Finding("web pages", OK, "no other origin may call the document tools")
+        return
+    writing = [tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None]
+    pages = "any web page" if "*" in server.cors_origins else ", ".join(server.cors_origins)
+    if server.cross_site_tools == "all" and writing:
+        yield Finding(
+            "web pages",
+            OK,
+            f'{pages} may call the document tools and {", ".join(writing)}; [server] cross_site_tools = "read_only" closes those',
+        )
+    else:
+        yield Finding("web pages", OK, f"{pages} may call tools that only read")
+
+
+def _server(config: Config) -> Iterator[Finding]:
+    import httpx  # 90 ms, and only this command is a client
+
+    key = os.environ.get(config.server.api_key_env) if config.server.api_key_env else None
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    host, _, port = config.server.bind.rpartition(":")
+    url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
+    try:
+        with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
+            health = client.get("/health")
+            if health.status_code != 200 or "version" not in health.json():
+                yield Finding(
+                    "server",
+                    FAILED,
+                    f"something else answers at {url} (status {health.status_code}); choose another [server] bind",
+                )
+                return
+            yield Finding("server", OK, f"version {health.json()['version']} answers at {url}")
+            yield _handshake(client)
+    except (httpx.HTTPError, ValueError):
+        yield Finding("server", OK, f"not running at {url} (`ctx serve mcp` starts it)")
+
+
+def _handshake(client: "httpx.Client") -> Finding:
+    """A real MCP client's first two requests."""
+    accept = {"Accept": "application/json, text/event-stream"}
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "ctx doctor", "version": "1"}}
+    opened = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, headers=accept)
+    if opened.status_code != 200:
+        return Finding("mcp", FAILED, f"the handshake was answered {opened.status_code}: {opened.text[:200]}")
+    session = {"Mcp-Session-Id": opened.headers.get("mcp-session-id", "")}
+    client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers={**accept, **session})
+    listed = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers={**accept, **session})
+    client.delete("/mcp", headers=session)
+    if listed.status_code != 200 or '"search"' not in listed.text:
+        return Finding("mcp", FAILED, f"tools/list was answered {listed.status_code}: {listed.text[:200]}")
+    return Finding("mcp", OK, "handshake and tools/list answered")
