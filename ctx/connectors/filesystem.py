@@ -44,7 +44,13 @@ CLOCK_SKEW_NS = 3_600_000_000_000  # a stamp further ahead is a wrong date, not 
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
 RACY = "~"  # follows the fingerprint of a file that may yet change without a new stamp
 
-_TEXT_WITH_NULS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16 and UTF-32 marks
+_NOT_JUDGED = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\0\0\xfe\xff",
+    b"\xef\xbb\xbf",
+    b"\x1f\x8b",
+)  # byte order marks; gzip, which may hold text
 _DOCUMENT_FORMATS = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".odp", ".ods", ".epub")  # binary, and yet text to an extractor
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
@@ -75,12 +81,16 @@ def may_still_change(st: os.stat_result, now_ns: int) -> bool:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether the beginning of a file is not text: it holds NUL bytes, and not as UTF-16 does."""
-    if b"\0" not in head or head.startswith(_TEXT_WITH_NULS):
+    """Whether the first `SNIFF_BYTES` of a file cannot be text in any encoding.
+
+    Says less than the extractor does, and never other than it: in doubt the file is read whole and the extractor decides.
+    """
+    if b"\0" not in head or head.startswith(_NOT_JUDGED):
         return False
-    even, odd = head[::2].count(0), head[1::2].count(0)
-    # Text of mostly Latin letters in UTF-16 has its NULs all on one side.
-    return not (min(even, odd) * 50 <= max(even, odd) and max(even, odd) * 5 >= len(head) and len(head) > 1)
+    if not (head[::2].count(0) and head[1::2].count(0)):
+        return False  # UTF-16 has its NULs on one side
+    whole = len(head) // 4 * 4
+    return head[:whole:4].count(0) < whole // 4 and head[3:whole:4].count(0) < whole // 4  # in UTF-32 every fourth byte is one
 
 
 class _OnDisk:

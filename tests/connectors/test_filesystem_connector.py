@@ -1,5 +1,6 @@
 """The filesystem connector on real trees: what it takes, what it sees change, and what it must never touch or wait for."""
 
+import gzip
 import json
 import os
 import shutil
@@ -14,10 +15,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, RACY, FilesystemConnector, looks_binary, may_still_change
 from ctx.errors import SourceError
+from ctx.indexing.encoding import decode
 from ctx.types import SourceItem
 
 
@@ -157,17 +161,31 @@ def test_only_the_beginning_of_a_binary_file_is_read(root: Path, connector: File
     assert len(data) == 8192
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32", "utf-32-le", "utf-32-be", "utf-8-sig"])
 def test_wide_text_is_not_taken_for_binary(encoding: str) -> None:
-    text = "Plain words of a letter to a friend, and one é.\n" * 20
-    assert not looks_binary(text.encode(encoding)) or encoding == "utf-32-le"
+    assert not looks_binary("Plain words of a letter to a friend, and one é.\n".encode(encoding) * 20)
+
+
+def test_a_compressed_manual_page_is_read_whole(root: Path) -> None:
+    put(root, "ls.1.gz", gzip.compress(os.urandom(30_000)))
+    data = items(FilesystemConnector("filesystem", str(root), include_globs=["*.gz"]))["ls.1.gz"].read().data
+    assert data == (root / "ls.1.gz").read_bytes()
 
 
 def test_nul_bytes_without_order_are_binary() -> None:
-    assert looks_binary(bytes(range(256)) * 4)
+    assert looks_binary(bytes(range(255)) * 4)
     assert looks_binary(b"MZ\x90\0\3\0\0\0\4\0\0\0\xff\xff\0\0\xb8\0\0\0\0\0\0\0@\0\0\0")
-    assert looks_binary(b"\0")
     assert not looks_binary(b"")
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"\0", b"a", b"\0\0", b"\xff", b"\xfe", b"a\0", b"\0a", b"a\0\0\0", b"\0\0\0a", b"\x01"]), max_size=40
+    )
+)
+def test_whatever_is_cut_short_as_binary_the_extractor_takes_for_binary(parts: list[bytes]) -> None:
+    head = b"".join(parts)
+    assert not looks_binary(head) or decode(head) is None
 
 
 def test_names_that_are_not_utf_8_have_ids_that_can_be_stored_and_told_apart(root: Path, connector: FilesystemConnector) -> None:
@@ -357,11 +375,11 @@ def test_a_file_as_young_as_the_scan_is_looked_at_once_more(root: Path, connecto
     assert RACY in first
     assert set(items(connector, {"a.md": first})) == {"a.md"}
     old_s = time.time() - 60
-    st = os.stat(path)
-    assert may_still_change(st, st.st_ctime_ns + 1_000)
-    assert not may_still_change(st, st.st_ctime_ns + 3_000_000_000)
+    young = os.stat(path)
+    assert may_still_change(young, young.st_ctime_ns + 1_000)
+    assert not may_still_change(young, young.st_ctime_ns + 3_000_000_000)
     os.utime(path, (old_s, old_s))
-    whole_second = os.stat_result((*st[:7], 1000, 1000, 1000), {"st_mtime_ns": 10**12, "st_ctime_ns": 10**12})
+    whole_second = os.stat_result((*young[:7], 1000, 1000, 1000), {"st_mtime_ns": 10**12, "st_ctime_ns": 10**12})
     assert may_still_change(whole_second, 10**12 + 1_500_000_000)
 
 
