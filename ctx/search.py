@@ -272,6 +272,7 @@ class _Matcher:
         self._beginnings = [(term, _beginning(term)) for term in terms]
         parts = sorted({beginning for _, beginning in self._beginnings}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, parts))) if parts else None
+        self._known: dict[str, bool] = {}  # word -> is it one of the query's
 
     def terms_in(self, text: str) -> set[str]:
         """The terms a text seems to have; a word that merely contains a term's beginning counts too."""
@@ -296,7 +297,11 @@ class _Matcher:
                     start -= 1
                 while end < len(text) and text[end].isalnum():
                     end += 1
-                if self._wanted.isdisjoint(analyze.terms(text[start:end])):
+                word = text[start:end]
+                wanted = self._known.get(word)
+                if wanted is None:
+                    wanted = self._known[word] = not self._wanted.isdisjoint(analyze.terms(word))
+                if not wanted:
                     continue
             found.append((start, end))
             read_to = end
@@ -336,12 +341,12 @@ def _window(text: str, spans: list[tuple[int, int]]) -> tuple[int, int]:
     if spans:
         starts = [span[0] for span in spans]
         words = [text[a:b].lower()[:5] for a, b in spans]
-        best = (-1.0, 0)
+        first, most = 0, 0.0
         for i, at in enumerate(starts):
-            last = bisect_left(starts, at + SNIPPET_CHARS - _OPENING)
-            distinct = len(set(words[i:last]))
-            best = max(best, (distinct + 0.01 * (last - i), -at))
-        first = -best[1]
+            last = bisect_left(starts, at + SNIPPET_CHARS - _OPENING, i)
+            value = len(set(words[i:last])) + 0.01 * (last - i)
+            if value > most:
+                first, most = at, value
         if first > SNIPPET_CHARS // 2:
             sentences = [match.end() for match in _SENTENCE.finditer(text, max(0, first - 2 * _OPENING), first)]
             begun = sentences[0] if sentences else text.find(" ", max(0, first - _OPENING), first) + 1

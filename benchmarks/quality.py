@@ -1,0 +1,224 @@
+"""Retrieval quality on judged sets: keyword, semantic and hybrid through the product's own path (docs/ranking.md).
+
+Each document becomes a file, the files are indexed as any folder is, and each query is a call of the `search` tool. NDCG@10 has
+linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is plain BM25 over whole documents,
+computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer) are installed, else as recorded below.
+
+The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other half is shown apart.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from _common import check, finish, header
+
+from ctx.config import load_config
+from ctx.types import Caller
+from ctx.workspace import Workspace, open_workspace
+
+MODES = ("keyword", "semantic", "hybrid")
+DEPTH = 100
+TOLERANCE = 0.005  # keyword search may be this far below the yardstick
+CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
+CONFIG = '[connectors.filesystem]\nroot = "./documents"\n[embedding]\nprovider = "{provider}"\n[watch]\nenabled = false\n'
+
+# ireval.py bm25 --k1 1.2 --bb 0.75, the best of its tokenizers (stem, code), and with its default constants (k1 0.9, b 0.4).
+RECORDED_BM25 = {"cranfield": (0.3746, 0.3561), "cacm": (0.4777, 0.4682), "cosqa": (0.3851, 0.3568)}
+
+Qrels = dict[str, dict[str, int]]
+Runs = dict[str, list[str]]
+
+
+class JudgedSet(NamedTuple):
+    """A folder with corpus.jsonl, queries.jsonl and qrels.tsv."""
+
+    name: str
+    folder: Path
+    documents: list[dict[str, str]]
+    queries: list[dict[str, str]]
+    qrels: Qrels
+
+
+def read_set(folder: Path) -> JudgedSet:
+    """Reads a set; `qrels.tsv` has lines of query, document, grade."""
+    qrels: Qrels = {}
+    for line in (folder / "qrels.tsv").read_text().splitlines():
+        query, document, grade = line.split("\t")
+        qrels.setdefault(query, {})[document] = int(grade)
+    return JudgedSet(folder.name, folder, _json_lines(folder / "corpus.jsonl"), _json_lines(folder / "queries.jsonl"), qrels)
+
+
+def _json_lines(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def ndcg(found: list[str], grades: dict[str, int], k: int = 10) -> float | None:
+    """NDCG@k with linear gain of one ranking; None where nothing is relevant. A document found twice counts once, where first."""
+    relevant = {document: grade for document, grade in grades.items() if grade > 0}
+    if not relevant:
+        return None
+    best = sum(grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(relevant.values(), reverse=True)[:k]))
+    ranked = list(dict.fromkeys(found))[:k]
+    return sum(relevant.get(document, 0) / math.log2(rank + 2) for rank, document in enumerate(ranked)) / best
+
+
+class Scores(NamedTuple):
+    """Mean NDCG@10 over the queries tuned on, over the others, and over all."""
+
+    tuned: float
+    held_out: float
+    all: float
+
+
+def score(judged: JudgedSet, run: Runs) -> Scores:
+    """The mean over the judged queries; one without an answer counts 0."""
+    halves: tuple[list[float], list[float]] = ([], [])
+    for position, query in enumerate(judged.queries):
+        value = ndcg(run.get(query["id"], []), judged.qrels.get(query["id"], {}))
+        if value is not None:
+            halves[position % 2].append(value)
+    return Scores(_mean(halves[0]), _mean(halves[1]), _mean(halves[0] + halves[1]))
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def materialise(judged: JudgedSet, folder: Path) -> None:
+    """One file for each document: Markdown with its title as heading, or a function in a Python file."""
+    folder.mkdir(parents=True)
+    for document in judged.documents:
+        if judged.name in CODE_SETS:
+            path, text = folder / f"{document['id']}.py", document["text"]
+        else:
+            title = " ".join(document["title"].split())
+            path, text = folder / f"{document['id']}.md", f"# {title}\n\n{document['text']}\n" if title else document["text"]
+        path.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def indexed(judged: JudgedSet, folder: Path, provider: str) -> Iterator[Workspace]:
+    """A workspace with the set indexed and embedded; `folder` is used again where it exists."""
+    if not (folder / "documents").exists():
+        materialise(judged, folder / "documents")
+    (folder / "ctx.toml").write_text(CONFIG.format(provider=provider))
+    with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
+        began_s = time.perf_counter()
+        for report in space.indexer.run():
+            if not report.ok or report.problems:
+                raise SystemExit(f"{judged.name}: indexing failed: {report.note}")
+        indexed_s = time.perf_counter() - began_s
+        embedded = space.indexer.embed()
+        stats = space.catalog.stats()
+        print(
+            f"{judged.name}: {stats['documents']} documents, {stats['chunks']} chunks, {len(judged.queries)} queries; "
+            f"indexed in {indexed_s:.1f} s, embedded {embedded.embedded} in {embedded.duration_s:.0f} s"
+        )
+        yield space
+
+
+def run_queries(space: Workspace, judged: JudgedSet, mode: str) -> tuple[Runs, list[list[tuple[str, float]]]]:
+    """The documents found for each query by the `search` tool."""
+    run: Runs = {}
+    rows: list[list[tuple[str, float]]] = []
+    for query in judged.queries:
+        reply = space.toolbox.call("search", {"query": query["text"], "mode": mode, "limit": DEPTH}, Caller("cli"))
+        found = [(result["source_id"].rsplit(".", 1)[0], result["score"]) for result in reply["results"]]
+        run[query["id"]] = [document for document, _ in found]
+        rows.append(found)
+    return run, rows
+
+
+def write_run(path: Path, judged: JudgedSet, rows: list[list[tuple[str, float]]]) -> None:
+    """query, document, rank, score: what `ireval.py score` and `compare` read."""
+    with path.open("w", encoding="utf-8") as file:
+        for query, found in zip(judged.queries, rows, strict=True):
+            for rank, (document, value) in enumerate(found, 1):
+                file.write(f"{query['id']}\t{document}\t{rank}\t{value:.6f}\n")
+
+
+def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tuple[float, float, str]:
+    """(best at k1 1.2 and b 0.75, best at ireval's own constants, where they come from): BM25's NDCG@10."""
+    tool = shared / "tools" / "ireval.py"
+    found = subprocess.run([python, "-c", "import bm25s, Stemmer"], capture_output=True, check=False)
+    if found.returncode == 0 and tool.is_file():
+        values: dict[str, float] = {}
+        for constants in (("1.2", "0.75"), ("0.9", "0.4")):
+            for tokens in ("stem", "code"):
+                output = folder / f"bm25-{judged.name}-{tokens}-{constants[0]}.tsv"
+                command = [python, str(tool), "bm25", str(judged.folder), str(output), "--tok", tokens]
+                said = subprocess.run(
+                    [*command, "--k1", constants[0], "--bb", constants[1]], capture_output=True, text=True, check=True
+                ).stdout
+                match = re.search(r"NDCG@10=([0-9.]+)", said)
+                if match is None:
+                    raise SystemExit(f"ireval.py said something else: {said[:200]}")
+                values[constants[0]] = max(values.get(constants[0], 0.0), float(match[1]))
+        return values["1.2"], values["0.9"], "measured"
+    if judged.name in RECORDED_BM25:
+        return *RECORDED_BM25[judged.name], "recorded"
+    return 0.0, 0.0, "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    shared = Path(os.environ.get("CTX_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+    parser.add_argument("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: all of the shared ones)")
+    parser.add_argument("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick")
+    args = parser.parse_args()
+    folders = args.set or sorted(path.parent for path in (shared / "data").glob("*/corpus.jsonl"))
+    if not folders:
+        print("SKIP  no judged sets: give --set DIR, or set CTX_SHARED to the folder that holds data/")
+        return
+    header("Retrieval quality (NDCG@10 x 100)")
+    modes = MODES[:1] if args.keyword_only else MODES
+    table = [f"{'set':<12}{'mode':<10}{'tuned on':>10}{'held out':>10}{'all':>8}{'ms':>8}"]
+    verdicts: list[tuple[str, float, float]] = []
+    with contextlib.ExitStack() as stack:
+        work = args.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for folder in folders:
+            judged = read_set(folder)
+            place = work / judged.name
+            place.mkdir(parents=True, exist_ok=True)
+            scores: dict[str, Scores] = {}
+            with indexed(judged, place, "disabled" if args.keyword_only else "local") as space:
+                for mode in modes:
+                    began_s = time.perf_counter()
+                    run, rows = run_queries(space, judged, mode)
+                    query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+                    write_run(work / f"{judged.name}-{mode}.tsv", judged, rows)
+                    scores[mode] = score(judged, run)
+                    figures = "".join(
+                        f"{value * 100:>{width}.2f}" for value, width in zip(scores[mode], (10, 10, 8), strict=True)
+                    )
+                    table.append(f"{judged.name:<12}{mode:<10}{figures}{query_ms:>8.1f}")
+            best, default, origin = yardstick(judged, shared, args.python, work)
+            table.append(
+                f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"
+            )
+            verdicts.append((f"{judged.name}: keyword against BM25", scores["keyword"].all, max(best, default) - TOLERANCE))
+            if not args.keyword_only:
+                single = max(scores["keyword"].all, scores["semantic"].all)
+                verdicts.append((f"{judged.name}: hybrid against the better leg", scores["hybrid"].all, single))
+    print("\n" + "\n".join(table) + "\n")
+    for what, figure, limit in verdicts:
+        check(what, figure * 100, round(limit * 100, 2), at_most=False)
+    finish()
+
+
+if __name__ == "__main__":
+    main()
