@@ -3,7 +3,9 @@
 Nothing here knows of processes: the other end is a socket, and may say anything.
 """
 
+import functools
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Generator
@@ -64,6 +66,21 @@ class Talk(NamedTuple):
     host: Host
     deadline: Deadline
     threads: DeadlineThreads
+
+
+@functools.cache
+def _path_pattern() -> re.Pattern[str]:
+    """A path of this machine: below one of its top folders, and not part of a URL or a longer word."""
+    try:
+        tops = sorted(os.listdir("/"))
+    except OSError:
+        tops = ["etc", "home", "opt", "root", "srv", "tmp", "usr", "var", "Users"]
+    return re.compile(r"(?<![\w./:-])/(?:" + "|".join(map(re.escape, tops)) + r")(?:/[^\s'\":;,()\[\]]*)+")
+
+
+def without_paths(text: str) -> str:
+    """`text` with paths of this machine cut to their last part: a remote caller need not learn where things lie."""
+    return _path_pattern().sub(lambda found: ".../" + found[0].rstrip("/").rpartition("/")[2], text)
 
 
 def one_line(text: str) -> str:
@@ -184,9 +201,10 @@ def result_of(answer: bytes, talk: Talk) -> JSON:
 
 
 def _failure(told: dict[str, JSON], talk: Talk) -> CtxError:
-    message = one_line(str(told.get("message") or "the script failed"))
+    raised = one_line(str(told.get("message") or "the script failed"))[: 2 * MAX_MESSAGE]
     traceback = told.get("traceback")
-    logger.info("a script failed: script=%s error=%s", talk.label, message[:MAX_MESSAGE])
+    logger.info("a script failed: script=%s error=%s", talk.label, raised)
+    message = without_paths(raised)[:MAX_MESSAGE]
     if traceback:
         logger.debug("script=%s %s", talk.label, one_line(str(traceback)))
     kind = told.get("kind")
@@ -195,4 +213,4 @@ def _failure(told: dict[str, JSON], talk: Talk) -> CtxError:
         return KINDS[kind](
             message[:MAX_MESSAGE], data={"kind": kind, **(data if isinstance(data, dict) else {"detail": data} if data else {})}
         )
-    return ToolError(message[:MAX_MESSAGE])
+    return ToolError(message)

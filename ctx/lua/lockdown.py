@@ -72,8 +72,9 @@ def _empty_folder() -> bool:
 def _leave_namespaces() -> Layer:
     if sys.platform != "linux":
         return Layer("namespaces", False, "Linux only")
-    flags = _NEWNET | _NEWIPC | _NEWUTS | _NEWNS
-    if _libc.unshare(flags) and _libc.unshare(flags | _NEWUSER):
+    # Root must not go into a user namespace: it would stay the owner of root's files there.
+    flags = _NEWNET | _NEWIPC | _NEWUTS | _NEWNS | (0 if os.geteuid() == 0 else _NEWUSER)
+    if _libc.unshare(flags):
         return Layer("namespaces", False, f"not permitted here: {os.strerror(ctypes.get_errno())}")
     names = [name for _, name in socket.if_nameindex()]
     return Layer(

@@ -33,6 +33,7 @@ _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
 _CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
+_RETRY_S = 0.5  # a fork that the system refused is asked for again
 _SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
@@ -61,7 +62,7 @@ class Nursery:
         self._changed = threading.Condition()
         self._spares: deque[Worker] = deque()
         self._forks: deque[tuple[socket.socket, bool]] = deque()  # asked for: our end, and whether it is a probe
-        self._probes: deque[Worker] = deque()
+        self._probes: deque[Worker | None] = deque()  # None: it could not be forked
         self._live: dict[int, Worker] = {}
         self._waiting = 0
         self._control: socket.socket | None = None
@@ -128,7 +129,7 @@ class Nursery:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise Busy("no sandbox worker became free in time")
-                    self._changed.wait(min(left_s, _SLICE_S) if cancel else left_s)
+                    self._changed.wait(min(left_s, _SLICE_S if cancel else _RETRY_S))
                 finally:
                     self._waiting -= 1
                 if cancel is not None and cancel.is_set():
@@ -159,12 +160,11 @@ class Nursery:
         """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` when it does not start."""
         with self._changed:
             self._fork(b"P", number)
-            if (
-                not self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
-                or not self._probes
-            ):
-                raise ToolError("the sandbox's self-test could not run")
-            return self._probes.popleft()
+            self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
+            worker = self._probes.popleft() if self._probes else None
+        if worker is None:
+            raise ToolError("the sandbox's self-test could not run: no process could be started")
+        return worker
 
     def drop(self, worker: Worker) -> None:
         """Lets go of a worker that has ended."""
@@ -275,10 +275,17 @@ class Nursery:
     def _forked(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
             end, probe = self._forks.popleft()
-            worker = Worker(pid, pidfd, end)
-            self._live[pid] = worker
-            (self._probes if probe else self._spares).append(worker)
-            self._changed.notify_all() if probe or self._waiting > 1 else self._changed.notify()
+            worker = Worker(pid, pidfd, end) if pid else None
+            if worker is None:
+                end.close()
+                logger.error("the system refused to start a sandbox worker")
+            else:
+                self._live[pid] = worker
+            if probe:
+                self._probes.append(worker)
+            elif worker is not None:
+                self._spares.append(worker)
+            self._changed.notify_all()
 
     def _ended(self, pid: int, status: int) -> None:
         with self._changed:

@@ -720,13 +720,15 @@ local function add_memory(env, context)
 end
 
 -- Sends one item of a scan. What cannot be said in JSON is a line of the report, not the end of the scan.
+local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame, with room for its operation
 local emitted = 0
 local function emit(item)
   emitted = emitted + 1
   local ok, text = pcall(encode, item)
-  if ok then
+  if ok and #text <= MAX_ITEM_BYTES then
     ask("emit", text, 2)
   else
+    text = ok and "its JSON has " .. #text .. " bytes, the most is " .. MAX_ITEM_BYTES or text
     ask("emit_problem", encode("item " .. emitted .. ": " .. tostring(text)), 2)
   end
 end

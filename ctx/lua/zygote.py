@@ -122,12 +122,18 @@ class _Zygote:
         fds = array.array("i")
         for _, _, data in ancillary:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no room for a process: a worker less, and the others live on
+            pid = -1
         if pid == 0:
             self.become_worker(fds[0], None if letter == b"F" else number)
-        self.children.add(pid)
         for fd in fds:
             os.close(fd)
+        if pid < 0:
+            self.control.sendall(REPORT.pack(b"F", 0, 0))
+            return
+        self.children.add(pid)
         pidfd = _pidfd(pid)
         passed = [] if pidfd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
         self.control.sendmsg([REPORT.pack(b"F", pid, 0)], passed)

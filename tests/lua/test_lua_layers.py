@@ -231,6 +231,32 @@ def test_without_a_fresh_state_a_reused_process_leaks() -> None:
         assert [weak.run(job, poor_host, 10) for _ in range(2)] == [1, 2]
 
 
+def test_a_fork_that_the_system_refuses_is_asked_for_again() -> None:
+    patch = """
+import os
+fork, asked = os.fork, []
+def refuse_some():
+    asked.append(1)
+    if len(asked) > 12 and len(asked) % 3 == 0:
+        raise OSError(11, "no room")
+    return fork()
+os.fork = refuse_some"""
+    with without(patch) as tight:
+        before = tight.zygote_pid
+        for _ in range(12):
+            assert tight.run(tool("tool = {} function tool.execute() return 1 end"), poor_host, 10) == 1
+        assert tight.zygote_pid == before
+
+
+def test_where_there_are_no_pidfds_the_zygote_kills() -> None:
+    """As on macOS."""
+    with without("zygote._pidfd = lambda pid: None") as plain:
+        assert layer(plain, KILL).detail.startswith("by the zygote")
+        with pytest.raises(ScriptTimeout):
+            plain.run(tool("tool = {} function tool.execute() while true do end end"), poor_host, 0.1)
+        assert plain.survivors(1.0) == []
+
+
 def test_strict_is_reached_without_namespaces_or_a_root_of_its_own(corpus: Path) -> None:
     """As on a machine that forbids both to ordinary accounts."""
     patch = (

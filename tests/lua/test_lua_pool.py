@@ -370,6 +370,11 @@ def test_an_error_message_is_cut_and_on_one_line(pool: WatchedPool) -> None:
     assert failure(pool, "x = = 1").message.startswith("syntax: attack:1:")
 
 
+def test_an_error_message_does_not_tell_where_things_lie_on_this_machine(pool: WatchedPool) -> None:
+    message = failure(pool, "error('no /etc/ssl/openssl.cnf, /api/v2/x, https://a.test/etc/y, a/etc/b', 0)").message
+    assert message == "no .../openssl.cnf, /api/v2/x, https://a.test/etc/y, a/etc/b"
+
+
 # ---------------------------------------------------------------------- time
 
 
@@ -519,6 +524,13 @@ def test_an_item_that_json_cannot_say_is_a_problem_of_its_own(pool: WatchedPool)
     assert (one, three) == (1, 3)
     assert isinstance(two, ItemProblem)
     assert "item 2" in two.message
+
+
+def test_an_item_too_large_to_send_is_a_problem_of_its_own(pool: WatchedPool) -> None:
+    job = scan_job("connector = {} function connector.scan() emit(('x'):rep(17 << 20)) emit(2) end")
+    one, two = pool.scan(job, poor_host, 20)
+    assert isinstance(one, ItemProblem)
+    assert two == 2
 
 
 def test_the_consumer_s_time_is_not_billed_to_the_scan(pool: WatchedPool) -> None:
@@ -684,3 +696,46 @@ def test_a_closed_pool_refuses_and_leaves_no_process() -> None:
         os.kill(zygote, 0)
     with pytest.raises(ToolError, match="closed"):
         run(pool, "return 1")
+
+
+def test_a_pool_that_closes_ends_the_calls_under_way() -> None:
+    pool = WatchedPool()
+    pool.start()
+    entered = threading.Event()
+    raised: list[CtxError] = []
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        entered.set()
+        return b"[]"
+
+    def call() -> None:
+        try:
+            pool.run(tool("tool = {} function tool.execute(p, context) context.sources() while true do end end"), host, 60)
+        except CtxError as error:
+            raised.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert entered.wait(10)
+    pool.close()
+    caller.join(10)
+    assert [type(error) for error in raised] == [ToolError]
+
+
+def test_many_callers_at_once_get_their_own_answers(pool: WatchedPool) -> None:
+    wrong: list[JSON] = []
+
+    def call(number: int) -> None:
+        source = "tool = {} function tool.execute(p, context) return {p.n, #context.sources()} end"
+        for turn in range(15):
+            job = tool(source, {"n": number * 100 + turn}, trust="operator", reuse=turn % 2 == 0)
+            answer = pool.run(job, poor_host, 20)
+            if answer != [number * 100 + turn, 0]:
+                wrong.append(answer)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(24)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
