@@ -93,7 +93,11 @@ def timed(embedder: RandomEmbedder, action: Callable[[], object]) -> float:
 
 def quantiles(times_ms: list[float]) -> dict[str, float]:
     ordered = sorted(times_ms)
-    return {"p50": round(ordered[len(ordered) // 2], 2), "p95": round(ordered[int(len(ordered) * 0.95)], 2), "max": round(ordered[-1], 2)}
+    return {
+        "p50": round(ordered[len(ordered) // 2], 2),
+        "p95": round(ordered[int(len(ordered) * 0.95)], 2),
+        "max": round(ordered[-1], 2),
+    }
 
 
 def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
@@ -134,7 +138,12 @@ def size(folder: str, memories: int) -> dict[str, object]:
     child = subprocess.run(
         [sys.executable, __file__, "--search-only", folder], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
-    return {"memories": memories, "stored_per_s": round(per_second), "filling_rss_mb": round(filled_mb), **json.loads(child.stdout)}
+    return {
+        "memories": memories,
+        "stored_per_s": round(per_second),
+        "filling_rss_mb": round(filled_mb),
+        **json.loads(child.stdout),
+    }
 
 
 def search_only(folder: str) -> dict[str, object]:

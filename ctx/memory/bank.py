@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ctx.errors import BadRequest, Conflict, CtxError, EmbeddingsDisabled, NotFound, StoreError
 from ctx.memory.dates import Window, window
@@ -59,6 +58,7 @@ MAX_LIMIT = 1000
 MAX_ITEMS = 1000  # of one put_many
 NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
+TIME_LIFT = 0.3  # of a memory in the time a query names: from the fourth rank to the first
 RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
 VECTOR_CACHE_MB = 1536
 CHARS_PER_TOKEN = 4
@@ -84,11 +84,11 @@ class Embedder(Protocol):
     @property
     def model(self) -> str: ...
 
-    def embed(self, texts: Sequence[str]) -> "Sequence[npt.NDArray[np.float32]] | npt.NDArray[np.float32]":
-        """A vector for each text."""
+    def embed(self, texts: Sequence[str]) -> Iterable[Floats]:
+        """A vector for each text, in order."""
         ...
 
-    def embed_query(self, text: str) -> "npt.NDArray[np.float32]": ...
+    def embed_query(self, text: str) -> Floats: ...
 
 
 class MemoryHit(NamedTuple):
@@ -189,11 +189,11 @@ class MemoryStore:
         cut = [passages(text) for text in texts]
         try:
             vectors = self.embedder.embed([passage for one in cut for passage in one])
+            packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
         except CtxError as error:
             # A memory without a vector is found by its words, and embedded later; one not stored is lost.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             return [[] for _ in texts]
-        packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
         return [[next(packed) for _ in one] for one in cut]
 
     def vectors(self, reader: Reader, bank: BankRow) -> BankVectors | None:
@@ -474,6 +474,8 @@ class MemoryBank:
         """The records in the order asked, None for those that are not there."""
         if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
             raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        for id in ids:
+            _check_id(id)
         with self._store.rows.reading() as reader:
             bank = reader.bank(self.id)
             if bank is None:
@@ -862,12 +864,7 @@ class MemoryBank:
 
     def _find(self, reader: Reader, bank_no: int, id: str, *, deleted: bool = False) -> Memory | None:
         """The memory of an id, a given name or a dialect's name; not one that is deleted (unless asked) or expired."""
-        if not isinstance(id, str) or not id or len(id) > 500:
-            raise BadRequest("id: a text of 1 to 500 characters is needed")
-        try:
-            id.encode()
-        except UnicodeEncodeError:
-            return None
+        _check_id(id)
         memory = reader.row(bank_no, id.lower()) or reader.row_by_alias(bank_no, id)
         if memory is None and (created_ms := creation_of(id)) is not None:
             made = reader.rows_created(bank_no, created_ms)
@@ -1077,7 +1074,7 @@ def _reweighed(hits: list[MemoryHit], lifted: Window | None, half_life_days: flo
             age_days = max(0.0, (now_ms - when_ms) / 86_400_000)
             factor *= 1 + RECENCY_SPAN * (2 * 0.5 ** (age_days / half_life_days) - 1)
         if lifted is not None and (lifted.first_ms or when_ms) <= when_ms <= (lifted.last_ms or when_ms):
-            factor *= 1 + RECENCY_SPAN
+            factor *= 1 + TIME_LIFT
         found.append(hit._replace(signals={**hit.signals, "fused": hit.signals["fused"] * factor}))
     found.sort(key=_by_rank)
     return found
@@ -1145,6 +1142,12 @@ def _number(name: str, value: JSON, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise BadRequest(f"{name}: a number from {least} to {most}")
     return float(value)
+
+
+def _check_id(id: JSON) -> None:
+    if not isinstance(id, str) or not 0 < len(id) <= 500:
+        raise BadRequest("id: a text of 1 to 500 characters is needed")
+    short_text("id", id)
 
 
 def _name_of(name: str, value: JSON) -> str | None:

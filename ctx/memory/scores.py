@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import query_terms, words
+from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
-PART_WEIGHT = 0.5  # of a part of an identifier, beside the whole
+PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
+PRIOR_HOLDERS = 5  # memories that hold any word, for its weight: so that one more does not change what a score means
 PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
 _SPACES = re.compile(r"\s+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 class Logistic(NamedTuple):
@@ -46,13 +48,21 @@ def calibration(model: str) -> Logistic:
     return UNKNOWN_MODEL
 
 
+class QueryWord(NamedTuple):
+    """A word of a query: its term, the terms of its parts (of an identifier in humps), and its share of the query."""
+
+    whole: str | None  # None: a run without spaces, which is looked for by its pairs
+    parts: tuple[str, ...]
+    share: float
+
+
 class WordQuery(NamedTuple):
-    """A query as the word leg sees it. `weights` sum to 1; terms that no memory of the bank holds weigh like the rarest."""
+    """A query as the word leg sees it. Shares sum to 1; words that no memory of the bank holds weigh like the rarest."""
 
     text: str
     terms: tuple[str, ...]
     rarity: Mapping[str, float]
-    weights: Mapping[str, float]
+    words: tuple[QueryWord, ...]
     mean_terms: float
 
 
@@ -62,18 +72,23 @@ def query_words(query: str) -> list[str]:
 
 
 def word_query(query: str, found: Sequence[str], frequencies: Mapping[str, int], memories: int, mean_terms: float) -> WordQuery:
-    """Weighs the query's terms by their frequency among the bank's memories."""
+    """Weighs the query's words by their frequency among the bank's memories; `found` are its terms (`query_words`)."""
     size = max(memories, PRIOR_MEMORIES)
-    whole = set(words(query))
-    rarity = {}
+    rarity, weight = {}, {}
     for term in found:
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
-    weights = {term: rarity[term] * (1.0 if term in whole else PART_WEIGHT) for term in found}
-    total = sum(weights.values()) or 1.0
-    return WordQuery(
-        folded(query), tuple(found), rarity, {term: weight / total for term, weight in weights.items()}, mean_terms or 1.0
-    )
+        weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
+    asked: dict[tuple[str | None, tuple[str, ...]], float] = {}
+    for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
+        looked_for = [term for term in query_terms(word) if term in weight]
+        if looked_for:  # else a stop word among others
+            whole = next((term for term in words(word) if term in looked_for), None)
+            parts = tuple(term for term in looked_for if term != whole)
+            asked[whole, parts] = max(weight[term] for term in looked_for)
+    total = sum(asked.values()) or 1.0
+    shares = tuple(QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in asked.items())
+    return WordQuery(folded(query), tuple(found), rarity, shares, mean_terms or 1.0)
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
@@ -89,17 +104,25 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
 
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
     """The weighed share of the query's words in the memory's best passage (its label, context and tags count with each)."""
-    if not query.terms:
+    if not query.words:
         return 0.0
     about, *passages = segments or ((),)
     labels = set(about)
     best = 0.0
     for part in passages or [()]:
         held = labels.union(part)
-        best = max(best, sum(weight for term, weight in query.weights.items() if term in held))
+        best = max(best, sum(word.share * _held(word, held) for word in query.words))
     if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _stands_in(query.text, folded(text)):
         best = SUBSTRING_FLOOR
     return min(best, 1.0)
+
+
+def _held(word: QueryWord, held: set[str]) -> float:
+    if word.whole in held:
+        return 1.0
+    if not word.parts:
+        return 0.0
+    return (1.0 if word.whole is None else PART_CREDIT) * sum(part in held for part in word.parts) / len(word.parts)
 
 
 def folded(text: str) -> str:

@@ -333,15 +333,16 @@ class Reader:
         return [row[0] for row in self._connection.execute("SELECT bank FROM memory_banks ORDER BY bank")]
 
     # -- rows ----------------------------------------------------------------------------------------------------
+    # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole bank.
     def rows(self, bank_no: int, nos: Iterable[int]) -> dict[int, Memory]:
         found = self._connection.execute(
-            f"{_SELECT} WHERE m.bank_no = ? AND m.no IN (SELECT value FROM json_each(?))", (bank_no, json.dumps(list(nos)))
+            f"{_SELECT} WHERE +m.bank_no = ? AND m.no IN (SELECT value FROM json_each(?))", (bank_no, json.dumps(list(nos)))
         )
         return {row[0]: _memory(row) for row in found}
 
     def candidates(self, bank_no: int, nos: Iterable[int]) -> dict[int, Candidate]:
         found = self._connection.execute(
-            "SELECT no, id, kind, text, event_ms, created_ms FROM memories WHERE bank_no = ? AND no IN (SELECT value FROM json_each(?))",
+            "SELECT no, id, kind, text, event_ms, created_ms FROM memories WHERE +bank_no = ? AND no IN (SELECT value FROM json_each(?))",
             (bank_no, json.dumps(list(nos))),
         )
         return {row[0]: Candidate._make(row) for row in found}
@@ -390,7 +391,7 @@ class Reader:
         """The numbers of the rows under all conditions, of those given if any are."""
         where, values = _where(bank_no, conditions)
         if among is not None:
-            where += " AND m.no IN (SELECT value FROM json_each(?))"
+            where = f"+{where} AND m.no IN (SELECT value FROM json_each(?))"
             values = (*values, json.dumps(list(among)))
         return [row[0] for row in self._connection.execute(f"SELECT m.no FROM memories m WHERE {where}", values)]
 
@@ -488,7 +489,7 @@ class Reader:
         # The conditions took some: ask again with them inside, which looks up a row for every entry read.
         where, values = _where(bank_no, conditions)
         narrowed = self._connection.execute(
-            f"SELECT m.no FROM memory_words w JOIN memories m ON m.no = w.rowid WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {where}"
+            f"SELECT m.no FROM memory_words w CROSS JOIN memories m ON m.no = w.rowid WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {where}"
             " ORDER BY w.rank LIMIT ?",
             (match, first, *values, k),
         )
