@@ -174,7 +174,7 @@ def test_a_compressed_manual_page_is_read_whole(root: Path) -> None:
 
 def test_nul_bytes_without_order_are_binary() -> None:
     assert looks_binary(bytes(range(255)) * 4)
-    assert looks_binary(b"MZ\x90\0\3\0\0\0\4\0\0\0\xff\xff\0\0\xb8\0\0\0\0\0\0\0@\0\0\0")
+    assert looks_binary(b"MZ\x90\0\3\0\0\0\4\0\0\0\xff\xff\0\0\xb8\0\0\0\0\0\0\0@\0\0\0\x0e\x1f\xba\x0e")
     assert not looks_binary(b"")
 
 
