@@ -31,6 +31,7 @@ _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 # What a Python of one's own may need to find its libraries; emptied before any script runs.
 _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
+_PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
 _CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
 _RETRY_S = 0.5  # a fork that the system refused is asked for again
@@ -182,8 +183,7 @@ class Nursery:
     def _start_zygote(self) -> None:
         kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "prelude.lua"), encoding="utf-8") as file:
-            settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, file.read()])
+        settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, {name: _text(name) for name in _PARTS}])
         with theirs:
             process = subprocess.Popen(
                 self._command(settings),
@@ -332,6 +332,11 @@ class Nursery:
         if worker.pidfd is not None:
             os.close(worker.pidfd)
             worker.pidfd = None
+
+
+def _text(part: str) -> str:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), part + ".lua"), encoding="utf-8") as file:
+        return file.read()
 
 
 def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:

@@ -8,9 +8,9 @@ local raw = ...
 local MAX_DEPTH = 128 -- of JSON, both ways: as serde_json, which the published scripts were written for
 local type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber = type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber
 local error, pcall, xpcall, load, select, setmetatable, getmetatable = error, pcall, xpcall, load, select, setmetatable, getmetatable
-local find, sub, byte, char, format, gsub, match, gmatch =
-  string.find, string.sub, string.byte, string.char, string.format, string.gsub, string.match, string.gmatch
-local concat, sort, unpack = table.concat, table.sort, table.unpack
+local find, sub, byte, char, format, gsub, match =
+  string.find, string.sub, string.byte, string.char, string.format, string.gsub, string.match
+local concat, sort = table.concat, table.sort
 local math_type, huge, floor, randomseed = math.type, math.huge, math.floor, math.randomseed
 local utf8_char, utf8_len = utf8.char, utf8.len
 local traceback, collect, resume, status = debug.traceback, collectgarbage, coroutine.resume, coroutine.status
@@ -31,11 +31,10 @@ local NULL = setmetatable({}, {
   __newindex = function() error("json.null has no fields", 2) end,
 })
 
-local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
-for code = 0, 31 do
-  local letter = char(code)
-  ESCAPES[letter] = ESCAPES[letter] or format("\\u%04x", code)
-end
+local ESCAPES = setmetatable(
+  { ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" },
+  { __index = function(_, letter) return format("\\u%04x", byte(letter)) end }
+)
 
 local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, even with the way there and back
 
@@ -365,94 +364,25 @@ local function ask_json(op, value, level)
   return decode(ask(op, try_encode(value, op, level + 1), level + 1))
 end
 
----------------------------------------------------------------------------------------------------- dates, UTC only
--- C's own reads time zone files and the locale; this one only counts.
-local DAYS = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" }
-local MONTHS = { "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December" }
+---------------------------------------------------------------------------------------------------- parts
+-- What few scripts need is loaded when it is first used: a third of the time that a fresh state takes.
+local parts = {}
 
-local function days_of(year, month, day) -- since 1970-01-01; months out of range carry over
-  year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
-  if month <= 2 then year = year - 1 end
-  local era = year // 400
-  local year_of_era = year - era * 400
-  local day_of_year = (153 * (month + (month > 2 and -3 or 9)) + 2) // 5 + day - 1
-  return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
-end
-
-local function civil(second)
-  local days = second // 86400
-  local rest = second - days * 86400
-  local shifted = days + 719468
-  local era = shifted // 146097
-  local day_of_era = shifted - era * 146097
-  local year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-  local day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-  local shifted_month = (5 * day_of_year + 2) // 153
-  local month = shifted_month + (shifted_month < 10 and 3 or -9)
-  local year = year_of_era + era * 400 + (month <= 2 and 1 or 0)
-  return {
-    year = year, month = month, day = day_of_year - (153 * shifted_month + 2) // 5 + 1,
-    hour = rest // 3600, min = rest % 3600 // 60, sec = rest % 60,
-    wday = (days + 4) % 7 + 1, yday = days - days_of(year, 1, 1) + 1, isdst = false,
-  }
-end
-
-local function iso_week(t) -- year and week of ISO 8601
-  local weekday = (t.wday + 5) % 7 -- Monday is 0
-  local week = (t.yday - 1 - weekday + 10) // 7
-  local function weeks(year)
-    local first = (days_of(year, 1, 1) + 3) % 7 -- Monday is 0
-    local leap = days_of(year + 1, 1, 1) - days_of(year, 1, 1) == 366
-    return (first == 3 or (leap and first == 2)) and 53 or 52
+local function part(name)
+  local loaded = parts[name]
+  if loaded == nil then
+    loaded = load(sub(raw("part", name), 2), "=" .. name, "b", {}) -- no globals: a part is given what it needs
+    parts[name] = loaded
   end
-  if week < 1 then return t.year - 1, weeks(t.year - 1) end
-  if week > weeks(t.year) then return t.year + 1, 1 end
-  return t.year, week
+  return loaded
 end
 
-local strftime
+local loaded_dates
 
-local FORMATS = {
-  a = function(t) return sub(DAYS[t.wday], 1, 3) end, A = function(t) return DAYS[t.wday] end,
-  b = function(t) return sub(MONTHS[t.month], 1, 3) end, B = function(t) return MONTHS[t.month] end,
-  c = function(t) return strftime("%a %b %e %H:%M:%S %Y", t) end, C = function(t) return format("%02d", t.year // 100) end,
-  d = function(t) return format("%02d", t.day) end, D = function(t) return strftime("%m/%d/%y", t) end,
-  e = function(t) return format("%2d", t.day) end, F = function(t) return strftime("%Y-%m-%d", t) end,
-  g = function(t) return format("%02d", (iso_week(t)) % 100) end, G = function(t) return format("%d", (iso_week(t))) end,
-  h = function(t) return sub(MONTHS[t.month], 1, 3) end, H = function(t) return format("%02d", t.hour) end,
-  I = function(t) return format("%02d", (t.hour + 11) % 12 + 1) end, j = function(t) return format("%03d", t.yday) end,
-  m = function(t) return format("%02d", t.month) end, M = function(t) return format("%02d", t.min) end,
-  n = function() return "\n" end, p = function(t) return t.hour < 12 and "AM" or "PM" end,
-  r = function(t) return strftime("%I:%M:%S %p", t) end, R = function(t) return strftime("%H:%M", t) end,
-  s = function(t) return format("%d", days_of(t.year, t.month, t.day) * 86400 + t.hour * 3600 + t.min * 60 + t.sec) end,
-  S = function(t) return format("%02d", t.sec) end, t = function() return "\t" end,
-  T = function(t) return strftime("%H:%M:%S", t) end, u = function(t) return format("%d", (t.wday + 5) % 7 + 1) end,
-  U = function(t) return format("%02d", (t.yday - t.wday + 7) // 7) end,
-  V = function(t) return format("%02d", (select(2, iso_week(t)))) end, w = function(t) return format("%d", t.wday - 1) end,
-  W = function(t) return format("%02d", (t.yday - 1 - (t.wday + 5) % 7 + 7) // 7) end,
-  x = function(t) return strftime("%m/%d/%y", t) end, X = function(t) return strftime("%H:%M:%S", t) end,
-  y = function(t) return format("%02d", t.year % 100) end, Y = function(t) return format("%d", t.year) end,
-  z = function() return "+0000" end, Z = function() return "UTC" end, ["%"] = function() return "%" end,
-}
-
-function strftime(pattern, t)
-  return (gsub(pattern, "%%([EO]?)(.?)", function(_, letter)
-    local write = FORMATS[letter]
-    if not write then error("bad argument #1 to 'date' (invalid conversion specifier '%" .. letter .. "')", 0) end
-    return write(t)
-  end))
-end
-
-local function whole(value, name, missing, level)
-  if value == nil then
-    if missing then return missing end
-    error("field '" .. name .. "' missing in date table", level + 1)
-  end
-  local number = tonumber(value)
-  if not number or number ~= floor(number) or number < -2 ^ 31 or number > 2 ^ 31 then
-    error("field '" .. name .. "' is not an integer", level + 1)
-  end
-  return number // 1 | 0
+local function dates()
+  loaded_dates = loaded_dates
+    or part("dates")(find, sub, format, gsub, floor, tonumber, error, pcall, select, now_s, argument, optional_table)
+  return loaded_dates
 end
 
 local function safe_os()
@@ -461,23 +391,9 @@ local function safe_os()
     difftime = function(later, earlier) return (tonumber(later) or 0) - (tonumber(earlier) or 0) + 0.0 end,
     time = function(t)
       if t == nil then return now_s() end
-      optional_table(t, "time", 1)
-      local days = days_of(whole(t.year, "year", nil, 2), whole(t.month, "month", nil, 2), whole(t.day, "day", nil, 2))
-      return days * 86400 + whole(t.hour, "hour", 12, 2) * 3600 + whole(t.min, "min", 0, 2) * 60 + whole(t.sec, "sec", 0, 2)
+      return dates().time(t)
     end,
-    date = function(pattern, second)
-      pattern = pattern == nil and "%c" or argument(pattern, "date", 1)
-      second = second == nil and now_s() or tonumber(second)
-      if not second or second ~= second or second < -2 ^ 55 or second > 2 ^ 55 then
-        error("bad argument #2 to 'date' (a time expected)", 2)
-      end
-      local t = civil(floor(second))
-      pattern = gsub(pattern, "^!", "") -- local time is UTC here
-      if find(pattern, "^%*t") then return t end
-      local ok, text = pcall(strftime, pattern, t)
-      if not ok then error(text, 2) end
-      return text
-    end,
+    date = function(pattern, second) return dates().date(pattern, second) end,
   }
 end
 
@@ -670,55 +586,6 @@ local function add_documents(context)
   context.sources = function() return (ask_json("context.sources", {}, 2)) end
 end
 
--- A function whose arguments go to the parent as one JSON array: what the memory packs call.
-local function remote(op)
-  return function(...)
-    local n = select("#", ...)
-    local arguments = setmetatable({ ... }, { __jsontype = "array", __jsonlength = n })
-    return (ask_json(op, arguments, 2))
-  end
-end
-
-local function remotes(into, prefix, names)
-  for _, name in next, names do into[name] = remote(prefix .. "." .. name) end
-  return into
-end
-
-local function add_memory(env, context)
-  context.memory = setmetatable({}, {
-    __index = function(memory, name)
-      if type(name) ~= "string" or not find(name, "^[a-z_]+$") then return nil end
-      local call = remote("memory." .. name)
-      rawset(memory, name, call)
-      return call
-    end,
-  })
-  context.bank = remotes(context.bank or {}, "bank", { "exists", "ensure", "config" })
-  context.session = remotes(context.session or {}, "session", { "count" })
-  context.session.kv = remotes({}, "session.kv", { "get", "set" })
-  context.request = remotes(context.request or {}, "request", { "remaining_ms" })
-  context.health = remote("health")
-  local plain = real.error
-  env.error = setmetatable({
-    throw = function(fields)
-      fields = optional_table(fields, "throw", 1) or {}
-      local kind = rawget(fields, "kind")
-      if not KINDS[kind] then error("error.throw: kind must be one of not_found, invalid_params, conflict, forbidden, storage", 2) end
-      plain(setmetatable({ kind = kind, message = tostring(rawget(fields, "message") or kind), data = rawget(fields, "data") }, THROWN), 0)
-    end,
-  }, { __call = function(_, message, level) plain(message, (level or 1) > 0 and (level or 1) + 1 or 0) end, __metatable = "error" })
-  env.time = {
-    now = function() return tonumber(ask("time.now", "", 2)) | 0 end,
-    iso = function(ms, pattern)
-      ms = tonumber(ms) or tonumber(ask("time.now", "", 2))
-      local second = floor(ms / 1000)
-      if pattern ~= nil then return strftime(argument(pattern, "iso", 2), civil(second)) end
-      local rest = floor(ms - second * 1000)
-      return strftime("%Y-%m-%dT%H:%M:%S", civil(second)) .. (rest > 0 and format(".%03dZ", rest) or "Z")
-    end,
-  }
-end
-
 -- Sends one item of a scan. What cannot be said in JSON is a line of the report, not the end of the scan.
 local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame, with room for its operation
 local emitted = 0
@@ -746,6 +613,8 @@ local function new_environment(kind, context, grants)
   end
   if find(grants, " memory ", 1, true) then
     typed = true
+    local add_memory = part("memory")(ask, ask_json, argument, optional_table, dates, THROWN, KINDS, error, type, next, rawget, rawset,
+      tostring, tonumber, select, setmetatable, find, format, floor)
     add_memory(env, context)
   end
   return env

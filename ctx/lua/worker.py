@@ -28,14 +28,14 @@ _READ_BYTES = 1 << 16
 
 # lupa's own doors into Python and C's into the machine: gone before a script is loaded.
 _REMOVED = (b"python", b"require", b"package", b"io", b"os", b"dofile", b"loadfile", b"debug")
-_COMPILE = b"function(text) return string.dump(load(text, '=prelude', 't'), true) end"
+_COMPILE = b"function(text, name) return string.dump(assert(load(text, name, 't')), true) end"
 
 
-def compile_prelude(text: bytes) -> bytes:
-    """The prelude as bytecode: 90 us to load for each runtime instead of 390."""
+def compile_parts(texts: dict[str, str]) -> dict[bytes, bytes]:
+    """The prelude and its parts as bytecode, by name: a quarter of the time to load for each runtime."""
     runtime = lua54.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
-    compiled: bytes = runtime.eval(_COMPILE)(text)
-    return compiled
+    compile_one = runtime.eval(_COMPILE)
+    return {name.encode(): compile_one(text.encode(), b"=" + name.encode()) for name, text in texts.items()}
 
 
 def _deny(*_: object) -> None:
@@ -63,7 +63,8 @@ _PURE = {
 class Interpreter:
     """A Lua state with the prelude in it. `run` gives "+" and JSON, or "-" and JSON, and never raises."""
 
-    def __init__(self, prelude: bytes, memory_bytes: int) -> None:
+    def __init__(self, parts: dict[bytes, bytes], memory_bytes: int) -> None:
+        self._parts = parts
         self._socket: socket.socket | None = None
         runtime = lua54.LuaRuntime(
             encoding=None,
@@ -73,7 +74,7 @@ class Interpreter:
             max_memory=memory_bytes,
         )
         names = runtime.globals()
-        self._run: Any = runtime.execute(prelude, self._raw)
+        self._run: Any = runtime.execute(parts[b"prelude"], self._raw)
         for name in _REMOVED:
             del names[name]
         self._memory_bytes = memory_bytes
@@ -111,6 +112,8 @@ class Interpreter:
             pure = _PURE.get(op)
             if pure is not None:
                 return b"+" + pure(payload)
+            if op == b"part":
+                return b"+" + self._parts[payload]
             assert self._socket is not None
             if len(op) + 1 + len(payload) > MAX_FRAME_BYTES:
                 return b'-{"message":"%s: more than %d bytes"}' % (op, MAX_FRAME_BYTES)
@@ -147,7 +150,7 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
     end.sendall(len(payload).to_bytes(4, "big") + letter + payload)
 
 
-def serve(end: socket.socket, interpreter: Interpreter, prelude: bytes, memory_bytes: int) -> None:
+def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes], memory_bytes: int) -> None:
     """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not return."""
     source = b""
     while True:
@@ -164,7 +167,7 @@ def serve(end: socket.socket, interpreter: Interpreter, prelude: bytes, memory_b
         # Finalizers run here, before the answer, so that the server's deadline covers them.
         interpreter.close()
         send(end, RESULT, answer)
-        interpreter = Interpreter(prelude, memory_bytes)
+        interpreter = Interpreter(parts, memory_bytes)
 
 
 def warm_up(interpreter: Interpreter) -> None:

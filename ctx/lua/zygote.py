@@ -23,12 +23,12 @@ REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # how a probe ends when nothing kills it
 
 
 class Settings(NamedTuple):
-    """What the server decides. `prelude` is the text of prelude.lua: a worker cannot open it."""
+    """What the server decides. `parts` are the texts of the prelude's files by name: a worker cannot open them."""
 
     control_fd: int
     memory_bytes: int
     cpu_s: int
-    prelude: str
+    parts: dict[str, str]
 
 
 def _spin() -> None:
@@ -66,8 +66,8 @@ class _Zygote:
         self.pid = os.getpid()
         self.children: set[int] = set()
         self.server_fd = _pidfd(os.getppid())
-        self.prelude = worker.compile_prelude(settings.prelude.encode())
-        self.interpreter = worker.Interpreter(self.prelude, settings.memory_bytes)
+        self.parts = worker.compile_parts(settings.parts)
+        self.interpreter = worker.Interpreter(self.parts, settings.memory_bytes)
         worker.warm_up(self.interpreter)
         machine = seccomp.machine()
         self.filter = seccomp.prepare(machine) if machine else None
@@ -153,7 +153,7 @@ class _Zygote:
             if self.filter is not None:
                 seccomp.install(self.filter)
             if probe is None:
-                worker.serve(end, self.interpreter, self.prelude, self.settings.memory_bytes)
+                worker.serve(end, self.interpreter, self.parts, self.settings.memory_bytes)
             else:
                 self.try_probe(probe)
         finally:

@@ -35,7 +35,7 @@ def without(patch: str = "", *, prelude: tuple[tuple[str, str], ...] = (), kill:
     edits = "; s = json.loads(sys.argv[1])"
     for old, new in prelude:
         assert PRELUDE.read_text().count(old) == 1, old
-        edits += f"; s[3] = s[3].replace({old!r}, {new!r})"
+        edits += f"; s[3]['prelude'] = s[3]['prelude'].replace({old!r}, {new!r})"
     start = "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, seccomp, worker, zygote" + edits
     boot_ = f"{start}\n{patch}\nzygote.main(json.dumps(s))"
 

@@ -357,6 +357,22 @@ def test_a_host_error_keeps_its_kind_through_a_pack(pool: WatchedPool) -> None:
         pool.run(job, host, 10)
 
 
+def test_a_pack_has_a_clock(pool: WatchedPool) -> None:
+    grants = frozenset({"memory"})
+    assert run(pool, "return {time.iso(1709210096000), time.iso(1709210096789), time.iso(0, '%Y')}", grants=grants) == [
+        "2024-02-29T12:34:56Z",
+        "2024-02-29T12:34:56.789Z",
+        "1970",
+    ]
+    assert abs(run(pool, "return time.now()", grants=grants) - time.time() * 1000) < 5000
+    assert 0 < run(pool, "return context.request.remaining_ms()", grants=grants) <= 10_000
+
+
+def test_a_date_that_cannot_be_is_an_error_of_the_script(pool: WatchedPool) -> None:
+    assert failure(pool, "local t = os.time{year = 2024}").message == "attack:1: field 'month' missing in date table"
+    assert failure(pool, "local t = os.date('%Q')").message.startswith("attack:1: bad argument #1 to 'date'")
+
+
 def test_plain_errors_of_a_pack_say_where_they_are(pool: WatchedPool) -> None:
     assert failure(pool, "\nerror('boom')", grants=frozenset({"memory"})).message == "attack:2: boom"
 

@@ -1,0 +1,53 @@
+-- What a memory pack has besides: context.memory and its kin, error.throw, time. Each of their functions asks the parent.
+--
+-- A part of the prelude (see there), loaded with what it needs as arguments; returns a function that adds it to an environment.
+local ask, ask_json, argument, optional_table, dates, THROWN, KINDS, plain_error, type, next, rawget, rawset, tostring,
+  tonumber, select, setmetatable, find, format, floor = ...
+
+-- A function whose arguments go to the parent as one JSON array: what the memory packs call.
+local function remote(op)
+  return function(...)
+    local n = select("#", ...)
+    local arguments = setmetatable({ ... }, { __jsontype = "array", __jsonlength = n })
+    return (ask_json(op, arguments, 2))
+  end
+end
+
+local function remotes(into, prefix, names)
+  for _, name in next, names do into[name] = remote(prefix .. "." .. name) end
+  return into
+end
+
+return function(env, context)
+  context.memory = setmetatable({}, {
+    __index = function(memory, name)
+      if type(name) ~= "string" or not find(name, "^[a-z_]+$") then return nil end
+      local call = remote("memory." .. name)
+      rawset(memory, name, call)
+      return call
+    end,
+  })
+  context.bank = remotes(context.bank or {}, "bank", { "exists", "ensure", "config" })
+  context.session = remotes(context.session or {}, "session", { "count" })
+  context.session.kv = remotes({}, "session.kv", { "get", "set" })
+  context.request = remotes(context.request or {}, "request", { "remaining_ms" })
+  context.health = remote("health")
+  env.error = setmetatable({
+    throw = function(fields)
+      fields = optional_table(fields, "throw", 1) or {}
+      local kind = rawget(fields, "kind")
+      if not KINDS[kind] then plain_error("error.throw: kind must be one of not_found, invalid_params, conflict, forbidden, storage", 2) end
+      plain_error(setmetatable({ kind = kind, message = tostring(rawget(fields, "message") or kind), data = rawget(fields, "data") }, THROWN), 0)
+    end,
+  }, { __call = function(_, message, level) plain_error(message, (level or 1) > 0 and (level or 1) + 1 or 0) end, __metatable = "error" })
+  env.time = {
+    now = function() return tonumber(ask("time.now", "", 2)) | 0 end,
+    iso = function(ms, pattern)
+      ms = tonumber(ms) or tonumber(ask("time.now", "", 2))
+      local second = floor(ms / 1000)
+      if pattern ~= nil then return dates().strftime(argument(pattern, "iso", 2), dates().civil(second)) end
+      local rest = floor(ms - second * 1000)
+      return dates().strftime("%Y-%m-%dT%H:%M:%S", dates().civil(second)) .. (rest > 0 and format(".%03dZ", rest) or "Z")
+    end,
+  }
+end
