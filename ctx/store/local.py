@@ -3,10 +3,14 @@
     keyword.state   which folder of tantivy's counts, of which format, its files, and the seq of the catalog it has applied
     keyword-N/      tantivy's files
     vectors/        see vectors.py; its own state, since either half can be lost and rebuilt by itself
+    suspect         there after a reader found damage: the next catch-up reads every byte
 
 Everything here is derived: whatever is missing, damaged, of another format or ahead of the catalog is built anew from it, without
 reading a source or embedding a text again. Both halves apply documents by number, replacing, and note the seq afterwards; a crash
 between any two steps leaves a seq that is too low, and what is applied twice is the same as once.
+
+Damage is looked for where it costs little: every opening checks that the files are there, as long as they were, and (of the
+vectors) that the tables and the end are as written; the first change a process makes reads all of both halves before it.
 """
 
 import os
@@ -32,6 +36,8 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
+# Of vectors.py, which is not imported to see that nothing has changed.
+VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 1, 32, 16
 _OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
@@ -48,6 +54,7 @@ class LocalIndex:
         self._writable = writable
         self._state_path = os.path.join(path, "keyword.state")
         self._vectors_path = os.path.join(path, "vectors")
+        self._suspect_path = os.path.join(path, "suspect")
         self._catching_up = threading.Lock()
         self._opening = threading.Lock()
         self._seen: Stamp | None = None
@@ -61,9 +68,13 @@ class LocalIndex:
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
         """As the protocol has it; [] where nothing is indexed yet. Raises `StoreError` where the files do not answer."""
-        with _surviving(self._keyword_folder):
-            index = self._current_keyword()
-            return [] if index is None else index.search(query, filters, k)
+        try:
+            with _surviving():
+                index = self._current_keyword()
+                return [] if index is None else index.search(query, filters, k)
+        except StoreError:
+            self._suspect()
+            raise
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
         """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
@@ -74,7 +85,18 @@ class LocalIndex:
             from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
 
             self._vectors = VectorReader(self._vectors_path, model)
-        return self._vectors.search(vector, filters, k)
+        try:
+            return self._vectors.search(vector, filters, k)
+        except StoreError:
+            self._suspect()
+            raise
+
+    def _suspect(self) -> None:
+        """Asks the next writer, of any process, to read every byte."""
+        try:
+            os.close(os.open(self._suspect_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:
+            pass  # the folder is gone or may not be written: the caller has the error either way
 
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; read from their files."""
@@ -145,16 +167,71 @@ class LocalIndex:
             raise StoreError("the index was opened to be read only")
         with self._catching_up:
             model, _ = self._embedding()
+            suspect = os.path.exists(self._suspect_path)
+            if suspect:
+                _log().warning("index is read in full reason=a reader found damage")
+                _verified.clear()
+            elif self._up_to_date(catalog, model or ""):
+                return catalog.seq()
             try:
                 make_private_folder(self._path)
+                if suspect:
+                    os.unlink(self._suspect_path)
             except OSError as error:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
             applied = self._catch_up_keyword(catalog, model or "")
             if model is None:
                 _delete_folder(self._vectors_path)
             else:
-                applied = min(applied, self._catch_up_vectors(catalog, model))
+                applied = min(applied, self._catch_up_vectors(catalog, model, suspect=suspect))
             return applied
+
+    def _up_to_date(self, catalog: Catalog, model: str) -> bool:
+        """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
+        seq = catalog.seq()
+        expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
+        fields = read_state(self._state_path)
+        if not fields or fields.get("format") != str(FORMAT) or not expected.items() <= fields.items():
+            return False
+        if not _complete_files(os.path.join(self._path, fields["folder"]), fields):
+            return False
+        fields = read_state(os.path.join(self._vectors_path, "state"))
+        if not model:
+            return fields is None
+        if not fields or fields.get("format") != str(VECTORS_FORMAT) or not expected.items() <= fields.items():
+            return False
+        sizes = {
+            "vectors": 4 * int(fields["rows"]) * int(fields["dim"]),
+            "rows": ROW_BYTES * int(fields["rows"]),
+            "patches": PATCH_BYTES * int(fields["patches"]),
+        }
+        for kind, size in sizes.items():
+            found = stamp(os.path.join(self._vectors_path, f"{fields['generation']}.{kind}"))
+            if found is None or found[2] < size:
+                return False
+        return True
+
+    def check(self) -> list[str]:
+        """What is wrong with the index, a line each, after reading all of it: half a second for a million chunks. Repairs nothing."""
+        problems = []
+        fields = read_state(self._state_path)
+        if fields is None:
+            problems.append("there is no keyword index yet")
+        elif fields.get("format") != str(FORMAT):
+            problems.append("the keyword index is damaged or of another version")
+        else:
+            folder = os.path.join(self._path, fields["folder"])
+            _verified.pop(folder, None)
+            if not (_complete_files(folder, fields) and _sound(folder)):
+                problems.append("the keyword index is damaged")
+        model, _ = self._embedding()
+        if model is not None:
+            from ctx.store.vectors import check_vectors  # numpy: 70 ms, not for a keyword search
+
+            problems += check_vectors(self._vectors_path, model)
+        if problems:
+            self._suspect()
+        return problems
 
     def _catch_up_keyword(self, catalog: Catalog, model: str) -> int:
         target = catalog.seq()
@@ -165,7 +242,7 @@ class LocalIndex:
             return target
         self._model = model
         try:
-            with _surviving(os.path.join(self._path, folder)):
+            with _surviving():
                 self._apply_to_keyword(catalog, folder, applied, target)
         except BaseException:
             # Nothing uncommitted may be left in a writer that a later call would commit under a newer seq.
@@ -264,10 +341,10 @@ class LocalIndex:
             if _verified.get(path) != stamp(os.path.join(path, "meta.json")):
                 self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
 
-    def _catch_up_vectors(self, catalog: Catalog, model: str) -> int:
+    def _catch_up_vectors(self, catalog: Catalog, model: str, *, suspect: bool) -> int:
         from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
 
-        with VectorWriter(self._vectors_path, model) as writer:
+        with VectorWriter(self._vectors_path, model, suspect=suspect) as writer:
             if writer.history and catalog.history(writer.applied) != writer.history:
                 _log().warning("vectors are built anew reason=of another catalog")
                 writer.start_over()
@@ -388,7 +465,7 @@ def _sound(folder: str) -> bool:
     if _verified.get(folder) == meta:
         return True
     try:
-        with _surviving(folder):
+        with _surviving():
             KeywordIndex(folder, writable=False).close()
         for entry in _inventory(folder)["files"].split():
             if not _footer_holds(os.path.join(folder, entry.rpartition(":")[0])):
@@ -412,22 +489,14 @@ def _footer_holds(path: str) -> bool:
 
 
 class _surviving:
-    """Turns a panic inside tantivy (damaged files make some of its readers give up) into `StoreError`."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into `StoreError`."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        if isinstance(error, StoreError):
-            _verified.pop(self._folder, None)  # the next writer of this process looks at every byte
-        # pyo3 gives its class no public name, and it is a BaseException; numbers that are missing come as None.
-        elif type(error).__name__ == "PanicException" or isinstance(error, TypeError):
-            _verified.pop(self._folder, None)
+        # pyo3 gives its panic no public name, and it is a BaseException.
+        if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
             raise StoreError(_DAMAGED) from error
 
 

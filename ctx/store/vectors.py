@@ -291,7 +291,6 @@ class VectorReader:
                 )
             return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
         except VectorsDamaged:
-            _verified.pop(self._folder, None)  # the next writer of this process looks at every byte
             self._seen = None
             raise
 
@@ -312,14 +311,26 @@ _verified: dict[str, tuple[int, Stamp | None]] = {}
 """folder -> (generation, stamp of its vectors) as this process last wrote or checked them. Others' changes show in the stamp."""
 
 
+def check_vectors(folder: str, model: str) -> list[str]:
+    """What is wrong with the vectors of a model, a line each, after reading all of them. Changes nothing."""
+    try:
+        snapshot = _open_snapshot(folder, model)
+        if snapshot is None:
+            return [f"there are no vectors of '{model}' yet"]
+        snapshot.check()
+    except StoreError as error:
+        return [error.message]
+    return []
+
+
 class VectorWriter:
     """Changes the matrix. One at a time (`WriterLock`); nothing is seen by readers before `publish`.
 
-    Opens what is published, after checking it in full once per process, or starts over where that is damaged or of another model:
-    `applied` is 0 then. Raises `StoreError`.
+    Opens what is published, after checking it in full once per process (and again when it is `suspect`), or starts over where that
+    is damaged or of another model: `applied` is 0 then. Raises `StoreError`.
     """
 
-    def __init__(self, folder: str, model: str) -> None:
+    def __init__(self, folder: str, model: str, *, suspect: bool = False) -> None:
         self._folder = folder
         self._model = model
         self._rows_fd = self._vectors_fd = self._patches_fd = -1
@@ -328,7 +339,7 @@ class VectorWriter:
             snapshot = None
             try:
                 snapshot = _open_snapshot(folder, model)
-                if snapshot is not None and _verified.get(folder) != self._mark(snapshot.state.generation):
+                if snapshot is not None and (suspect or _verified.get(folder) != self._mark(snapshot.state.generation)):
                     snapshot.check()
             except VectorsDamaged as error:
                 logger.warning("vectors are built anew reason=%s", error.message)

@@ -58,6 +58,18 @@ def store(tmp_path: Path) -> Iterator[tuple[SqliteCatalog, LocalIndex]]:
 
 
 # -- repair -------------------------------------------------------------------------------------------------------
+def without(suffix: str) -> Callable[[Path], object]:
+    return lambda folder: largest(keyword_folder(folder), suffix).unlink()
+
+
+def cut(suffix: str) -> Callable[[Path], object]:
+    return lambda folder: os.truncate(largest(keyword_folder(folder), suffix), 10)
+
+
+def scribbled(suffix: str) -> Callable[[Path], object]:
+    return lambda folder: overwrite(largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00")
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "the index folder is gone": lambda folder: shutil.rmtree(folder / "index"),
     "the keyword state is gone": lambda folder: (folder / "index" / "keyword.state").unlink(),
@@ -67,20 +79,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "tantivy's meta is gone": lambda folder: (keyword_folder(folder) / "meta.json").unlink(),
     "tantivy's meta is cut": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 30),
     "tantivy's meta is empty": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 0),
-    **{
-        f"a .{suffix} of tantivy is gone": lambda folder, suffix=suffix: largest(keyword_folder(folder), suffix).unlink()
-        for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")
-    },
-    **{
-        f"a .{suffix} of tantivy is cut": lambda folder, suffix=suffix: os.truncate(largest(keyword_folder(folder), suffix), 10)
-        for suffix in ("idx", "term", "fast")
-    },
-    **{
-        f"bytes of a .{suffix} of tantivy": lambda folder, suffix=suffix: overwrite(
-            largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00"
-        )
-        for suffix in ("idx", "term", "pos", "fast", "fieldnorm")
-    },
+    **{f"a .{suffix} of tantivy is gone": without(suffix) for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")},
+    **{f"a .{suffix} of tantivy is cut": cut(suffix) for suffix in ("idx", "term", "fast")},
+    **{f"bytes of a .{suffix} of tantivy": scribbled(suffix) for suffix in ("idx", "term", "pos", "fast", "fieldnorm")},
     "the vectors folder is gone": lambda folder: shutil.rmtree(folder / "index" / "vectors"),
     "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "vectors"), 100),
     "bytes of the vectors": lambda folder: overwrite(largest(folder / "index" / "vectors", "vectors"), 99, b"\xff\xff\xff"),
@@ -106,10 +107,39 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(tmp_path: P
             found_in(catalog, index)
         except StoreError:
             pass  # an honest answer until the repair; any other exception is not
+        assert index.check() != [] or damage == "a .store of tantivy is gone"
         assert index.catch_up(catalog) == seq
+        assert index.check() == []
         assert portrait(catalog, index) == expected
         assert catalog.seq() == seq, "nothing was embedded again"
     assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
+
+
+@pytest.mark.parametrize("damage", sorted(name for name in DAMAGES if "bytes" in name))
+def test_a_changed_byte_is_found_before_the_first_change_of_a_process(tmp_path: Path, damage: str) -> None:
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        follow(catalog, index, 0)
+    DAMAGES[damage](tmp_path)
+    forget_what_this_process_verified()
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        follow(catalog, index, 1)
+        assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 1)
+
+
+def test_a_catch_up_with_nothing_to_do_reads_no_vectors(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.store.local import LocalIndex\n"
+        f"index = LocalIndex(sys.argv[1] + '/index', lambda: ({MODEL!r}, {DIM}), writable=True)\n"
+        "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db')\n"
+        "assert index.catch_up(catalog) == catalog.seq()\n"
+        "assert 'numpy' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the time.

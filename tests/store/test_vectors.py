@@ -3,7 +3,7 @@
 import os
 import random
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.errors import StoreError
+from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import VectorBatch
-from ctx.store.vectors import BLOCK_ROWS, VectorReader, VectorsDamaged, VectorWriter
+from ctx.store.vectors import BLOCK_ROWS, PATCH, ROW, VectorReader, VectorsDamaged, VectorWriter, check_vectors
 from ctx.types import Filters, Hit
 
 DIM = 8
-NONE = np.empty((0, DIM), dtype=np.float32)
 
 
 def unit(seed: int, dim: int = DIM) -> np.ndarray:
@@ -111,6 +111,11 @@ def test_few_and_scattered_rows_are_found_too(tmp_path: Path) -> None:
     hits = nearest(tmp_path, unit(700), 100, Filters(sources=frozenset({"rare"})))
     assert hits[0].chunk_no == 700
     assert sorted(numbers(hits)) == list(range(0, 3000, 100))
+
+
+def test_what_is_known_without_numpy_is_right() -> None:
+    assert vectors_module.FORMAT == local_module.VECTORS_FORMAT
+    assert (ROW.itemsize, PATCH.itemsize) == (local_module.ROW_BYTES, local_module.PATCH_BYTES)
 
 
 def test_nothing_published_finds_nothing(tmp_path: Path) -> None:
@@ -260,7 +265,7 @@ def flip(path: Path, offset: int) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "the state is gone": lambda folder: (folder / "state").unlink(),
     "the state is cut": lambda folder: os.truncate(folder / "state", 60),
     "the state is empty": lambda folder: os.truncate(folder / "state", 0),
@@ -312,8 +317,9 @@ def test_a_damaged_row_is_never_a_hit(tmp_path: Path) -> None:
         file.write(np.full(DIM, np.nan, dtype="<f4").tobytes())
     with pytest.raises(VectorsDamaged):
         reader.search(unit(1), Filters(), 1)
-    with VectorWriter(str(tmp_path), "m") as writer:
-        assert writer.row_count == 0, "the writer of this process looks again after a reader found damage"
+    assert check_vectors(str(tmp_path), "m")
+    with VectorWriter(str(tmp_path), "m", suspect=True) as writer:
+        assert writer.row_count == 0
 
 
 def test_vectors_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
