@@ -51,6 +51,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
@@ -72,6 +73,7 @@ _KINDS = frozenset({"tool", "connector", "agent"})
 _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
 _MAX_RESIDENT = 8  # idle processes kept for `reuse`: 2 MB each
 _MAX_RESIDENT_CALLS = 5000  # then a new one: a fork a second at full speed, and no leak lasts
+_SLICE_S = 0.05  # how often a wait for a slot looks at the cancel event
 _LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
 
 
@@ -229,7 +231,7 @@ class Pool:
             self.start()
         self._admit(job)
         reuse = job.reuse and job.trust == "operator"
-        self._enter(cancel)
+        self._enter(job, cancel)
         worker: Worker | None = None
         idle = False
         try:
@@ -264,21 +266,27 @@ class Pool:
                 f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
             )
 
-    def _enter(self, cancel: threading.Event | None) -> None:
+    def _enter(self, job: Job, cancel: threading.Event | None) -> None:
         with self._slots:
             if self._running >= self._workers:
                 if self._waiting >= self._waiting_most:
                     raise Busy(f"{self._waiting} scripts are waiting already; try again later")
                 self._waiting += 1
                 try:
-                    free = self._slots.wait_for(
-                        lambda: self._running < self._workers or bool(cancel and cancel.is_set()), self._patience_s
-                    )
+                    self._wait_for_slot(job, cancel)
                 finally:
                     self._waiting -= 1
-                if not free:
-                    raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
             self._running += 1
+
+    def _wait_for_slot(self, job: Job, cancel: threading.Event | None) -> None:
+        until_s = time.monotonic() + self._patience_s
+        while self._running >= self._workers:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
+            self._slots.wait(min(left_s, _SLICE_S) if cancel else left_s)
+            if cancel is not None and cancel.is_set():
+                raise ToolError(f"{job.kind} '{job.name}' was cancelled")
 
     def _leave(self) -> None:
         with self._slots:
@@ -301,14 +309,15 @@ class Pool:
 
     def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
         worker.calls += 1
-        if not idle or worker.calls >= _MAX_RESIDENT_CALLS or self._closed:
+        if not idle or worker.calls >= _MAX_RESIDENT_CALLS:
             self._nursery.retire(worker)
             return
         key = (job.kind, job.name, job.source)
         with self._slots:
             self._resident[key] = kept = self._resident.pop(key, [])  # the latest used stands last
             kept.append(worker)
-            dropped = self._oldest() if sum(map(len, self._resident.values())) > _MAX_RESIDENT else None
+            too_many = self._closed or sum(map(len, self._resident.values())) > _MAX_RESIDENT
+            dropped = self._oldest() if too_many else None
         if dropped is not None:
             self._nursery.retire(dropped)
 

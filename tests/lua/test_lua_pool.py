@@ -473,6 +473,28 @@ def test_the_queue_is_bounded_and_waiting_in_it_is_not_billed() -> None:
     assert answers == [1, 2]
 
 
+def test_a_call_cancelled_in_the_queue_never_runs() -> None:
+    go, inside, cancel = threading.Event(), threading.Event(), threading.Event()
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        inside.set()
+        go.wait(30)
+        return b"[]"
+
+    slow = tool("tool = {} function tool.execute(p, context) context.sources() return 1 end")
+    with WatchedPool(workers=1, patience_s=20) as pool:
+        first = threading.Thread(target=lambda: pool.run(slow, host, 30))
+        first.start()
+        assert inside.wait(10)
+        threading.Timer(0.1, cancel.set).start()
+        with pytest.raises(ToolError, match="cancelled"):
+            pool.run(slow, host, 30, cancel=cancel)
+        go.set()
+        first.join(20)
+        assert len(pool.used) == 1
+        assert pool.run(slow, poor_host, 10) == 1
+
+
 def test_a_queue_that_does_not_move_answers_busy_in_time() -> None:
     go = threading.Event()
 
