@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.connectors.base import Connector, ScanLog
@@ -118,10 +118,11 @@ def test_a_folder_of_a_git_tree_obeys_the_rules_from_above_it(tmp_path: Path) ->
 
 
 def test_a_root_that_git_ignores_is_taken_whole_because_it_was_named(tmp_path: Path) -> None:
-    put(tmp_path, ".gitignore", "/notes/\n")
+    put(tmp_path, ".gitignore", "notes\n")
     (tmp_path / ".git").mkdir()
     put(tmp_path, "notes/a.md")
-    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "notes")))) == {"a.md"}
+    put(tmp_path, "notes/more/notes/b.md")
+    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "notes")))) == {"a.md", "more/notes/b.md"}
 
 
 def test_caches_environments_and_build_output_are_left_out(root: Path, connector: FilesystemConnector) -> None:
@@ -178,6 +179,7 @@ def test_nul_bytes_without_order_are_binary() -> None:
     assert not looks_binary(b"")
 
 
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"\0", b"a", b"\0\0", b"\xff", b"\xfe", b"a\0", b"\0a", b"a\0\0\0", b"\0\0\0a", b"\x01"]), max_size=40
