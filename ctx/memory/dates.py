@@ -270,7 +270,7 @@ _SINGLES = (
     (re.compile(rf"\b(?:in|during|of|last|this|early|late|mid)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"), _named_month),
     (
         re.compile(
-            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -](?P<year>(?:19|20)\d{2})\b"
+            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -](?P<year>(?:19|20)\d{2})\b(?!-\d)"
         ),
         _year,
     ),

@@ -10,6 +10,7 @@ _STRUCTURED = re.compile(
     r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"  # an e-mail address
     r"|(?<!\w)[@#][A-Za-z][\w-]{1,60}"
     r"|(?<!\w)(?:~|\.{1,2})?/(?:[\w.-]{1,80}/){0,8}[\w.-]{1,80}\b"  # a path
+    r"|\b(?:[\w-]{1,60}/){1,8}[\w-]{1,60}\.\w{1,5}\b"
     r"|\b[A-Za-z]\w{0,60}(?:_\w{1,60}|(?<=[a-z0-9])[A-Z]\w{0,60})\b"  # snake_case, camelCase
     r"|\b\w{1,40}\.(?:py|js|ts|rs|go|md|toml|json|ya?ml|java|c|h|cpp|lua|sql|sh|html|css)\b"
 )

@@ -24,8 +24,8 @@ MEMORIES = {"low": 20, "mid": 60, "high": 200}  # the most evidence a budget loo
 ROUNDS = {"low": 1, "mid": 2, "high": 3}  # of following names to further memories
 FAN_OUT = 8  # names followed in a round
 RELEVANCE_FLOOR = 0.15  # a score below which a memory is not evidence: one in seven such would answer
-SHARED_MEANING = 0.30  # cosine of two memories' weighted terms that makes them one group
-SHARED_NAME = 0.12  # the same, where they also share a name
+SHARED_MEANING = 0.15  # cosine of two memories' weighted terms that makes them one group
+SHARED_NAME = 0.08  # the same, where they also share a name
 OVERLAP = 0.5  # share of terms at which a negation contradicts
 MAX_CLAIM_CHARS = 240
 MAX_FINDINGS = 8
@@ -226,11 +226,12 @@ def _gaps(query: str, evidence: Sequence[Evidence]) -> list[str]:
 # -- grouping -----------------------------------------------------------------------------------------------------
 
 _Vector = dict[str, float]
+_SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
 
 def _weighed(texts: Sequence[str]) -> list[_Vector]:
     """Unit vectors of tf-idf over these texts; terms in all of them weigh little, stop words nothing."""
-    counts = [Counter(term for term in terms(text) if term not in STOP_WORDS and len(term) > 1) for text in texts]
+    counts = [Counter(term for term in terms(text) if term not in _SILENT and len(term) > 1) for text in texts]
     spread = Counter(term for count in counts for term in count)
     found = []
     for count in counts:
@@ -399,7 +400,8 @@ def _disagreement(
     if _CHANGE.search(newer.text) and shared >= OVERLAP and one.text != other.text:
         return "change"
     if slot and other_slot and slot[:2] == other_slot[:2] and not slot[2] & other_slot[2]:
-        rest, other_rest = words - slot[2], other_words - other_slot[2]
+        said = set(f"{slot[0]} {slot[1]}".split())
+        rest, other_rest = words - slot[2] - said, other_words - other_slot[2] - said
         # "uses tabs for Python" and "uses spaces for YAML" are two places, not one with two values
         if len(rest & other_rest) * 2 >= min(len(rest), len(other_rest)):
             return "value"

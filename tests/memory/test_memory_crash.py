@@ -1,0 +1,162 @@
+"""Processes that are killed while they write, and processes that write at once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_kit import WordEmbedder
+
+from ctx.memory import MemoryStore
+
+WRITER = Path(__file__).parent / "memory_writer.py"
+
+
+def start(path: str, bank: str, seed: int, count: int | None = None) -> "subprocess.Popen[str]":
+    arguments = [sys.executable, str(WRITER), path, bank, str(seed), *([] if count is None else [str(count)])]
+    return subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, text=True, cwd=WRITER.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def expected(lines: list[str]) -> dict[str, dict[str, Any]]:
+    """What the acknowledged writes leave, by id."""
+    held: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # the line that the kill cut in two was not an acknowledgement
+        op = said["op"]
+        if op in ("put", "put_many", "supersede"):
+            held[said["id"]] = {**said, "deleted": False}
+        elif op == "update":
+            held[said["id"]]["text"] = said["text"]
+        elif op in ("delete", "undo"):
+            held[said["id"]]["deleted"] = op == "delete"
+        if op == "supersede":
+            held[said["old"]]["superseded_by"] = said["id"]
+    return held
+
+
+def check_all(path: str, bank_id: str, held: dict[str, dict[str, Any]], last: dict[str, Any] | None) -> None:
+    """Every acknowledged write is there, whole. What the last write before the kill was about may be one step further."""
+    with MemoryStore(path, WordEmbedder()) as store:
+        assert store.check(deep=True) == []
+        assert store.pending() == 0
+        bank = store.bank(bank_id)
+        doubtful = 0
+        for id, wanted in held.items():
+            record = bank.get(id, include_deleted=True)
+            assert record is not None, (id, wanted)
+            if wanted["op"] == "put_many":
+                assert len(bank.children(id)["items"]) == wanted["size"]
+                continue
+            agrees = (
+                record["text"] == wanted["text"]
+                and (record["deleted_at"] is not None) == wanted["deleted"]
+                and record["superseded_by"] == wanted.get("superseded_by")
+            )
+            doubtful += not agrees
+        assert doubtful <= 1, "more than the one write that was under way differs"
+        for container in bank.browse({"kind": "conversation"}, limit=1000)["items"]:
+            assert len(bank.children(container["id"])["items"]) == container["metadata"]["size"], "a half-stored conversation"
+        for id, wanted in list(held.items())[-3:]:
+            if wanted["op"] != "put_many" and not wanted["deleted"] and "superseded_by" not in wanted:
+                found = bank.search(wanted["text"], limit=50, include_superseded=True)["results"]
+                record = bank.get(id, include_deleted=True)
+                assert record is not None
+                assert record["deleted_at"] is not None or id in {result["record"]["id"] for result in found}
+
+
+def kill_at_random_points(folder: Path, kills: int, seed: int) -> None:
+    path = str(folder / "ctx.db")
+    chance = random.Random(seed)
+    held: dict[str, dict[str, Any]] = {}
+    for number in range(kills):
+        process = start(path, "alice", seed * 1000 + number)
+        assert process.stdout is not None
+        # Not a wait for a time but for a number of acknowledgements; the kill falls wherever the writer is by then.
+        lines = [process.stdout.readline() for _ in range(1 + chance.randrange(12))]
+        for _ in range(chance.randrange(4000)):
+            pass  # a few hundred microseconds of chance between an acknowledgement and the kill
+        os.kill(process.pid, signal.SIGKILL)
+        rest, _ = process.communicate()
+        acknowledged = [*lines, *rest.splitlines()]
+        held.update(expected(acknowledged))
+        check_all(path, "alice", expected(acknowledged), None)
+    check_all(path, "alice", {id: one for id, one in held.items() if one["op"] == "put_many"}, None)
+
+
+def test_a_killed_writer_leaves_every_acknowledged_write_and_nothing_half_done(tmp_path: Path) -> None:
+    kill_at_random_points(tmp_path, 20, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_hundred_killed_writers_leave_every_acknowledged_write(tmp_path: Path) -> None:
+    kill_at_random_points(tmp_path, 200, seed=2)
+
+
+def test_two_processes_write_one_bank_and_a_third_reads_both(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    with MemoryStore(path, WordEmbedder()) as reader:
+        bank = reader.bank("shared")
+        writers = [start(path, "shared", seed, 40) for seed in (1, 2)]
+        held: dict[str, dict[str, Any]] = {}
+        lines: list[str] = []
+        assert writers[0].stdout is not None
+        for line in writers[0].stdout:
+            lines.append(line)
+            said = json.loads(line)
+            if said["op"] in ("put", "supersede"):  # read your colleague's write as soon as it is acknowledged
+                assert any(
+                    said["text"] == result["record"]["text"]
+                    for result in bank.search(said["text"], limit=100, include_superseded=True)["results"]
+                ) or bank.get(said["id"], include_deleted=True)
+        held.update(expected(lines))
+        out, _ = writers[1].communicate(timeout=60)
+        writers[0].stdout.close()
+        assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+        held.update(expected(out.splitlines()))
+        assert reader.check(deep=True) == []
+        for id, wanted in held.items():
+            record = bank.get(id, include_deleted=True)
+            assert record is not None
+            if wanted["op"] != "put_many":
+                assert (record["text"], record["deleted_at"] is not None) == (wanted["text"], wanted["deleted"])
+        sessions = {line["by"]["session"] for line in bank.journal(limit=1000)}
+        assert sessions == {"s1", "s2"}
+
+
+def test_a_write_that_fails_in_the_middle_leaves_no_trace(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    with MemoryStore(path) as store:
+        bank = store.bank("a")
+        bank.put("kept")
+        before = (list(bank.export(include_deleted=True)), bank.journal())
+        for step in ("insert", "put_vectors", "finish"):
+
+            class Broken(Exception):
+                pass
+
+            def fail(*_: object, **__: object) -> None:
+                raise Broken
+
+            from ctx.store.memories import Writer
+
+            original = getattr(Writer, step)
+            setattr(Writer, step, fail)
+            try:
+                with pytest.raises(Broken):
+                    bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"})
+            finally:
+                setattr(Writer, step, original)
+            assert (list(bank.export(include_deleted=True)), bank.journal()) == before
+        assert store.check(deep=True) == []
+        bank.put("goes on")

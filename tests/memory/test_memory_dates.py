@@ -1,0 +1,82 @@
+"""Times named in a sentence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctx.clock import iso_utc, parse_ms
+from ctx.memory.dates import window
+
+NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("what happened on 2025-03-04?", "2025-03-04", "2025-03-04"),
+        ("deployed at 2025-03-04T10:30:00Z", "2025-03-04T10:30:00Z", "2025-03-04T10:30:00Z"),
+        ("in 2025-03", "2025-03-01", "2025-03-31"),
+        ("decisions of March 2025", "2025-03-01", "2025-03-31"),
+        ("March 5, 2025", "2025-03-05", "2025-03-05"),
+        ("the 5th of May", "2025-05-05", "2025-05-05"),
+        ("in February", "2026-02-01", "2026-02-28"),
+        ("in may", "2025-05-01", "2025-05-31"),
+        ("in 2024", "2024-01-01", "2024-12-31"),
+        ("yesterday's meeting", "2026-03-14", "2026-03-14"),
+        ("today", "2026-03-15", "2026-03-15"),
+        ("last week", "2026-03-02", "2026-03-08"),
+        ("this month", "2026-03-01", "2026-03-31"),
+        ("last year", "2025-01-01", "2025-12-31"),
+        ("last tuesday", "2026-03-10", "2026-03-10"),
+        ("last sunday", "2026-03-08", "2026-03-08"),
+        ("3 days ago", "2026-03-12", "2026-03-12"),
+        ("a month ago", "2026-02-01", "2026-02-28"),
+        ("two years ago", "2024-01-01", "2024-12-31"),
+        ("between January and March 2025", "2025-01-01", "2025-03-31"),
+        ("between 2024 and 2025", "2024-01-01", "2025-12-31"),
+        ("from 2025-01-01 to 2025-02-01", "2025-01-01", "2025-02-01"),
+        ("since 2025-01-01", "2025-01-01", None),
+        ("before May 2024", None, "2024-04-30"),
+        ("after 2025-01-31", "2025-02-01", None),
+        ("until 2025-01-31", None, "2025-01-31"),
+    ],
+)
+def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
+    found = window(text, NOW_MS)
+    assert found is not None
+    assert found.first_ms == (None if first is None else parse_ms(first)), found.first_ms and iso_utc(found.first_ms)
+    assert found.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), found.last_ms and iso_utc(found.last_ms)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "what do we do",
+        "may I march forward",
+        "on the second day",
+        "version 2024 of it",
+        "2025-02-31",
+        "port 8080",
+        "9999 years ago",
+        "mark said so",
+        "sun and moon",
+    ],
+)
+def test_what_is_not_plainly_a_time_is_left_alone(text: str) -> None:
+    assert window(text, NOW_MS) is None
+
+
+@given(
+    st.one_of(
+        st.text(max_size=200),
+        st.lists(
+            st.sampled_from(
+                "last this between and since 31 february 2025 9999 -02- 0000 ago days a few years from to 12:99 may".split()
+            ),
+            max_size=12,
+        ).map(" ".join),
+    )
+)
+def test_no_text_raises(text: str) -> None:
+    window(text, NOW_MS)
