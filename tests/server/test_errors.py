@@ -1,10 +1,13 @@
 """The one table of errors."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import ctx.errors
 from ctx.errors import Busy, CtxError, NotFound, RateLimited, Unauthorized
-from ctx.server import errors
+from ctx.server import errors, openapi
 
 
 def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
@@ -65,3 +68,15 @@ def test_a_refusal_on_an_mcp_path_is_json_rpc_and_keeps_the_word() -> None:
     body = errors.rpc_body(RateLimited("slow down", retry_after_s=1.5))
     assert (body["jsonrpc"], body["id"], body["error"]["code"]) == ("2.0", None, -32005)
     assert body["error"]["data"] == {"code": "rate_limited", "retryAfterMs": 1500}
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "http-api.md"
+    rows = re.findall(r"^\| (\d{3}) \| ((?:`\w+`(?:, )?)+) \|", page.read_text(), re.MULTILINE)
+    documented = {(int(status), word) for status, words in rows for word in re.findall(r"\w+", words)}
+    assert documented == {(errors.TABLE[kind].status, kind.word) for kind in OURS}
+
+
+def test_openapi_describes_every_status_that_can_come() -> None:
+    described = openapi.describe(openapi.Described([], []))["components"]["responses"]
+    assert set(described) == {f"Error{row.status}" for row in errors.TABLE.values()}

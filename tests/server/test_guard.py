@@ -96,6 +96,7 @@ def test_two_hosts_or_none_are_refused(serve: Serve, services: Services) -> None
     for request in (
         b"GET /health HTTP/1.0\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ):
         with socket.create_connection((served.host, served.port), 10) as connection:
             connection.sendall(request)

@@ -76,6 +76,16 @@ def test_a_stop_with_an_open_stream_takes_less_than_a_second(
     assert time.monotonic() - began_s < STOP_S
 
 
+def test_requests_beyond_the_bound_of_open_ones_are_503(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.guard.MAX_IN_FLIGHT", 1)
+    served = serve(services._replace(mcp=StreamDoor))
+    with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
+        assert next(stream.iter_text()) == ": open\n\n"
+        assert failure(httpx.get(f"{served.base}/health")) == (503, "busy")
+
+
 def test_a_stop_with_a_running_call_answers_it_503_within_a_second(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
     entered, release = threading.Event(), threading.Event()
 
