@@ -29,6 +29,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
 _HUMPED = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SNAKE = re.compile(r"[^\W_]+(?:_+[^\W_]+)+")
 # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul: letters only, since a tone mark ends a word in the tokenizer.
 _UNSPACED = re.compile(
@@ -37,33 +38,36 @@ _UNSPACED = re.compile(
     "\uff66-\uff9d\U00020000-\U0003134f]+"
 )
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
-_WORD = re.compile(r"([^\W_]+)(['’](?:s|t|re|ve|ll|d|m)\b)?")
+# `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
+_CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?=[^A-Za-z0-9\u0080-\U0010ffff]|$)")
 _JOINED = re.compile(r"[^\W_]+(?:[_.:/\\@#]+[^\W_]+)+")  # foo_bar, os.path, std::vec, a/b
 
 
-def tokenizer() -> "tantivy.TextAnalyzer":
+def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
     """tantivy's own form of `words`, for an index to register under a name."""
     chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    for step in (
-        tantivy.Filter.remove_long(MAX_TERM_BYTES),
-        tantivy.Filter.lowercase(),
-        tantivy.Filter.ascii_fold(),
-        tantivy.Filter.stemmer("english"),
-    ):
+    steps = [tantivy.Filter.remove_long(MAX_TERM_BYTES), tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold()]
+    if stemmed:
+        steps.append(tantivy.Filter.stemmer("english"))
+    for step in steps:
         chain = chain.filter(step)
     return chain.build()
 
 
 _analyzer = tokenizer()
+_unstemmed = tokenizer(stemmed=False)
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents were typed."""
+    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents were typed.
+
+    Lone surrogates, which no tokenizer takes, become U+FFFD.
+    """
     if text.isascii():
         return text
     import unicodedata  # only text beyond ASCII pays for its tables
 
-    return unicodedata.normalize("NFC", text)
+    return _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
 
 
 def words(text: str) -> list[str]:
@@ -76,13 +80,16 @@ def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 
     They are the parts of identifiers in humps, the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
-    is too), and of scripts without spaces each character and each pair.
+    is too), and of scripts without spaces each character and each pair, and the words glued to them.
     """
     found = _identifiers(text)
     if not text.isascii():
-        for run in _UNSPACED.findall(text):
+        runs = _UNSPACED.findall(text)
+        for run in runs:
             found += run
             found += _pairs(run)
+        if runs:  # `Python入門` is one word to the tokenizer: what stands beside a run is found by itself too
+            found += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
     return " ".join(found)
 
 
@@ -112,7 +119,9 @@ def query_counts(text: str) -> dict[str, int]:
         for run in _UNSPACED.findall(text):
             found += _pairs(run) or [run]
         rest = _UNSPACED.sub(" ", text)
-    kept: list[str] = _analyzer.analyze(" ".join((_content(rest), *found)))
+    content = _CRUMB.sub(" ", rest)
+    stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
+    kept = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(found))
     counts: dict[str, int] = {}
     for term in kept or _analyzer.analyze(rest):
         counts[term] = counts.get(term, 0) + 1
@@ -127,12 +136,6 @@ def query_phrases(text: str) -> list[list[str]]:
     wanted += [" ".join(_parts(word)) for word in _humped(text)] if _HUMP.search(text) else []
     phrases = [_analyzer.analyze(phrase) for phrase in wanted]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
-
-
-def _content(text: str) -> str:
-    """The words that bear meaning, parted by spaces: no stop words, no contractions (`don't`, the `'s` of `it's`)."""
-    found = [(word, tail) for word, tail in _WORD.findall(text) if word.lower() not in STOP_WORDS]
-    return " ".join(word for word, tail in found if not tail.endswith("t"))
 
 
 def _humped(text: str) -> list[str]:

@@ -1,0 +1,302 @@
+"""The keyword index by itself: what it finds, in which order, and what it survives."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tantivy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ctx import analyze
+from ctx.errors import Busy, StoreError
+from ctx.store.base import StoredDocument
+from ctx.store.tantivy import MAX_TERMS, PASSAGE_CHARS, KeywordIndex
+from ctx.types import Chunk, Document, Filters, Hit
+
+ROOT = Path(__file__).parent.parent.parent
+ALL = Filters()
+
+
+def stored(
+    number: int,
+    *texts: str,
+    source: str = "filesystem",
+    source_id: str | None = None,
+    title: str | None = None,
+    headings: tuple[str, ...] = (),
+    updated_ms: int = 1_000,
+    first_chunk_no: int | None = None,
+) -> StoredDocument:
+    """A document whose chunks are `texts`, numbered from 1000 times its own number."""
+    source_id = source_id or f"{number}.md"
+    body = "\n\n".join(texts)
+    chunks = []
+    start = 0
+    for ordinal, text in enumerate(texts):
+        heading = headings[ordinal] if ordinal < len(headings) else ""
+        chunks.append(Chunk(ordinal, start, start + len(text), 1, 1, heading, b""))
+        start += len(text) + 2
+    document = Document(
+        f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body, "text/markdown",
+        updated_ms, "print", b"hash",
+    )  # fmt: skip
+    first = number * 1000 if first_chunk_no is None else first_chunk_no
+    return StoredDocument(number, 1, document, tuple(chunks), tuple(range(first, first + len(chunks))))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[KeywordIndex]:
+    opened = KeywordIndex(str(tmp_path / "keyword"), writable=True, heap_mb=32)
+    yield opened
+    opened.close()
+
+
+def put(index: KeywordIndex, *documents: StoredDocument) -> None:
+    for document in documents:
+        index.add(document)
+    index.commit()
+
+
+def numbers(index: KeywordIndex, query: str, filters: Filters = ALL, k: int = 50) -> list[int]:
+    return [hit.document_no for hit in index.search(query, filters, k)]
+
+
+def test_any_of_the_words_is_enough_and_more_of_them_rank_higher(index: KeywordIndex) -> None:
+    put(index, stored(1, "otters swim"), stored(2, "otters swim in rivers"), stored(3, "trains run on rails"))
+    assert numbers(index, "otter river") == [2, 1]
+    assert numbers(index, "otter locomotive") == [1, 2]
+    assert numbers(index, "locomotive") == []
+
+
+def test_all_words_in_one_passage_beat_one_word_said_often(index: KeywordIndex) -> None:
+    put(index, stored(1, "docker " * 12 + "is a tool"), stored(2, "a docker volume is kept apart and has its own life " * 3))
+    assert numbers(index, "docker volume")[0] == 2
+
+
+def test_a_word_is_found_in_title_heading_and_path(index: KeywordIndex) -> None:
+    put(
+        index,
+        stored(1, "nothing", title="Authentication Guide"),
+        stored(2, "nothing", headings=("Operations > Rotating tokens",)),
+        stored(3, "nothing", source_id="deploy/kubernetes/helm-chart.yaml"),
+    )
+    assert numbers(index, "authenticate") == [1]
+    assert numbers(index, "token rotation") == [2]
+    assert numbers(index, "kubernetes") == numbers(index, "chart") == [3]
+
+
+def test_an_identifier_is_found_whole_and_by_parts(index: KeywordIndex) -> None:
+    put(
+        index,
+        stored(1, "def get_user_name(row): ..."),
+        stored(2, "function getUserName(row) {}"),
+        stored(3, "the user has a name to get"),
+    )
+    assert set(numbers(index, "user name")) == {1, 2, 3}
+    assert set(numbers(index, "getUserName")[:2]) == {1, 2}
+    assert set(numbers(index, "get_user_name")[:2]) == {1, 2}
+
+
+def test_a_quoted_phrase_ranks_where_its_words_stand_side_by_side(index: KeywordIndex) -> None:
+    put(
+        index,
+        stored(1, "layer control of the boundary, and a layer of control, boundary control"),
+        stored(2, "the boundary layer control of a wing in a wind tunnel with other matters told at length"),
+    )
+    assert numbers(index, '"boundary layer control"') == [2, 1]
+
+
+def test_ideographs_within_a_run_are_found(index: KeywordIndex) -> None:
+    put(index, stored(1, "我喜歡在北京吃烤鴨"), stored(2, "日本語の全文検索エンジン"), stored(3, "Python入門"))
+    assert numbers(index, "烤鴨") == [1]
+    assert numbers(index, "検索") == [2]
+    assert numbers(index, "python") == [3]
+
+
+def test_stop_words_alone_are_looked_for(index: KeywordIndex) -> None:
+    put(index, stored(1, "to be or not to be"), stored(2, "a cat"))
+    assert numbers(index, "not to be") == [1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"',
+        "(",
+        "a AND",
+        "NOT",
+        "title:x",
+        "foo:bar:baz",
+        "*",
+        "a*",
+        "~1",
+        "[1 TO 2",
+        "\\",
+        "+ -",
+        "a^b",
+        "'",
+        "IN [",
+        "\0",
+        "\ud800",
+        "ß\u0301",
+    ],
+)
+def test_no_text_is_a_syntax_error(index: KeywordIndex, query: str) -> None:
+    put(index, stored(1, "a foo bar"))
+    index.search(query, ALL, 5)
+
+
+def test_any_text_can_be_stored_and_asked_for(index: KeywordIndex) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.text(min_size=1, max_size=60))
+    def hold(text: str) -> None:
+        index.add(stored(1, text))
+        index.commit()
+        assert (index.search(text, ALL, 5) != []) == bool(analyze.query_terms(text))
+
+    hold()
+
+
+def test_sources_and_dates_narrow_without_changing_the_order(index: KeywordIndex) -> None:
+    put(
+        index,
+        stored(1, "otter otter", source="git:a", updated_ms=10),
+        stored(2, "otter and more words", source="git:b", updated_ms=20),
+        stored(3, "otter with a great many more words than that", source="filesystem", updated_ms=30),
+    )
+    everything = index.search("otter", ALL, 9)
+    assert [hit.document_no for hit in everything] == [1, 2, 3]
+    assert index.search("otter", Filters(sources=frozenset({"git:b", "filesystem"})), 9) == everything[1:]
+    assert index.search("otter", Filters(since_ms=20), 9) == everything[1:]
+    assert index.search("otter", Filters(until_ms=20), 9) == everything[:2]
+    assert index.search("otter", Filters(since_ms=11, until_ms=29), 9) == everything[1:2]
+    assert index.search("otter", Filters(sources=frozenset()), 9) == []
+    assert index.search("otter", Filters(sources=frozenset({"git"})), 9) == []
+
+
+def test_a_passage_spans_neighbouring_chunks(index: KeywordIndex) -> None:
+    put(index, stored(7, "first the heron", "then the vole", "last the badger"))
+    assert index.search("heron badger", ALL, 5) == [Hit(7000, 7, index.search("heron badger", ALL, 5)[0].score, 3)]
+
+
+def test_passages_are_even_and_cover_every_chunk_once(index: KeywordIndex) -> None:
+    text = "word " * 100
+    put(index, stored(1, *[text] * 11))
+    hits = sorted(index.search("word", ALL, 50), key=lambda hit: hit.chunk_no)
+    covered = [no for hit in hits for no in range(hit.chunk_no, hit.chunk_no + hit.span)]
+    assert covered == list(range(1000, 1011))
+    assert max(hit.span for hit in hits) - min(hit.span for hit in hits) <= 1
+    assert all(hit.span * len(text) <= 1.5 * PASSAGE_CHARS for hit in hits)
+
+
+def test_a_gap_in_the_numbers_ends_a_passage(index: KeywordIndex) -> None:
+    whole = stored(1, "one otter", "two otters", "three otters")
+    put(index, whole._replace(chunk_nos=(5, 6, 9)))
+    assert sorted((hit.chunk_no, hit.span) for hit in index.search("otter", ALL, 5)) == [(5, 2), (9, 1)]
+
+
+def test_equal_scores_come_by_chunk_number(index: KeywordIndex) -> None:
+    put(index, *(stored(number, "the same otter", source_id="same.md") for number in (5, 3, 9, 1)))
+    assert numbers(index, "otter") == [1, 3, 5, 9]
+
+
+def test_putting_a_document_again_replaces_it_and_deleting_ends_it(index: KeywordIndex) -> None:
+    put(index, stored(1, "otter", "heron"), stored(2, "otter"))
+    put(index, stored(1, "badger"))
+    assert numbers(index, "otter") == [2]
+    assert numbers(index, "badger") == [1]
+    index.delete(1)
+    index.delete(99)
+    index.commit()
+    assert numbers(index, "badger") == []
+
+
+def test_what_is_not_committed_is_not_found(index: KeywordIndex) -> None:
+    index.add(stored(1, "otter"))
+    assert numbers(index, "otter") == []
+
+
+def test_a_reader_sees_what_another_process_commits(index: KeywordIndex, tmp_path: Path) -> None:
+    put(index, stored(1, "otter"))
+    reader = KeywordIndex(str(tmp_path / "keyword"), writable=False)
+    assert numbers(reader, "heron") == []
+    put(index, stored(2, "heron"))
+    reader.reload()
+    assert numbers(reader, "heron") == [2]
+
+
+def test_a_second_writer_is_told_that_the_index_is_busy(index: KeywordIndex, tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom ctx.errors import Busy\nfrom ctx.store.tantivy import KeywordIndex\n"
+        "try:\n    KeywordIndex(sys.argv[1], writable=True)\nexcept Busy:\n    sys.exit(7)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "keyword")], check=False).returncode == 7
+    with pytest.raises(Busy):
+        KeywordIndex(str(tmp_path / "keyword"), writable=True)
+
+
+def test_a_missing_or_damaged_folder_is_a_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        KeywordIndex(str(tmp_path / "none"), writable=False)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "meta.json").write_text("{")
+    for writable in (False, True):
+        with pytest.raises(StoreError):
+            KeywordIndex(str(tmp_path / "bad"), writable=writable)
+
+
+def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> None:
+    common = " ".join(f"common{number}" for number in range(100))
+    put(index, *(stored(number, common) for number in range(1, 20)), stored(20, f"{common} kingfisher"))
+    assert numbers(index, f"{common} kingfisher")[0] == 20
+    assert len(analyze.query_terms(common)) > MAX_TERMS
+    assert numbers(index, " ".join(f"unknown{number}" for number in range(100))) == []
+
+
+def test_searches_go_on_while_another_thread_writes(index: KeywordIndex) -> None:
+    put(index, stored(1, "otter"))
+    failed: list[BaseException] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not stop.is_set():
+                assert 1 in numbers(index, "otter")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(2, 30):
+        put(index, stored(number, f"heron {number}"))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(index: KeywordIndex, tmp_path: Path) -> None:
+    """tantivy cuts the words itself; other stores are given `analyze.terms`. Both must come to the same."""
+    texts = [
+        path.read_text(encoding="utf-8") for folder in ("ctx", "docs") for path in sorted((ROOT / folder).rglob("*.[mp][dy]"))
+    ]
+    texts += [
+        "日本語の全文検索エンジン Python入門",
+        "Größe ÆON İstanbul ΟΔΟΣ naïve re\u0301sume\u0301",
+        "हिन्दी में खोज",
+        "ภาษาไทย ๑๒๓",
+        "x² ½ ⅷ Ⓐ ﬁne",
+    ]
+    put(index, *(stored(number, text) for number, text in enumerate(texts, 1)))
+    searcher = tantivy.Index.open(str(tmp_path / "keyword")).searcher()
+    held = dict(searcher.terms_with_prefix("text", ""))
+    expected: dict[str, int] = {}
+    for text in texts:
+        for term in set(analyze.terms(text)):
+            expected[term] = expected.get(term, 0) + 1
+    assert held == expected

@@ -1,0 +1,132 @@
+"""What words are, and that every way of cutting them agrees."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctx import analyze
+
+ROOT = Path(__file__).parent.parent
+
+
+def repository_texts() -> list[str]:
+    """Prose and code that is always at hand: this repository's own."""
+    return [path.read_text(encoding="utf-8") for folder in ("ctx", "docs", "config") for path in sorted((ROOT / folder).rglob("*.*"))
+            if path.suffix in (".md", ".py", ".toml", ".lua")]  # fmt: skip
+
+
+def test_words_are_lowered_folded_and_stemmed() -> None:
+    assert analyze.words("The Indexes were INDEXING Café résumés") == ["the", "index", "were", "index", "cafe", "resum"]
+
+
+def test_words_agree_with_a_plain_reading_of_letters_and_digits() -> None:
+    for text in repository_texts():
+        lowered = [word.lower() for word in re.findall(r"[^\W_]+", text.encode("ascii", "replace").decode())]
+        short = [word for word in lowered if len(word) < analyze.MAX_TERM_BYTES]
+        stems = {word: analyze.words(word) for word in set(short)}
+        assert all(len(stem) == 1 for stem in stems.values())
+        assert analyze.words(text.encode("ascii", "replace").decode()) == [stems[word][0] for word in short]
+
+
+def test_an_accent_typed_apart_is_the_same_letter() -> None:
+    assert analyze.words("re\u0301sume\u0301") == analyze.words("résumé") == analyze.words("resume")
+
+
+def test_a_line_of_base64_is_no_term_but_a_digest_is() -> None:
+    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    assert analyze.words(f"{digest} {'A' * 100}") == analyze.words(digest)
+    assert len(analyze.words(digest)) == 1
+
+
+@pytest.mark.parametrize(
+    ("identifier", "parts"),
+    [
+        ("getUserName", {"get", "user", "name"}),
+        ("HTTPServer", {"http", "server"}),
+        ("XMLHttpRequest", {"xml", "http", "request"}),
+        ("get_user_name", {"get", "user", "name", "getusername"}),
+        ("os.path.join", {"os", "path", "join"}),
+        ("std::vector", {"std", "vector"}),
+        ("sha256Digest", {"sha", "256", "digest"}),
+    ],
+)
+def test_an_identifier_is_found_by_its_parts(identifier: str, parts: set[str]) -> None:
+    stems = {analyze.words(part)[0] for part in parts}
+    assert stems <= set(analyze.terms(f"call {identifier}(x)"))
+
+
+def test_plural_acronyms_have_no_parts() -> None:
+    assert analyze.additions("the URLs of two APIs and some IDs") == ""
+
+
+def test_plain_prose_adds_nothing() -> None:
+    assert analyze.additions("An ordinary sentence, with a Name in it. It ends (here)!") == ""
+
+
+def test_humps_and_underscores_meet_in_one_term() -> None:
+    whole = set(analyze.terms("get_user_name")) & set(analyze.terms("getUserName"))
+    assert analyze.words("getusername")[0] in whole
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("日本語の全文検索エンジン", "全文検索"),
+        ("我喜歡在北京吃烤鴨", "北京"),
+        ("검색엔진을 만들었다", "엔진"),
+        ("ภาษาไทยไม่มีช่องว่าง", "ไทย"),
+        ("猫が好き", "猫"),
+        ("Python入門の本", "python"),
+    ],
+)
+def test_words_of_unspaced_scripts_are_found_within_a_run(text: str, query: str) -> None:
+    assert analyze.query_terms(query)
+    assert set(analyze.query_terms(query)) <= set(analyze.terms(text))
+
+
+def test_a_query_drops_stop_words_unless_it_has_nothing_else() -> None:
+    assert analyze.query_terms("how do I configure the watcher") == ["configur", "watcher"]
+    assert analyze.query_terms("to be or not to be") == ["to", "be", "or", "not"]
+    assert analyze.query_terms("don't") == ["don", "t"]
+
+
+def test_contractions_and_possessives_leave_no_crumbs() -> None:
+    assert analyze.query_terms("why doesn't Müller's parser stop") == ["muller", "parser", "stop"]
+
+
+def test_a_query_counts_what_it_repeats() -> None:
+    assert analyze.query_counts("cache the cached cache: eviction") == {"cach": 3, "evict": 1}
+
+
+def test_quotes_and_identifiers_want_their_words_side_by_side() -> None:
+    assert analyze.query_phrases('find "boundary layer control" now') == [["boundari", "layer", "control"]]
+    assert analyze.query_phrases("call os.path.join here") == [["os", "path", "join"]]
+    assert analyze.query_phrases("a well-known either/or") == [["either", "or"]]
+    assert analyze.query_phrases("nothing of the kind") == []
+
+
+def test_a_text_without_letters_has_no_terms() -> None:
+    for text in ("", "   ", '"""', "?!*()[]{}^~", "\0", "——"):
+        assert analyze.query_terms(text) == []
+        assert analyze.terms(text) == []
+
+
+@given(st.text())
+def test_any_text_is_found_by_itself(text: str) -> None:
+    assert set(analyze.query_terms(text)) <= set(analyze.terms(text))
+
+
+@given(st.text(), st.text())
+def test_terms_of_two_lines_are_those_of_each(first: str, second: str) -> None:
+    together = analyze.terms(f"{first}\n{second}")
+    assert set(analyze.terms(first)) | set(analyze.terms(second)) <= set(together)
+
+
+@given(st.text(max_size=20))
+def test_phrases_hold_at_least_two_words_and_are_distinct(text: str) -> None:
+    phrases = analyze.query_phrases(f'"{text}" {text}')
+    assert all(len(phrase) > 1 for phrase in phrases)
+    assert len({tuple(phrase) for phrase in phrases}) == len(phrases)
