@@ -56,6 +56,7 @@ class Entrance(Protocol):
 
     def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
+    def admit_documents(self) -> None: ...
     def admit_agent(self, agent: Any) -> None: ...
     def spend(self) -> None: ...
 
@@ -253,9 +254,16 @@ class McpServer:
 
     # -- documents as resources --------------------------------------------------------------------------------------
 
+    def _shows_documents(self, context: Context) -> bool:
+        entrance = self._enter(context)
+        try:
+            entrance.admit_documents()
+        except CtxError:  # a key for something else: to this caller there are none
+            return False
+        return self._profile(entrance.caller(None)).documents
+
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
-        caller = self._enter(context).caller(None)
-        if not self._profile(caller).documents:
+        if not self._shows_documents(context):
             return types.ListResourcesResult(resources=[])
         after = _cursor(params.cursor) if params and params.cursor else None
         rows = await self._work.searches.run(lambda: self._catalog().list_documents(after=after, limit=PAGE + 1))
@@ -271,8 +279,7 @@ class McpServer:
         )
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        caller = self._enter(context).caller(None)
-        if not self._profile(caller).documents:
+        if not self._shows_documents(context):
             return types.ListResourceTemplatesResult(resource_templates=[])
         return types.ListResourceTemplatesResult(
             resource_templates=[
@@ -284,9 +291,8 @@ class McpServer:
         )
 
     async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        caller = self._enter(context).caller(None)
         uri = str(params.uri)
-        document = await self._work.searches.run(lambda: self._document(uri)) if self._profile(caller).documents else None
+        document = await self._work.searches.run(lambda: self._document(uri)) if self._shows_documents(context) else None
         if document is None:
             code = types.INVALID_PARAMS if context.protocol_version >= MODERN else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="Resource not found", data={"uri": uri[:2000]})
@@ -348,9 +354,8 @@ class McpServer:
         return types.GetPromptResult(description=agent.description if agent else None, messages=messages)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        caller = self._enter(context).caller(None)
         values: list[str] = []
-        if self._profile(caller).documents and params.argument.name in ("source", "path", "id"):
+        if self._shows_documents(context) and params.argument.name in ("source", "path", "id"):
             begun = params.argument.value
             chosen = (params.context.arguments or {}) if params.context else {}
             name, source = params.argument.name, chosen.get("source")

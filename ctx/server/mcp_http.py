@@ -43,6 +43,9 @@ class HttpEntrance:
     def admit(self, tool: Tool) -> None:
         self._access.admit(tool)
 
+    def admit_documents(self) -> None:
+        self._access.admit_documents()
+
     def admit_agent(self, agent: Agent) -> None:
         self._access.admit_agent(agent)
 

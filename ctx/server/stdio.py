@@ -34,6 +34,9 @@ class PipeEntrance:
     def admit(self, tool: Any) -> None:
         pass
 
+    def admit_documents(self) -> None:
+        return None
+
     def admit_agent(self, agent: Any) -> None:
         pass
 
