@@ -13,7 +13,7 @@ local find, sub, byte, char, format, gsub, match =
 local concat, sort = table.concat, table.sort
 local math_type, huge, floor, randomseed = math.type, math.huge, math.floor, math.randomseed
 local utf8_char, utf8_len = utf8.char, utf8.len
-local traceback, collect, resume, status = debug.traceback, collectgarbage, coroutine.resume, coroutine.status
+local getinfo, collect, resume, status = debug.getinfo, collectgarbage, coroutine.resume, coroutine.status
 local clock_s, now_s = os.clock, os.time
 local real = _G
 
@@ -628,10 +628,23 @@ local function printable(text)
   return (gsub(text, "[\128-\255]+", function(run) return utf8_len(run) and run or "?" end))
 end
 
+-- The innermost calls. debug.traceback counts the whole stack first: 1.5 s after an endless recursion.
+local function innermost()
+  local lines = {}
+  for level = 3, 22 do
+    local info = getinfo(level, "Sln")
+    if not info then break end
+    if info.currentline > 0 then
+      lines[#lines + 1] = info.short_src .. ":" .. info.currentline .. ": in " .. (info.name or info.what)
+    end
+  end
+  return concat(lines, "\n")
+end
+
 -- Turns what was raised into {message, traceback, kind, data} without calling any metamethod of the script's.
 local function describe(raised)
   local kind = type(raised)
-  local failure = { traceback = printable(sub(traceback("", 2), 1, 4000)) }
+  local failure = { traceback = printable(sub(innermost(), 1, 4000)) }
   if kind == "string" or kind == "number" then
     failure.message = printable(sub(tostring(raised), 1, 4000))
   elseif kind == "table" then

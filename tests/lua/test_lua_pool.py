@@ -777,3 +777,10 @@ def test_many_callers_at_once_get_their_own_answers(pool: WatchedPool) -> None:
     for caller in callers:
         caller.join()
     assert wrong == []
+
+
+def test_an_endless_recursion_is_told_soon_and_with_its_place(pool: WatchedPool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "ctx.lua")
+    error = failure(pool, "\nlocal function deep() return 1 + deep() end return deep()", timeout_s=10)
+    assert error.message == "attack:2: stack overflow"
+    assert "attack:2: in " in caplog.text
