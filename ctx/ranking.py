@@ -19,7 +19,7 @@ DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}  # the weight of meani
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}  # where code is: a question shares few words with the code that answers it
 SYMBOL_ALPHA = 0.3  # where the query is an identifier: a name is found by its letters first
 
-_PROSE_MARKS, _CODE_MARKS = 0.015, 0.05  # the share of brackets and operators in prose (nearly all below), in code (half above)
+_PROSE_MARKS, _CODE_MARKS = 0.015, 0.045  # the share of brackets and operators: of prose nearly all is below, of code most above
 _SYMBOL = re.compile(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
 _NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
@@ -56,10 +56,13 @@ def semantic_weight(query: str, found: Sequence[str], method: str) -> float:
     word = query.strip()
     if _SYMBOL.fullmatch(word) and _NAMELIKE.search(word):
         return SYMBOL_ALPHA
-    shares = [sum(map(text.count, "(){}[]=_;<>")) / len(text) for text in found if text]
-    mean = sum(shares) / len(shares) if shares else 0.0
-    code = _clipped((mean - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
+    code = sum(map(_likeness_to_code, found)) / len(found) if found else 0.0
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
+
+
+def _likeness_to_code(text: str) -> float:
+    share = sum(map(text.count, "(){}[]=_;<>")) / max(1, len(text))
+    return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
 
 
 def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float) -> Leg:
