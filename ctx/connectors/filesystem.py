@@ -85,12 +85,12 @@ def looks_binary(head: bytes) -> bool:
 
     Says less than the extractor does, and never other than it: in doubt the file is read whole and the extractor decides.
     """
+    head = head[: len(head) // 4 * 4]
     if b"\0" not in head or head.startswith(_NOT_JUDGED):
         return False
     if not (head[::2].count(0) and head[1::2].count(0)):
         return False  # UTF-16 has its NULs on one side
-    whole = len(head) // 4 * 4
-    return head[:whole:4].count(0) < whole // 4 and head[3:whole:4].count(0) < whole // 4  # in UTF-32 every fourth byte is one
+    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is one
 
 
 class _OnDisk:

@@ -437,6 +437,8 @@ def test_a_helper_that_the_users_configuration_names_is_not_run(
 ) -> None:
     marker = tmp_path / "ran"
     use_instead(monkeypatch, tmp_path, "https://example.org/", f"ext::touch {marker} ")
+    with open(tmp_path / "home" / ".gitconfig", "a") as file:
+        file.write('[protocol "ext"]\n\tallow = always\n')
     with pytest.raises(SourceError, match="transport 'ext' not allowed"):
         Seen(connector("https://example.org/a", tmp_path))
     assert not marker.exists()
