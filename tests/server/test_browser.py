@@ -199,7 +199,7 @@ def test_a_rebinding_host_is_refused_on_every_route(browser: Any, serve: Serve, 
     assert calls == []
 
 
-def test_a_page_of_this_machine_reaches_mcp(browser: Any, serve: Serve, full: Services) -> None:
+def test_a_page_of_another_program_on_this_machine_reaches_mcp(browser: Any, evil: str, serve: Serve, full: Services) -> None:
     served = serve(full)
-    page = Page(browser, f"http://localhost:{serve(full).port}")
+    page = Page(browser, evil.replace("evil.example", "localhost"))
     assert page.ask(f"{served.base}/mcp", "POST", {"jsonrpc": "2.0"})[0] == 200
