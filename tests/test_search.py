@@ -1,0 +1,343 @@
+"""Search end to end over a real catalog and index: modes, filters, snippets, what is missing."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
+from ctx.identity import document_id, embedding_text, text_hash
+from ctx.indexing.chunk import chunk
+from ctx.search import SNIPPET_CHARS, Searcher, resolve_sources
+from ctx.store.local import LocalIndex
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Chunk, Document, Extracted, Filters
+
+MODEL = "topics@1"
+# A space of meanings with one axis for each topic: small enough to be read, and exact.
+TOPICS = {"cat": 0, "feline": 0, "kitten": 0, "car": 1, "automobile": 1, "engine": 1, "bread": 2, "bake": 2, "oven": 2}
+
+
+class TopicEmbedder:
+    """A text is where its topics are. It is an embedder as any other; the catalog cannot tell."""
+
+    model = MODEL
+    dim = 4
+
+    def embed_query(self, text: str) -> np.ndarray:
+        vector = np.full(self.dim, 0.01, dtype=np.float32)
+        for word in text.lower().replace(".", " ").replace(",", " ").split():
+            if word.rstrip("s") in TOPICS:
+                vector[TOPICS[word.rstrip("s")]] += 1
+        return vector / np.float32(np.linalg.norm(vector))
+
+
+class SilentEmbedder(TopicEmbedder):
+    """One whose server is down."""
+
+    def embed_query(self, text: str) -> np.ndarray:
+        raise EmbedderError("the embedding server does not answer")
+
+
+class Store:
+    """A catalog and its index in a folder, filled by texts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = SqliteCatalog(str(folder / "ctx.db"))
+        self.index = LocalIndex(str(folder / "index"), lambda: (MODEL, TopicEmbedder.dim), writable=True)
+
+    def put(self, *documents: tuple[Document, Sequence[Chunk]]) -> None:
+        self.catalog.put_documents(documents)
+        self.index.catch_up(self.catalog)
+
+    def embed(self) -> None:
+        embedder = TopicEmbedder()
+        while texts := self.catalog.pending_texts(MODEL, 100):
+            self.catalog.put_embeddings(MODEL, [(hashed, embedder.embed_query(text)) for hashed, text in texts])
+        self.index.catch_up(self.catalog)
+
+    def searcher(self, embedder: TopicEmbedder | None = None, **settings: object) -> Searcher:
+        return Searcher(self.catalog, self.index, lambda: embedder or TopicEmbedder(), **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path)
+    yield opened
+    opened.index.close()
+    opened.catalog.close()
+
+
+def page(
+    source_id: str, body: str, *, source: str = "filesystem:docs", title: str | None = None, updated_ms: int = 1_000
+) -> tuple[Document, Sequence[Chunk]]:
+    """A document of plain text, cut as the indexer cuts."""
+    title = title or source_id.rsplit(".", 1)[0]
+    document = Document(
+        document_id(source, source_id), source, source_id, title, body, "text/plain", updated_ms, "print", text_hash(body)
+    )
+    return document, chunk(Extracted(title, body, "text/plain"), title)
+
+
+def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
+    """A document with just these chunks."""
+    body = "\n".join(texts)
+    starts = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
+    document = Document(document_id("s", source_id), "s", source_id, source_id, body, "text/plain", 1, "p", text_hash(body))
+    return document, [
+        Chunk(i, starts[i], starts[i] + len(text), i + 1, i + 1, "", text_hash(embedding_text(source_id, "", text)))
+        for i, text in enumerate(texts)
+    ]
+
+
+def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: object) -> list[str]:
+    return [result.source_id for result in searcher.search(query, mode, **arguments).results]  # type: ignore[arg-type]
+
+
+def test_a_result_says_where_it_is_and_what_it_says(store: Store) -> None:
+    store.put(page("auth.md", "# Tokens\n\nJWT tokens are signed with a key.\n", title="Authentication Guide"))
+    (result,) = store.searcher().search("signed tokens").results
+    assert (result.source, result.source_id, result.title) == ("filesystem:docs", "auth.md", "Authentication Guide")
+    assert result.id == document_id("filesystem:docs", "auth.md")
+    assert 0 < result.score <= 1
+    assert result.snippet == "Tokens JWT tokens are signed with a key."
+    assert [result.snippet[a:b] for a, b in result.highlights] == ["Tokens", "tokens", "signed"]
+    assert (result.start_line, result.end_line, result.updated_ms) == (1, 3, 1_000)
+
+
+def test_each_document_comes_once_with_its_best_chunk(store: Store) -> None:
+    store.put(
+        in_chunks("long.txt", *["an otter " + "and so on " * 60] * 8, "an otter in a canoe"), in_chunks("short.txt", "one otter")
+    )
+    results = store.searcher().search("otter canoe").results
+    assert [result.source_id for result in results] == ["long.txt", "short.txt"]
+    assert results[0].snippet == "an otter in a canoe"
+    assert results[0].start_line == 9
+
+
+def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: Store) -> None:
+    store.put(
+        in_chunks("huge.txt", *[f"otter {'otter ' * 300}"] * 300),
+        *(in_chunks(f"{n}.txt", f"otter and words {n}") for n in range(30)),
+    )
+    assert len(ids(store.searcher(candidate_k_keyword=5), "otter", limit=20)) == 20
+    store.embed()
+    assert len(ids(store.searcher(candidate_k_vector=5), "otter", "semantic", limit=20)) == 20
+
+
+def test_the_limit_defaults_to_the_configured_one(store: Store) -> None:
+    store.put(*(page(f"{n}.txt", f"otter {n}") for n in range(9)))
+    assert len(ids(store.searcher(final_limit=4), "otter")) == 4
+    assert len(ids(store.searcher(final_limit=4), "otter", limit=7)) == 7
+
+
+def test_scores_fall_from_the_best_and_say_how_much_of_the_query_it_has(store: Store) -> None:
+    store.put(page("a.txt", "otter heron vole"), page("b.txt", "otter and other matters"))
+    results = store.searcher().search("otter heron vole").results
+    assert results[0].score == 1.0
+    assert 0 < results[1].score < results[0].score
+    (lone,) = store.searcher().search("heron zeppelin xylophone glockenspiel").results
+    assert lone.score == 0.25
+
+
+def test_meaning_finds_what_shares_no_word(store: Store) -> None:
+    store.put(
+        page("pets.txt", "My kitten sleeps."), page("road.txt", "The automobile is parked."), page("food.txt", "Fresh bread.")
+    )
+    store.embed()
+    assert ids(store.searcher(), "feline", "semantic", limit=1) == ["pets.txt"]
+    assert ids(store.searcher(), "feline") == []
+    assert ids(store.searcher(), "feline", "hybrid")[0] == "pets.txt"
+
+
+@pytest.mark.parametrize("fusion", ["rrf", "minmax", "dbsf"])
+def test_hybrid_puts_first_what_both_legs_find(store: Store, fusion: str) -> None:
+    store.put(
+        page("words.txt", "A cat flap for the garden door, with a cat flap lock."),
+        page("both.txt", "The cat flap lets the kitten and every other feline in."),
+        page("meaning.txt", "A kitten is a young feline."),
+        page("neither.txt", "Bake the bread in the oven."),
+    )
+    store.embed()
+    found = ids(store.searcher(fusion=fusion), "cat flap", "hybrid")
+    assert found[0] in ("both.txt", "words.txt")
+    assert set(found[:3]) == {"words.txt", "both.txt", "meaning.txt"}
+    assert all(0 <= result.score <= 1 for result in store.searcher(fusion=fusion).search("cat flap", "hybrid").results)
+
+
+def test_a_fixed_weight_of_0_or_1_is_one_leg_alone(store: Store) -> None:
+    store.put(*(page(f"{n}.txt", f"{'cat ' * n} and {'flap ' * (9 - n)}") for n in range(1, 9)))
+    store.embed()
+    assert ids(store.searcher(hybrid_alpha=0.0), "cat flap", "hybrid") == ids(store.searcher(), "cat flap", "keyword")
+    assert ids(store.searcher(hybrid_alpha=1.0), "cat flap", "hybrid") == ids(store.searcher(), "cat flap", "semantic")
+
+
+@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
+def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
+    store.put(
+        page("a.txt", "cat", source="git:platform", updated_ms=10),
+        page("b.txt", "cat cat", source="git:site", updated_ms=20),
+        page("c.txt", "cat and cat", source="filesystem", updated_ms=30),
+    )
+    store.embed()
+    searcher = store.searcher()
+    assert set(ids(searcher, "cat", mode)) == {"a.txt", "b.txt", "c.txt"}
+    assert set(ids(searcher, "cat", mode, filters=Filters(sources=frozenset({"git:platform", "filesystem"})))) == {
+        "a.txt",
+        "c.txt",
+    }
+    assert set(ids(searcher, "cat", mode, filters=Filters(since_ms=20))) == {"b.txt", "c.txt"}
+    assert ids(searcher, "cat", mode, filters=Filters(since_ms=11, until_ms=29)) == ["b.txt"]
+    assert ids(searcher, "cat", mode, filters=Filters(sources=frozenset())) == []
+
+
+def test_a_source_is_named_whole_or_by_its_type() -> None:
+    names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
+    assert resolve_sources(None, names) is None
+    assert resolve_sources("git", names) == {"git:platform", "git:site"}
+    assert resolve_sources("git:site", names) == {"git:site"}
+    assert resolve_sources("filesystem", names) == {"filesystem", "filesystem:docs"}
+    assert resolve_sources("gitlab", names) == frozenset()
+
+
+def test_a_blank_query_an_unknown_mode_and_a_limit_below_1_are_refused(store: Store) -> None:
+    searcher = store.searcher()
+    for query in ("", "  \n\t"):
+        with pytest.raises(BadRequest):
+            searcher.search(query)
+    with pytest.raises(BadRequest, match="keyword, semantic, hybrid"):
+        searcher.search("x", "fuzzy")
+    with pytest.raises(BadRequest):
+        searcher.search("x", limit=0)
+
+
+def test_a_query_without_words_finds_nothing(store: Store) -> None:
+    store.put(page("a.txt", "some text"))
+    assert store.searcher().search('"???"').results == []
+
+
+def test_without_an_embedder_only_keyword_search_answers(store: Store) -> None:
+    store.put(page("a.txt", "otter"))
+    for none in (None, lambda: None):
+        searcher = Searcher(store.catalog, store.index, none)
+        assert ids(searcher, "otter") == ["a.txt"]
+        for mode in ("semantic", "hybrid"):
+            with pytest.raises(EmbeddingsDisabled):
+                searcher.search("otter", mode)
+
+
+def test_hybrid_goes_by_words_and_says_so_when_the_embedder_does_not_answer(store: Store) -> None:
+    store.put(page("a.txt", "cat"))
+    store.embed()
+    searcher = store.searcher(SilentEmbedder())
+    reply = searcher.search("cat", "hybrid")
+    assert [result.source_id for result in reply.results] == ["a.txt"]
+    assert reply.partial is not None
+    assert "does not answer" in reply.partial
+    with pytest.raises(EmbedderError):
+        searcher.search("cat", "semantic")
+
+
+def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
+    store.put(page("a.txt", "cat"), page("b.txt", "kitten"))
+    reply = store.searcher().search("cat", "hybrid")
+    assert [result.source_id for result in reply.results] == ["a.txt"]
+    assert reply.partial is not None
+    assert reply.partial.startswith("2 chunks")
+    assert store.searcher().search("cat").partial is None
+    store.embed()
+    assert store.searcher().search("cat", "hybrid").partial is None
+
+
+def test_what_the_catalog_no_longer_has_is_passed_over(store: Store) -> None:
+    store.put(*(page(f"{n}.txt", f"otter {'and ' * n}") for n in range(6)))
+    first, second, *rest = ids(store.searcher(), "otter")
+    store.catalog.delete_documents("filesystem:docs", [first, second])  # the index has not caught up yet
+    assert ids(store.searcher(), "otter", limit=3) == rest[:3]
+
+
+def test_explain_says_rank_score_and_terms_of_each_leg(store: Store) -> None:
+    store.put(page("a.txt", "The cat flap."), page("b.txt", "A kitten."))
+    store.embed()
+    reply = store.searcher().search("cat flaps", "hybrid", explain=True)
+    assert reply.explain is not None
+    assert len(reply.explain) == len(reply.results) == 2
+    first, second = reply.explain
+    assert first["keyword"]["rank"] == 1
+    assert first["keyword"]["score"] > 0
+    assert first["semantic"]["rank"] in (1, 2)
+    assert first["terms"] == ["cat", "flap"]
+    assert first["score"] == round(reply.results[0].score, 6)
+    assert 0 < first["semantic_weight"] < 1
+    assert "keyword" not in second
+    assert second["terms"] == []
+    assert store.searcher().search("cat").explain is None
+
+
+def snippet_of(store: Store, body: str, query: str) -> tuple[str, list[str]]:
+    store.put(in_chunks("a.txt", body))
+    (result,) = store.searcher().search(query).results
+    return result.snippet, [result.snippet[a:b] for a, b in result.highlights]
+
+
+FILLER = "Nothing of interest happens in this sentence. "
+
+
+def test_a_snippet_begins_with_the_sentence_that_has_the_words(store: Store) -> None:
+    text = FILLER * 8 + "The rotating kiln was cleaned by otters yesterday. " + FILLER * 8
+    snippet, words = snippet_of(store, text, "kilns rotate otter")
+    assert "The rotating kiln was cleaned by otters yesterday." in snippet
+    assert words == ["rotating", "kiln", "otters"]
+    assert snippet.startswith("…")
+    assert snippet.endswith("…")
+    assert len(snippet) <= SNIPPET_CHARS + 2
+
+
+def test_a_snippet_prefers_where_most_words_are(store: Store) -> None:
+    text = "One otter. " + FILLER * 8 + "An otter in a canoe on the river. " + FILLER * 8
+    _, words = snippet_of(store, text, "otter canoe river")
+    assert words == ["otter", "canoe", "river"]
+
+
+def test_a_snippet_drops_heading_marks_and_rules(store: Store) -> None:
+    snippet, _ = snippet_of(store, "## Set up\n\nInstall it.\n\n---\n\n### Then\n\nRun the otter.", "otter")
+    assert snippet == "Set up Install it. Then Run the otter."
+
+
+def test_a_snippet_marks_words_in_scripts_beyond_latin(store: Store) -> None:
+    snippet, words = snippet_of(store, "日本語の全文検索エンジン", "検索")
+    assert snippet == "日本語の全文検索エンジン"
+    assert words == ["検索"]
+
+
+def test_parts_of_identifiers_are_marked_whole(store: Store) -> None:
+    _, words = snippet_of(store, "def getUserName(self): return self.user_name", "user name")
+    assert words == ["getUserName", "user", "name"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["otter", "Otters", "heron.", "x" * 90, "\n", "## ", "日本", "é", "a_b", "fooBar", "…", "   "]),
+        max_size=120,
+    ),
+    st.sampled_from(["otter", "heron bar", "日本", "foo bar otter", "zzz"]),
+)
+def test_a_snippet_is_short_and_its_marks_are_words_of_the_query(pieces: list[str], query: str) -> None:
+    from ctx import analyze
+    from ctx.search import _Matcher
+    from ctx.store.base import ChunkRow
+
+    row = ChunkRow(1, 1, 0, 1, 1, "", " ".join(pieces), "id", "s", "s.txt", "title", None, 1)
+    terms = analyze.query_terms(query)
+    snippet, highlights = _Matcher(terms).snippet(row)
+    assert len(snippet) <= SNIPPET_CHARS + 2
+    assert "\n" not in snippet
+    last = 0
+    for start, end in highlights:
+        assert last <= start < end <= len(snippet)
+        assert set(analyze.terms(snippet[start:end])) & set(terms)
+        last = end
