@@ -31,6 +31,9 @@ _PROT_EXEC = 4
 _X32 = 0x40000000  # the bit of x86_64's second system call table
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 class Machine(NamedTuple):
     """What differs between processors: the audit number and the call numbers."""
 
@@ -170,8 +173,7 @@ def prepare(target: Machine) -> Program:
 
 def install(program: Program) -> None:
     """Puts this process under the filter for good. Raises `OSError`."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")

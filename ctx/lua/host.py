@@ -1,0 +1,406 @@
+"""What a script may ask of the machine: http, files, environment variables, log lines. Runs in the server; trusts nothing.
+
+Every function takes bytes that a hostile script wrote and gives bytes, or raises `ToolError` with a sentence for the script's author. No path of
+the machine and no secret is in a message.
+"""
+
+import fnmatch
+import ipaddress
+import json
+import logging
+import os
+import re
+import socket
+import stat
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import httpcore
+import orjson
+
+from ctx.errors import ToolError
+from ctx.types import JSON
+
+logger = logging.getLogger("ctx.script")
+
+MAX_RESPONSE_BYTES = 10_000_000  # decompressed
+MAX_FILE_BYTES = 10_000_000
+MAX_LISTED = 10_000
+MAX_REDIRECTS = 10
+MAX_URL = 8192
+DEFAULT_TIMEOUT_S = 30.0
+PORTS = {"http": 80, "https": 443}
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+# The client's own business: a script that sets them could smuggle a second request or speak for another host.
+REFUSED_HEADERS = frozenset(
+    {
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "te",
+        "trailer",
+        "upgrade",
+        "keep-alive",
+        "expect",
+        "proxy-authorization",
+        "proxy-connection",
+    }
+)
+CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
+# Addresses that carry another address inside: what they lead to is not what they look like.
+_EMBEDDING = tuple(ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
+
+
+class Policy(NamedTuple):
+    """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or HOST:PORT that may be private."""
+
+    name: str
+    roots: tuple[str, ...] = ()
+    env: frozenset[str] = frozenset()
+    allow_hosts: frozenset[str] = frozenset()
+
+
+# ---- http ------------------------------------------------------------------------------------------------------------
+
+
+def http(policy: Policy, payload: bytes, deadline_s: float) -> bytes:
+    """One request with its redirects: JSON {status, ok, headers} NUL body."""
+    head, _, body = payload.partition(b"\0")
+    asked = json.loads(head)
+    method = str(asked.get("method", "GET")).upper()
+    if method not in METHODS:
+        raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
+    url = _with_params(str(asked.get("url", "")), asked.get("params"))
+    timeout_s = asked.get("timeout_s")
+    timeout_s = (
+        float(timeout_s)
+        if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s > 0
+        else DEFAULT_TIMEOUT_S
+    )
+    ends_s = min(deadline_s, time.monotonic() + timeout_s)
+    headers = _headers(asked.get("headers"))
+    try:
+        for _ in range(MAX_REDIRECTS + 1):
+            target = _target(url, policy)
+            reply = _once(method, target, headers, body, policy, ends_s)
+            location = reply.headers.get("location")
+            if reply.status not in (301, 302, 303, 307, 308) or not location:
+                answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
+                return orjson.dumps(answer) + b"\0" + reply.body
+            following = urljoin(url, location)
+            if _origin(following) != _origin(url):
+                headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
+            if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
+                method, body = "GET", b""
+                headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
+            url = following
+    except (httpcore.TimeoutException, TimeoutError) as error:
+        raise ToolError(f"HTTP {method} {_shown(url)} failed: timed out") from error
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError) as error:
+        raise ToolError(f"HTTP {method} {_shown(url)} failed: {_reason(error)}") from error
+    raise ToolError(f"HTTP {method} {_shown(url)} failed: more than {MAX_REDIRECTS} redirects")
+
+
+class _Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Target(NamedTuple):
+    url: str
+    host: str
+    port: int
+    trusted: bool  # named in allow_hosts
+
+
+def _with_params(url: str, params: JSON) -> str:
+    if not isinstance(params, dict) or not params:
+        return url
+    from urllib.parse import urlencode
+
+    pairs = [(str(name), _param(value)) for name, value in params.items()]
+    base, mark, fragment = url.partition("#")
+    return base + ("&" if "?" in base else "?") + urlencode(pairs) + mark + fragment
+
+
+def _param(value: JSON) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _headers(given: JSON) -> list[tuple[str, str]]:
+    made = []
+    for name, value in given.items() if isinstance(given, dict) else ():
+        text = _param(value)
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in REFUSED_HEADERS:
+            raise ToolError(f"http: the header '{name[:40]}' may not be set")
+        if any(char in text for char in "\r\n\0"):
+            raise ToolError(f"http: the header '{name[:40]}' has a line break in it")
+        made.append((name, text))
+    return made
+
+
+def _target(url: str, policy: Policy) -> _Target:
+    """The place a URL names, if it may be gone to at all. Raises `ToolError`."""
+    if len(url) > MAX_URL:
+        raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
+    if _BAD_URL.search(url):
+        raise ToolError("http: the URL has a space, a control character, a backslash or a letter beyond ASCII; percent-encode it")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError as error:
+        raise ToolError("http: that is not a URL") from error
+    if parts.scheme not in PORTS:
+        raise ToolError("http: only http:// and https:// URLs")
+    if parts.username is not None or parts.password is not None:
+        raise ToolError("http: no user or password in the URL; send an Authorization header")
+    if not host or "%" in host:
+        raise ToolError("http: the URL names no host")
+    port = PORTS[parts.scheme] if port is None else port
+    trusted = host in policy.allow_hosts or f"{host}:{port}" in policy.allow_hosts
+    if not trusted and port not in PORTS.values():
+        raise ToolError(f"http: port {port} is not allowed; name {host}:{port} in allow_hosts to allow it")
+    return _Target(url.partition("#")[0], host, port, trusted)
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port or PORTS.get(parts.scheme)
+    except ValueError:
+        port = None
+    return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+def address_allowed(text: str) -> bool:
+    """Whether an address is on the public internet: not this machine, not its networks, not a way to name them otherwise."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None or address.scope_id is not None:
+            return False
+        if any(address in network for network in _EMBEDDING):
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved and not address.is_unspecified
+
+
+class CheckedBackend(httpcore.NetworkBackend):
+    """Connects to the very address that was checked: a name that resolves otherwise a moment later (rebinding) gains nothing."""
+
+    def __init__(self, *, trusted: bool) -> None:
+        self._trusted = trusted
+        self._real = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError("the host is not known") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if not self._trusted and not all(address_allowed(address) for address in addresses):
+            raise ToolError("http: the host is on this machine or its private network; name it in allow_hosts to allow it")
+        failure: Exception | None = None
+        for address in addresses:
+            try:
+                return self._real.connect_tcp(
+                    address, port, timeout=timeout, local_address=local_address, socket_options=socket_options
+                )
+            except httpcore.NetworkError as error:
+                failure = error
+        raise failure or httpcore.ConnectError("the host has no address")
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
+    ) -> httpcore.NetworkStream:
+        raise ToolError("http: unix sockets are not reached")
+
+    def sleep(self, seconds: float) -> None:
+        self._real.sleep(seconds)
+
+
+def _once(method: str, target: _Target, headers: list[tuple[str, str]], body: bytes, policy: Policy, ends_s: float) -> _Reply:
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    sent = [("Accept-Encoding", "gzip, deflate"), ("User-Agent", "ctx-script"), *headers]
+    if not any(name.lower() == "accept" for name, _ in headers):
+        sent.append(("Accept", "*/*"))
+    timeout = {"connect": left_s, "read": left_s, "write": left_s, "pool": left_s}
+    with (
+        httpcore.ConnectionPool(network_backend=CheckedBackend(trusted=target.trusted), retries=0, max_connections=1) as pool,
+        pool.stream(
+            method,
+            target.url,
+            headers=[(name.encode(), value.encode("utf-8")) for name, value in sent],
+            content=body if body or method in ("POST", "PUT", "PATCH") else None,
+            extensions={"timeout": timeout},
+        ) as reply,
+    ):
+        found: dict[str, str] = {}
+        for name, value in reply.headers:
+            found[name.decode("latin-1").lower()] = value.decode("latin-1")
+        return _Reply(reply.status, found, _body(reply.iter_stream(), found.get("content-encoding", ""), ends_s))
+
+
+def _body(chunks: Iterator[bytes], encoding: str, ends_s: float) -> bytes:
+    """The decoded body. What unpacks to more than the cap is cut off at the cap, before it is in memory."""
+    names = [name.strip().lower() for name in encoding.split(",") if name.strip() and name.strip().lower() != "identity"]
+    if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
+        raise ToolError(f"http: the reply is encoded as '{encoding[:40]}', which was not asked for")
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        if time.monotonic() > ends_s:  # a server that drips a byte a second keeps every single read in time
+            raise TimeoutError
+        try:
+            data = unpack.decompress(chunk, MAX_RESPONSE_BYTES - size + 1) if unpack else chunk
+        except zlib.error as error:
+            raise ToolError("http: the reply is damaged: it does not unpack") from error
+        size += len(data)
+        if size > MAX_RESPONSE_BYTES:
+            raise ToolError(f"http: the reply is larger than {MAX_RESPONSE_BYTES:,} bytes")
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _shown(url: str) -> str:
+    # Without the query: keys are often in it, and the message goes to logs and callers.
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:200]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, httpcore.ConnectError):
+        return "the connection failed"
+    return type(error).__name__
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
+
+
+def fs_read(policy: Policy, payload: bytes) -> bytes:
+    """A file's bytes. Only regular files below a root, reached without following a link."""
+    descriptor = _open_beneath(policy, payload, folder=False)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ToolError("fs.read: that is not a regular file")
+        if found.st_size > MAX_FILE_BYTES:
+            raise ToolError(f"fs.read: the file is larger than {MAX_FILE_BYTES:,} bytes")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolError(f"fs.read: the file is larger than {MAX_FILE_BYTES:,} bytes")
+    return data
+
+
+def fs_list(policy: Policy, payload: bytes) -> bytes:
+    """One folder, by name: JSON [{path, name, size, modified, dir}]. `path` is what `fs.read` takes."""
+    asked = json.loads(payload)
+    wanted = str(asked.get("dir", ".")) or "."
+    glob = asked.get("glob")
+    descriptor = _open_beneath(policy, wanted.encode("utf-8", "surrogateescape"), folder=True)
+    rows: list[JSON] = []
+    try:
+        for name in sorted(os.listdir(descriptor)):
+            if glob and not fnmatch.fnmatchcase(name, str(glob)):
+                continue
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            path = name if wanted in (".", "./") else f"{wanted.rstrip('/')}/{name}"
+            rows.append(
+                {
+                    "path": path,
+                    "name": name,
+                    "size": found.st_size,
+                    "modified": int(found.st_mtime),
+                    "dir": stat.S_ISDIR(found.st_mode),
+                }
+            )
+            if len(rows) > MAX_LISTED:
+                raise ToolError(f"fs.list: the folder holds more than {MAX_LISTED:,} entries; narrow it with a glob")
+    finally:
+        os.close(descriptor)
+    return json.dumps(rows).encode()
+
+
+def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
+    """A descriptor of a path below a root, component by component: a link put there meanwhile leads nowhere."""
+    what = "fs.list" if folder else "fs.read"
+    if b"\0" in payload or len(payload) > 4096:
+        raise ToolError(f"{what}: that is not a path")
+    wanted = os.fsdecode(payload)
+    root, rest = _root_of(policy, wanted, what)
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ToolError(f"{what}: the path leads out of the script's folders")
+    try:
+        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for place, part in enumerate(parts):
+                last = place == len(parts) - 1
+                following = os.open(part, _FILE if last and not folder else _FOLDER, dir_fd=held)
+                os.close(held)
+                held = following
+        except BaseException:
+            os.close(held)
+            raise
+    except OSError as error:
+        raise ToolError(f"{what}: {os.strerror(error.errno or 0)}: {wanted[:120]}") from error
+    return held
+
+
+def _root_of(policy: Policy, wanted: str, what: str) -> tuple[str, str]:
+    if not policy.roots:
+        raise ToolError(f"{what}: the script has no folder to read")
+    if not os.path.isabs(wanted):
+        return policy.roots[0], wanted
+    for root in policy.roots:
+        if wanted == root or wanted.startswith(root.rstrip("/") + "/"):
+            return root, wanted[len(root) :]
+    raise ToolError(f"{what}: the path is not in the script's folders; name its folder in fs = [...] to allow it")
+
+
+# ---- environment and log -----------------------------------------------------------------------------------------------
+
+
+def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:
+    """A variable that the operator listed; null for any other, so that a script cannot find out which exist."""
+    name = payload.decode("utf-8", "replace")
+    return orjson.dumps(environ.get(name) if name in policy.env else None)
+
+
+_LEVELS = {b"debug": logging.DEBUG, b"info": logging.INFO, b"warn": logging.WARNING, b"error": logging.ERROR}
+
+
+def log(policy: Policy, payload: bytes) -> bytes:
+    """One line in the server's log, under the script's name."""
+    level, _, message = payload.partition(b"\0")
+    logger.log(_LEVELS.get(level, logging.INFO), "[%s] %s", policy.name, message.decode("utf-8", "replace"))
+    return b""
