@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
-from ctx.errors import BadRequest, CtxError
+from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.indexing.run import IndexReport, Progress, index_source
 from ctx.indexing.status import IDLE, Activity
 from ctx.store.base import Catalog, SearchIndex
@@ -69,7 +69,7 @@ class Indexer:
         self._mutex = threading.RLock()
 
     def select(self, names: Sequence[str]) -> list[Connector]:
-        """The connectors of these names or types; all of them for none or "all". Raises `BadRequest` naming the known ones."""
+        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the known ones."""
         if not names or "all" in names:
             return list(self.connectors.values())
         chosen = []
@@ -77,7 +77,7 @@ class Indexer:
             found = [c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name]
             if not found:
                 known = ", ".join(self.connectors) or "none is configured"
-                raise BadRequest(f"unknown source '{name}' (known: {known})")
+                raise NotFound(f"unknown source '{name}' (known: {known})")
             chosen += [connector for connector in found if connector not in chosen]
         return chosen
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ctx import __version__
 from ctx.agents import Agent
 from ctx.tools.base import Tool
+from ctx.tools.schema import is_flat
 from ctx.types import JSON
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
@@ -228,13 +229,15 @@ def _summary(text: str) -> str:
 def _with_nulls(parameters: JSON) -> JSON:
     # Null for an optional parameter counts as absent, and what is accepted is described.
     required = parameters.get("required", ())
+    flat = is_flat(parameters)
     properties: dict[str, JSON] = {}
     for name, rule in parameters.get("properties", {}).items():
-        if name in required or not isinstance(rule, dict):
-            properties[name] = rule
+        inner = _with_nulls(rule) if flat and rule.get("type") == "object" else rule
+        if name in required or not isinstance(inner, dict):
+            properties[name] = inner
             continue
-        told = {key: rule[key] for key in ("title", "description", "default") if key in rule}
-        kept = {key: value for key, value in rule.items() if key not in told}
+        told = {key: inner[key] for key in ("title", "description", "default") if key in inner}
+        kept = {key: value for key, value in inner.items() if key not in told}
         properties[name] = {**told, "anyOf": [kept, {"type": "null"}]}
     return {**parameters, "properties": properties} if properties else parameters
 

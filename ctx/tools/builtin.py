@@ -21,8 +21,8 @@ _FILTERS = {
     "description": "Narrow the search",
     "properties": {
         "source": {"type": "string", "description": "A source's name (git:platform) or its type (git)"},
-        "since": {"type": "string", "description": "Updated at or after this date or time (ISO 8601)"},
-        "until": {"type": "string", "description": "Updated at or before this date or time (ISO 8601)"},
+        "since": {"type": "string", "format": "date-time", "description": "Updated at or after this date or time (ISO 8601)"},
+        "until": {"type": "string", "format": "date-time", "description": "Updated at or before this date or time (ISO 8601)"},
     },
     "additionalProperties": False,
 }

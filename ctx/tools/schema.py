@@ -37,12 +37,13 @@ def compile_check(schema: JSON) -> Check:
     `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it. Raises `ConfigError`
     where the schema itself is wrong or refers outside itself.
     """
-    if _flat(schema):
+    if is_flat(schema):
         return partial(_check_flat, schema)
     return _compile_full(schema)
 
 
-def _flat(schema: JSON) -> bool:
+def is_flat(schema: JSON) -> bool:
+    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every depth."""
     if not isinstance(schema, dict) or schema.get("type") != "object" or not set(schema) <= _ROOT_KEYS:
         return False
     if not isinstance(schema.get("additionalProperties", True), bool):
@@ -50,7 +51,7 @@ def _flat(schema: JSON) -> bool:
     for rule in schema.get("properties", {}).values():
         if not isinstance(rule, dict):
             return False
-        if rule.get("type") == "object" and _flat(rule):
+        if rule.get("type") == "object" and is_flat(rule):
             continue
         if not set(rule) <= _FLAT_KEYS or rule.get("type") not in _FLAT_TYPES:
             return False
@@ -59,7 +60,9 @@ def _flat(schema: JSON) -> bool:
 
 def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
     required = schema.get("required", ())
-    return {name: value for name, value in arguments.items() if value is not None or name in required}
+    # An unknown name is unknown whatever its value.
+    unknown = set(arguments) - set(schema.get("properties", ())) if schema.get("additionalProperties", True) is False else ()
+    return {name: value for name, value in arguments.items() if value is not None or name in required or name in unknown}
 
 
 def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> dict[str, JSON]:

@@ -91,3 +91,9 @@ def test_a_schema_that_refers_outside_itself_is_refused() -> None:
 def test_a_schema_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError):
         compile_check({"type": "object", "properties": {"a": {"type": "strin"}}})
+
+
+def test_an_unknown_name_is_refused_whatever_its_value() -> None:
+    check = compile_check({"type": "object", "properties": {"id": {"type": "string"}}, "additionalProperties": False})
+    with pytest.raises(BadRequest, match="unknown parameter 'other'"):
+        check({"id": "x", "other": None})
