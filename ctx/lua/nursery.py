@@ -76,6 +76,10 @@ class Nursery:
         os.register_at_fork(after_in_child=lambda: _forget(mine))
 
     @property
+    def ready(self) -> int:
+        return len(self._spares)
+
+    @property
     def zygote_pid(self) -> int | None:
         return self._process.pid if self._process else None
 

@@ -119,7 +119,9 @@ class Pool:
         self._workers = workers
         self._waiting_most = waiting
         self._patience_s = patience_s
-        self._nursery = self._new_nursery(spares if spares is not None else min(6, max(2, workers // 2)), memory_mb)
+        self._spares = spares if spares is not None else min(6, max(2, workers // 2))
+        self._memory_mb = memory_mb
+        self._nursery = self._new_nursery()
         self._threads = DeadlineThreads(workers + 16)  # 16 may hang before anybody notices
         self._slots = threading.Condition()
         self._running = 0
@@ -131,8 +133,8 @@ class Pool:
         self._layers: list[Layer] = []
         self._strict = False
 
-    def _new_nursery(self, spares: int, memory_mb: int) -> Nursery:
-        return Nursery(spares=spares, memory_mb=memory_mb)
+    def _new_nursery(self) -> Nursery:
+        return Nursery(spares=self._spares, memory_mb=self._memory_mb)
 
     def __enter__(self) -> "Pool":
         self.start()
@@ -148,12 +150,14 @@ class Pool:
                 return
             if self._closed:
                 raise ToolError("the Lua sandbox is closed")
-            self._nursery.start()
+            nursery = self._new_nursery()
+            nursery.start()
             try:
-                self._layers = try_layers(self._nursery)
+                self._layers = try_layers(nursery)
             except BaseException:
-                self._nursery.close()
+                nursery.close()
                 raise
+            self._nursery = nursery
             self._strict = is_strict(self._layers)
             self._started = True
         held = [layer.name for layer in self._layers if layer.held]
@@ -181,6 +185,11 @@ class Pool:
     def level(self) -> str:
         """ "strict", or "process" where a layer that strict needs does not hold (macOS)."""
         return "strict" if self._strict else "process"
+
+    @property
+    def ready(self) -> int:
+        """How many workers wait for a job: at 0 the next call waits for a fork."""
+        return self._nursery.ready
 
     @property
     def zygote_pid(self) -> int | None:
@@ -297,14 +306,18 @@ class Pool:
     # ------------------------------------------------------------------ workers
 
     def _take(self, job: Job, reuse: bool, cancel: threading.Event | None) -> Worker:
-        if reuse:
+        key = (job.kind, job.name, job.source)
+        while reuse:
             with self._slots:
-                kept = self._resident.get((job.kind, job.name, job.source))
-                while kept:
-                    worker = kept.pop()
-                    if not worker.ended.is_set():
-                        return worker
-                    self._nursery.drop(worker)
+                kept = self._resident.pop(key, None)
+                if not kept:
+                    break
+                worker = kept.pop()
+                if kept:
+                    self._resident[key] = kept
+            if not worker.ended.is_set():
+                return worker
+            self._nursery.drop(worker)  # it was killed while it waited
         return self._nursery.take(self._patience_s, cancel)
 
     def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
@@ -321,12 +334,12 @@ class Pool:
         if dropped is not None:
             self._nursery.retire(dropped)
 
-    def _oldest(self) -> Worker | None:
-        for key, kept in list(self._resident.items()):
-            if kept:
-                return kept.pop(0)
+    def _oldest(self) -> Worker:
+        key, kept = next(iter(self._resident.items()))
+        worker = kept.pop(0)
+        if not kept:
             del self._resident[key]
-        return None
+        return worker
 
     def _post_mortem(self, job: Job, worker: Worker) -> CtxError:
         worker.ended.wait(_LAST_WORDS_S)

@@ -47,8 +47,8 @@ def without(patch: str = "", *, prelude: tuple[tuple[str, str], ...] = (), kill:
                 super().kill(worker)
 
     class WeakenedPool(WatchedPool):
-        def _new_nursery(self, spares: int, memory_mb: int) -> Nursery:
-            return Weakened(spares=spares, memory_mb=memory_mb)
+        def _new_nursery(self) -> Nursery:
+            return Weakened(spares=self._spares, memory_mb=self._memory_mb)
 
     return WeakenedPool(spares=2, **settings)
 
@@ -320,6 +320,15 @@ def test_the_call_numbers_are_the_kernel_s(name: str, header: str) -> None:
     known = {call: int(number) for call, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     for call, number in seccomp.MACHINES[name].numbers.items():
         assert known[call] == number, call
+
+
+def test_a_zygote_that_does_not_start_is_a_tool_error_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    broken = without("raise SystemExit('no Lua here')")
+    for _ in range(2):
+        with pytest.raises(ToolError, match="did not start"):
+            broken.run(tool("tool = {}"), poor_host, 10)
+    broken.close()
+    assert "no Lua here" in caplog.text
 
 
 def test_the_self_test_and_the_zygote_mean_the_same_probes() -> None:

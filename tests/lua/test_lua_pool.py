@@ -669,6 +669,16 @@ def test_a_finalizer_that_loops_after_the_answer_is_late(pool: WatchedPool) -> N
         pool.run(tool(source, trust="operator", reuse=True), poor_host, 0.3)
 
 
+def test_a_kept_process_that_was_killed_is_not_used(pool: WatchedPool) -> None:
+    job = tool(COUNTER + " --", trust="operator", reuse=True)
+    pool.run(job, poor_host, 10)
+    kept = pool.used[-1]
+    os.kill(kept.pid, signal.SIGKILL)
+    assert kept.ended.wait(5)
+    assert pool.run(job, poor_host, 10) == [1, 1]
+    assert pool.used[-1].pid != kept.pid
+
+
 def test_an_untrusted_script_never_gets_a_process_twice(pool: WatchedPool) -> None:
     job = tool(COUNTER, reuse=True)
     for _ in range(3):
