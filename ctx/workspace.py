@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ctx import __version__
 from ctx.agents import Agent, Agents, Prompt
 from ctx.clock import iso_utc
-from ctx.config import Config
+from ctx.config import Config, Script
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.search import Searcher
 from ctx.store.local import LocalIndex
@@ -26,8 +26,11 @@ from ctx.types import JSON, SourceStatus
 if TYPE_CHECKING:  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
     from ctx.connectors.base import Connector
     from ctx.embed import Embedder
+    from ctx.extensions.loader import Scripts
+    from ctx.extensions.scripts import Runner, ScriptFile
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.watch import Watcher
+    from ctx.lua.pool import Pool
 
 
 def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
@@ -190,6 +193,7 @@ class Workspace:
     def _connectors(self) -> "list[Connector]":
         from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
         from ctx.connectors.git import GitConnector
+        from ctx.extensions.scripts import ScriptConnector
 
         made: list[Connector] = []
         for folder in self.config.filesystems:
@@ -219,6 +223,8 @@ class Workspace:
                     max_file_bytes=repository.max_file_bytes,
                 )
             )
+        for script in self.config.script_connectors:
+            made.append(ScriptConnector(_script_file(script), self.runner))
         return made
 
     def refresh(self, names: Sequence[str]) -> list[dict[str, JSON]]:
@@ -249,6 +255,46 @@ class Workspace:
         stray = [status.name for status in self.statuses() if not status.configured]
         return [(name, self.indexer.forget([name])) for name in stray]
 
+    # -- scripts ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pool(self) -> "Pool":
+        """The Lua sandbox; it starts with the first script."""
+        from ctx.lua.pool import Pool
+
+        with self._lock:
+            pool = Pool(
+                sandbox=self.config.lua.sandbox, workers=max(4, self.config.lua.workers * 4), spares=self.config.lua.workers
+            )
+            self._opened.append(pool.close)
+            return pool
+
+    def runner(self) -> "Runner":
+        """What runs scripts: the sandbox, and the bridge to the Toolbox."""
+        from ctx.extensions.bridge import Bridge
+        from ctx.extensions.scripts import Runner
+
+        return Runner(self.pool, Bridge(self.toolbox))
+
+    @cached_property
+    def scripts(self) -> "Scripts":
+        """The tools and agents that operators wrote, loaded. Raises `ConfigError` where two share a name."""
+        from ctx.extensions.loader import Scripts
+        from ctx.extensions.trust import TrustFile, trust_path
+
+        config = self.config
+        with self._lock:
+            scripts = Scripts(self.runner, self.toolbox, self.agents)
+            scripts.load(
+                [_script_file(script) for script in config.script_tools],
+                [_script_file(script) for script in config.script_agents],
+                tools_dir=config.lua.tools_dir,
+                project=config.root,
+                trusted=TrustFile(trust_path(os.environ)).digests(),
+            )
+            self._opened.append(scripts.close)
+            return scripts
+
     # -- staying fresh ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -256,6 +302,7 @@ class Workspace:
         from ctx.indexing.watch import Intervals, Watcher
 
         config = self.config
+        self.scripts.watch()
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
         by_source |= {script.name: script.interval_s or config.watch.script_interval_s for script in config.script_connectors}
         self._watcher = Watcher(
@@ -283,3 +330,18 @@ class Workspace:
             self._watcher = None
         while self._opened:
             self._opened.pop()()
+
+
+def _script_file(script: Script) -> "ScriptFile":
+    from ctx.extensions.scripts import ScriptFile
+
+    return ScriptFile(
+        script.name,
+        script.path,
+        timeout_s=script.timeout_s,
+        reuse=script.reuse,
+        env=script.env,
+        allow_hosts=script.allow_hosts,
+        fs=script.fs,
+        config=script.config,
+    )

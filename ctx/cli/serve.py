@@ -44,6 +44,7 @@ def _serve(argv: list[str]) -> int:
     if args.bind:
         config = config.replaced(server=config.server.replaced(bind=args.bind))
     with open_workspace(config) as workspace:
+        _ = workspace.scripts  # two tools of one name end the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
@@ -152,6 +153,7 @@ def _mcp(argv: list[str]) -> int:
     log_to_stderr(args.log_level, "text")
     work = Work()
     with open_workspace(configuration(args.config)) as workspace:
+        _ = workspace.scripts
         workspace.start()
         enter = enter_pipe(Caller("stdio", bank=os.environ.get("CTX_BANK")))
         server = McpServer(workspace.toolbox, workspace.agents, lambda: workspace.catalog, work, enter=enter)

@@ -1,0 +1,48 @@
+"""The parameters a script declares, as the JSON Schema that every door checks."""
+
+from ctx.errors import ToolError
+from ctx.types import JSON
+
+TYPES = ("string", "integer", "number", "boolean", "array", "object")
+_MORE = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", "format", "pattern")
+
+
+def parameters_schema(declared: JSON, where: str) -> JSON:
+    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a schema written out.
+
+    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError` naming the parameter.
+    """
+    if declared is None or declared == {} or declared == []:
+        return {"type": "object", "properties": {}}
+    if isinstance(declared, dict):
+        if declared.get("type") == "object":
+            return declared
+        # `parameters = {query = {type = "string"}}`: by name instead of in a list
+        declared = [
+            {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule} for name, rule in declared.items()
+        ]
+    if not isinstance(declared, list):
+        raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
+    properties: dict[str, JSON] = {}
+    required: list[str] = []
+    for place, entry in enumerate(declared, 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
+            raise ToolError(f"{where}: parameter {place} has no name")
+        name = entry["name"]
+        if name in properties:
+            raise ToolError(f"{where}: two parameters are called '{name}'")
+        kind = entry.get("type", "string")
+        if kind not in TYPES:
+            raise ToolError(f"{where}: parameter '{name}' has the unknown type '{kind}' (known: {', '.join(TYPES)})")
+        rule: dict[str, JSON] = {"type": kind}
+        if isinstance(entry.get("description"), str):
+            rule["description"] = entry["description"]
+        if entry.get("default") is not None:
+            rule["default"] = entry["default"]
+        if entry.get("enum"):
+            rule["enum"] = entry["enum"] if isinstance(entry["enum"], list) else [entry["enum"]]
+        rule |= {key: entry[key] for key in _MORE if entry.get(key) is not None}
+        properties[name] = rule
+        if entry.get("required") is True:
+            required.append(name)
+    return {"type": "object", "properties": properties, "required": required}

@@ -1,0 +1,305 @@
+"""A script as a tool, a connector or an agent of the server."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ctx.agents import Agent, AgentArgument, Prompt
+from ctx.clock import iso_utc
+from ctx.connectors.base import ScanLog
+from ctx.errors import ConfigError, CtxError, SourceError, ToolError
+from ctx.extensions.bridge import Bridge
+from ctx.extensions.parameters import parameters_schema
+from ctx.lua.host import Policy
+from ctx.lua.pool import ItemProblem, Job, Pool
+from ctx.tools.base import NAME, Annotations, Tool
+from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
+
+logger = logging.getLogger(__name__)
+
+GRANTS = frozenset({"http", "fs", "env", "context"})
+MAX_SCRIPT_BYTES = 1_000_000
+NO_CALLER = Caller("script")
+
+
+class ScriptFile(NamedTuple):
+    """A script and what the operator said of it. `trust` is "operator" for scripts the configuration names, else "untrusted"."""
+
+    name: str
+    path: str
+    timeout_s: float = 30.0
+    reuse: bool = False
+    env: tuple[str, ...] = ()
+    allow_hosts: tuple[str, ...] = ()
+    fs: tuple[str, ...] = ()
+    config: Mapping[str, JSON] = NO_METADATA
+    trust: str = "operator"
+    shown: str = ""  # how messages name the file
+
+    @property
+    def where(self) -> str:
+        return self.shown or os.path.basename(self.path)
+
+    def policy(self) -> Policy:
+        folder = os.path.dirname(os.path.abspath(self.path))
+        return Policy(self.name, (folder, *self.fs), frozenset(self.env), frozenset(host.lower() for host in self.allow_hosts))
+
+    def source(self) -> bytes:
+        """The script's text. Raises `ToolError`."""
+        try:
+            with open(self.path, "rb") as file:
+                text = file.read(MAX_SCRIPT_BYTES + 1)
+        except OSError as error:
+            raise ToolError(f"{self.where} cannot be read: {error.strerror}") from error
+        if len(text) > MAX_SCRIPT_BYTES:
+            raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
+        return text
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Changes when the file does; None where it is gone."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Runner(NamedTuple):
+    """The pool and the bridge, as every script needs them."""
+
+    pool: Pool
+    bridge: Bridge
+
+    def job(
+        self,
+        script: ScriptFile,
+        source: bytes,
+        kind: str,
+        entry: str,
+        arguments: JSON,
+        context: Mapping[str, JSON],
+        schema: JSON = None,
+    ) -> Job:
+        return Job(
+            name=script.name,
+            source=source,
+            entry=entry,
+            arguments=json.dumps(arguments).encode(),
+            context=json.dumps({"config": dict(script.config), **context}).encode(),
+            grants=GRANTS,
+            trust=script.trust,
+            reuse=script.reuse and entry == "execute",
+            kind=kind,
+            output_schema=schema,
+        )
+
+    def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
+        """The fields the script declares, read in the sandbox under the script's own deadline. Raises a `CtxError`."""
+        host = self.bridge.host_for(script.policy(), NO_CALLER)
+        # No grants: a script must not call out merely because it was looked at.
+        job = self.job(script, source, kind, "metadata", {}, {})._replace(grants=frozenset())
+        found = self.pool.run(job, host, script.timeout_s)
+        if not isinstance(found, dict):
+            raise ToolError(f"{script.where}: defines no table called '{kind}'")
+        return found
+
+
+def load_tool(runner: Runner, script: ScriptFile) -> Tool:
+    """The tool a script defines, under the name the configuration gives it. Raises a `CtxError`."""
+    source = script.source()
+    found = runner.metadata(script, source, "tool")
+    runner.pool.run(
+        runner.job(script, source, "tool", "load_check", {}, {})._replace(grants=frozenset()),
+        runner.bridge.host_for(script.policy(), NO_CALLER),
+        script.timeout_s,
+    )
+    schema = parameters_schema(found.get("parameters"), script.where)
+    output = found.get("output")
+    if output is not None and not isinstance(output, dict):
+        raise ToolError(f"{script.where}: output must be a JSON Schema")
+    policy = script.policy()
+
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        job = runner.job(script, source, "tool", "execute", arguments, {}, output)
+        return runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
+
+    title = found.get("title")
+    return Tool(
+        name=script.name,
+        title=title if isinstance(title, str) else None,
+        description=str(found.get("description") or script.name),
+        parameters=schema,
+        run=run,
+        output_schema=output,
+        annotations=annotations(found.get("annotations") or found),
+        origin=script.where,
+    )
+
+
+def annotations(found: JSON) -> Annotations:
+    """What a script promises of itself; silence promises nothing. MCP's own spelling is understood too."""
+    if not isinstance(found, dict):
+        return Annotations()
+    default = Annotations()
+
+    def flag(name: str, theirs: str, otherwise: bool) -> bool:
+        value = found.get(name, found.get(theirs))
+        return value if isinstance(value, bool) else otherwise
+
+    read_only = flag("read_only", "readOnlyHint", default.read_only)
+    return Annotations(
+        read_only=read_only,
+        destructive=flag("destructive", "destructiveHint", default.destructive and not read_only),
+        idempotent=flag("idempotent", "idempotentHint", default.idempotent),
+        open_world=flag("open_world", "openWorldHint", default.open_world),
+    )
+
+
+def load_agent(runner: Runner, script: ScriptFile) -> Agent:
+    """The agent a script defines. Raises a `CtxError`."""
+    source = script.source()
+    found = runner.metadata(script, source, "agent")
+    if not NAME.fullmatch(script.name):
+        raise ConfigError(f"agent '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
+    listed = found.get("arguments") or []
+    arguments = tuple(
+        AgentArgument(str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True)
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, dict) and entry.get("name")
+    )
+    policy = script.policy()
+
+    def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
+        job = runner.job(script, source, "agent", "resolve", given, {})
+        answer = runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
+        if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
+            raise ToolError(f"agent '{script.name}': resolve must return a table with a string called 'system'")
+        return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
+
+    return Agent(
+        script.name, str(found.get("description") or ""), resolve, _names(found.get("tools")), arguments, "lua", script.where
+    )
+
+
+def _names(value: JSON) -> tuple[str, ...]:
+    return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
+
+
+def _messages(value: JSON) -> tuple[dict[str, str], ...]:
+    return tuple(
+        {"role": str(entry.get("role", "user")), "content": str(entry.get("content", ""))}
+        for entry in (value if isinstance(value, list) else ())
+        if isinstance(entry, dict)
+    )
+
+
+def _left_s(timeout_s: float, caller: Caller) -> float:
+    if caller.deadline_s is None:
+        return timeout_s
+    return max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
+
+
+class ScriptConnector:
+    """A `Connector` over `connector.scan(config)`. Items stream; a scan that did not end by itself deletes nothing."""
+
+    def __init__(self, script: ScriptFile, runner: Callable[[], Runner]) -> None:
+        self.script = script
+        self.name = script.name
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        said = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        runner = self._runner()
+        seen: set[str] = set()
+        try:
+            source = self.script.source()
+            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), {})
+            host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
+            for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
+                made = _item(item, number, seen, log)
+                if made is None:
+                    continue
+                if known.get(made.source_id) == made.fingerprint:
+                    log.unchanged.add(made.source_id)
+                else:
+                    yield made
+        except CtxError as error:
+            # What the script had yielded is kept; what it had yet to say is unknown, so nothing is deleted.
+            log.complete = False
+            raise SourceError(error.message) from error
+
+
+def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem | None:
+    """An item of a scan, or a line of the report where it is none."""
+    if isinstance(item, ItemProblem):
+        log.problem(f"item {number}", item.message)
+        return None
+    if not isinstance(item, dict):
+        log.problem(f"item {number}", "is not a table")
+        return None
+    source_id, body = item.get("source_id"), item.get("body")
+    if isinstance(source_id, int | float) and not isinstance(source_id, bool):
+        source_id = str(source_id)
+    if not isinstance(source_id, str) or not source_id or len(source_id) > 2000:
+        log.problem(f"item {number}", "has no source_id")
+        return None
+    if source_id in seen:
+        log.problem(source_id, "comes twice; the first one is kept")
+        return None
+    if not isinstance(body, str) or not body.strip():
+        log.problem(source_id, "has no body")
+        return None
+    seen.add(source_id)
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
+        if isinstance(item.get("metadata_json"), str):
+            try:
+                loaded = json.loads(item["metadata_json"])
+                metadata = loaded if isinstance(loaded, dict) else {}
+            except ValueError:
+                log.problem(source_id, "metadata_json is not JSON; the item is kept without it")
+    created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
+    # The fingerprint is of what the script said: an item without a date is not new merely because time has passed.
+    fingerprint = hashlib.sha256(json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:32]
+    content = Content(
+        data=body,
+        media_type=_text(item.get("content_type")) or "text/plain",
+        title=_text(item.get("title")),
+        author=_text(item.get("author")),
+        created_ms=created_ms,
+        updated_ms=updated_ms,
+        source_url=_text(item.get("source_url")) or _text(item.get("url")),
+        metadata=metadata,
+    )
+    now_ms = time.time_ns() // 1_000_000
+    return SourceItem(source_id, fingerprint, now_ms if updated_ms is None else updated_ms, lambda: content)
+
+
+def _text(value: JSON) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def moment_ms(value: JSON) -> int | None:
+    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch. None for anything else."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        if isinstance(value, int | float):
+            moment = round(value * 1000)
+            iso_utc(moment)  # beyond the calendar: as good as no date
+            return moment
+        parsed = datetime.fromisoformat(str(value).strip().replace(" ", "T", 1))
+        parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+        return round(parsed.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,102 @@
+"""Which of a project's own scripts may run: those whose text the user has trusted (`ctx trust`).
+
+A repository can bring a `.ctx/` folder along. Nothing in it runs because somebody changed into the folder: the hash of each script is recorded in
+the user's own files, outside the project, and a script that changes has to be trusted again.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ctx.errors import ConfigError
+
+FOLDERS = {"tools": "tool", "agents": "agent"}
+
+
+class Found(NamedTuple):
+    """A script of a project's `.ctx/` folder."""
+
+    kind: str  # tool | agent
+    name: str
+    path: str
+    digest: str
+    trusted: bool
+
+
+class TrustFile:
+    """The hashes that the user has trusted."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def digests(self) -> dict[str, str]:
+        """path -> hash. Raises `ConfigError` where the file is damaged."""
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                loaded = json.load(file)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"the list of trusted scripts cannot be read; delete {os.path.basename(self.path)} and run `ctx trust` again"
+            ) from error
+        return {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()} if isinstance(loaded, dict) else {}
+
+    def record(self, changes: Mapping[str, str | None]) -> None:
+        """Trusts these texts (path -> hash), or no longer (None)."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        with self._locked():
+            known = self.digests()
+            for path, digest in changes.items():
+                if digest is None:
+                    known.pop(path, None)
+                else:
+                    known[path] = digest
+            partial = f"{self.path}.partial"
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"trusted": known}, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def trust_path(environ: Mapping[str, str]) -> str:
+    """Where the user's trust is kept."""
+    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/", ".local", "state")
+    return os.path.join(home, "ctx", "trusted.json")
+
+
+def digest_of(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
+    """The scripts in a project's `.ctx/tools` and `.ctx/agents`, by kind and name. Only of this project, never of a folder above it."""
+    found = []
+    for folder, kind in FOLDERS.items():
+        place = os.path.join(root, ".ctx", folder)
+        try:
+            names = sorted(os.listdir(place))
+        except OSError:
+            continue
+        for name in names:
+            path = os.path.realpath(os.path.join(place, name))
+            if not name.endswith(".lua") or not os.path.isfile(path):
+                continue
+            with open(path, "rb") as file:
+                digest = digest_of(file.read())
+            found.append(Found(kind, name.removesuffix(".lua"), path, digest, trusted.get(path) == digest))
+    return found
