@@ -158,6 +158,8 @@ class Nursery:
             return
         try:
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+        except PermissionError:
+            self._order(b"K", worker.pid)  # root without the capability to signal other users; the zygote is of the worker's
         except OSError:
             pass  # it has ended by itself
 

@@ -7,6 +7,7 @@ product can do that.
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -255,6 +256,18 @@ def test_where_there_are_no_pidfds_the_zygote_kills() -> None:
         with pytest.raises(ScriptTimeout):
             plain.run(tool("tool = {} function tool.execute() while true do end end"), poor_host, 0.1)
         assert plain.survivors(1.0) == []
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs root and setpriv")
+@pytest.mark.parametrize("dropped", ["-sys_admin", "-kill", "-all"])
+def test_root_with_fewer_capabilities_reaches_strict(dropped: str) -> None:
+    """As in a container."""
+    code = """
+from ctx.lua.pool import Pool
+with Pool() as pool:
+    assert pool.level == "strict", pool.selftest()
+"""
+    subprocess.run(["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}", sys.executable, "-c", code], check=True)
 
 
 def test_strict_is_reached_without_namespaces_or_a_root_of_its_own(corpus: Path) -> None:
