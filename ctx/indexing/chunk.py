@@ -1,0 +1,362 @@
+"""Chunks: where a document is cut, so that each piece is read whole by the embedder and says one thing.
+
+A document is a tree of headings. A subtree that fits in one chunk is one; small neighbours under one parent are joined; what
+does not fit is cut at the best border near the point that makes the pieces even. Sizes are estimates in wordpieces: the real
+tokenizer reads 3 MB/s, and the estimate 300.
+"""
+
+import re
+import string
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from ctx.identity import embedding_text, text_hash
+from ctx.types import Chunk, Extracted, Heading
+
+MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
+SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neighbour where it can be
+MAX_PATH_CHARS = 200  # a longer heading path loses its outermost parts: it must not crowd out the text
+MAX_LEVEL = 12  # deeper headings count as this deep; bounds the recursion
+LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
+MAX_LONG_LINE_CHUNKS = 200  # all long lines of a document together; they are cut coarser rather than more often
+
+# Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown, reStructuredText, Python, Go, C, JavaScript
+# and plain text (benchmarks/chunk_sizes.py). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
+# character outside Latin. A blank costs a little so that a desert of them is cut too.
+_UNIT: Final = 100
+_LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
+    24,
+    30,
+    60,
+    120,
+    1,
+    100,
+    250,
+)  # a Hangul syllable is split into its letters
+_HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
+
+_PROSE = frozenset({"text/markdown", "text/x-rst", "text/html", "text/plain", "text/troff", "application/x-ipynb+json"})
+_SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
+_ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
+_INDENT = re.compile(r"\n+([ \t]*)")
+_LINE_WITH_LETTERS = re.compile(r"[^\W_][^\n]*")
+_NON_BLANK = re.compile(r"\S")
+
+
+def _costs() -> bytes:
+    costs = bytearray([_MARK]) * 256
+    for codes, cost in (
+        (b"\0", 0),
+        (b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0", _BLANK),
+        (string.ascii_lowercase.encode(), _LOWER),
+        (string.ascii_uppercase.encode(), _UPPER),
+        (bytes(range(0xC0, 0x100)), _UPPER),  # accented letters lose their accents
+        (string.digits.encode(), _DIGIT),
+        (b"?", _OTHER),
+    ):
+        for code in codes:
+            costs[code] = cost
+    return bytes(costs)
+
+
+_COSTS = _costs()  # by Latin-1 code
+
+
+def chunk(extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0) -> list[Chunk]:
+    """Cuts a document into chunks, in order of their start.
+
+    Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated wordpieces) bounds
+    title, heading path and text together; only lines over LONG_LINE may exceed it, where a document has a great many of them.
+    `overlap_tokens` are repeated from the piece before when one section is cut in several. A document without text has one chunk with an
+    empty span, so that its title and path can be found.
+    """
+    body = extracted.body
+    if not body or body.isspace():
+        return [Chunk(0, 0, 0, 1, 1, "", text_hash(embedding_text(title, "", "")))]
+    cutter = _Cutter(extracted, title, max(16, max_tokens) * _UNIT, max(0, min(overlap_tokens, max_tokens // 2)) * _UNIT)
+    cutter.pack_document()
+    return cutter.chunks(title)
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many wordpieces a text has: within a fifth for prose, a quarter for code."""
+    return _cumulative(text)[len(text)] // _UNIT if text else 0
+
+
+class _Cutter:
+    """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
+
+    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "paths", "pieces",
+                 "prose", "rooms", "small", "starts", "title_room")  # fmt: skip
+
+    def __init__(self, extracted: Extracted, title: str, limit: int, overlap: int) -> None:
+        self.body = extracted.body
+        self.atoms = extracted.atoms
+        self.costs = costs = _cumulative(self.body)
+        self.limit = limit
+        self.overlap = overlap
+        self.small = int(limit * SMALL_SHARE)
+        self.prose = extracted.media_type in _PROSE
+        self.pieces: list[tuple[int, int, str]] = []
+        self.long_lines = _long_lines(self.body) if len(self.body) > LONG_LINE else []
+        self.coarse_room = sum(costs[end] - costs[start] for start, end in self.long_lines) // MAX_LONG_LINE_CHUNKS
+        self._lay_out(extracted.headings, title)
+
+    def _lay_out(self, headings: tuple[Heading, ...], title: str) -> None:
+        """Per heading: where its section starts, its path, the room under it, and the index after the last section below it."""
+        count = len(headings)
+        self.starts = starts = [heading.start for heading in headings]
+        self.ends = ends = [count] * count
+        self.paths: list[str] = []
+        self.rooms: list[int] = []
+        # A long title or path takes half the room at most.
+        half = self.limit // 2
+        title_room = self.limit - _head_cost(title)
+        self.title_room = max(half, title_room)
+        open_: list[tuple[int, int, str]] = []  # (level, index, path) of the headings above
+        for i, (_, level, name) in enumerate(headings):
+            level = min(level, MAX_LEVEL)
+            while open_ and open_[-1][0] >= level:
+                ends[open_.pop()[1]] = i
+            path = open_[-1][2] if open_ else ""
+            # The first heading is the title more often than not, and the title is read with every chunk anyway.
+            if name and (i or name.casefold() != title.casefold()):
+                path = f"{path} > {name}" if path else name
+                while len(path) > MAX_PATH_CHARS and " > " in path:
+                    path = path.partition(" > ")[2]
+            open_.append((level, i, path))
+            self.paths.append(path)
+            self.rooms.append(max(half, title_room - _head_cost(path)) if path else self.title_room)
+        starts.append(len(self.body))
+
+    def pack_document(self) -> None:
+        count = len(self.paths)
+        if count == 1 and not self.body[: self.starts[0]].strip():
+            lead = (0, 0)
+            self.starts[0] = 0
+        else:
+            lead = (0, self.starts[0])
+        self._pack(0, count, "", self.title_room, lead)
+
+    def _bare(self, start: int, end: int) -> bool:
+        """A heading and nothing under it: one line with letters, the others adornment."""
+        return end - start < 400 and len(_LINE_WITH_LETTERS.findall(self.body, start, end)) < 2
+
+    def _pack(self, first: int, last: int, path: str, room: int, lead: tuple[int, int]) -> None:
+        """Packs the sections `first..last` that lie under `path`, after the parent's own text `lead`.
+
+        The group is what waits for a neighbour.
+        """
+        costs, starts, small, pieces = self.costs, self.starts, self.small, self.pieces
+        group_start, group_end = lead
+        group_path = path
+        group_is_lead = True
+        waiting = _NON_BLANK.search(self.body, group_start, group_end) is not None
+        if waiting and costs[group_end] - costs[group_start] > room:
+            self._split(group_start, group_end, path, room)
+            waiting = False
+        i = first
+        while i < last:
+            j = self.ends[i]
+            start, end = starts[i], starts[j]
+            own_room = self.rooms[i]
+            cost = costs[end] - costs[start]
+            if waiting:
+                group_cost = costs[start] - costs[group_start]
+                if (group_cost < small or cost < small) and group_cost + cost <= room:
+                    group_end, group_path, group_is_lead = end, path, False
+                    i = j
+                    continue
+                # What cannot stand alone goes with what follows it, though under a deeper path than its own.
+                if group_cost < small and ((group_is_lead and group_cost * 2 < small) or self._bare(group_start, group_end)):
+                    start = group_start
+                    cost += group_cost
+                else:
+                    pieces.append((group_start, group_end, group_path))
+                waiting = False
+            if cost <= own_room:
+                group_start, group_end, group_path, group_is_lead, waiting = start, end, self.paths[i], False, True
+            elif j == i + 1:
+                self._split(start, end, self.paths[i], own_room)
+            else:
+                self._pack(i + 1, j, self.paths[i], own_room, (start, starts[i + 1]))
+            i = j
+        if waiting:
+            self._flush(group_start, group_end, group_path)
+
+    def _flush(self, start: int, end: int, path: str) -> None:
+        """The last group of a parent; a heading alone joins the piece before it."""
+        if self.pieces and self.costs[end] - self.costs[start] < self.small and self._bare(start, end):
+            before_start, before_end, before_path = self.pieces[-1]
+            head = max(_head_cost(before_path), self.limit - self.title_room)
+            if before_end == start and self.costs[end] - self.costs[before_start] + head <= self.limit // 2:
+                self.pieces[-1] = (before_start, end, before_path)
+                return
+        self.pieces.append((start, end, path))
+
+    def _split(self, start: int, end: int, path: str, room: int) -> None:
+        """Cuts a stretch without headings into even pieces; its long lines apart and more coarsely."""
+        if self.long_lines:
+            i = bisect_left(self.long_lines, (start, start))
+            while i < len(self.long_lines) and self.long_lines[i][0] < end:
+                line_start, line_end = self.long_lines[i]
+                self._cut_evenly(start, line_start, path, room)
+                start = min(line_end, end)
+                self._cut_evenly(line_start, start, path, max(room, self.coarse_room))
+                i += 1
+        self._cut_evenly(start, end, path, room)
+
+    def _cut_evenly(self, start: int, end: int, path: str, room: int) -> None:
+        costs, body, pieces, overlap = self.costs, self.body, self.pieces, self.overlap
+        first = start
+        while True:
+            left = costs[end] - costs[start]
+            if left <= room:
+                if overlap and start > first:
+                    start = self._reach_back(first, start)
+                pieces.append((start, end, path))
+                return
+            step = room - overlap if start > first else room
+            high = bisect_right(costs, costs[start] + step, start, min(end, start + step)) - 1
+            if high <= start:  # one character dearer than a chunk
+                high = start + 1
+            even = left // -(-left // step)
+            ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
+            cut = self._cut(start, ideal, high, room)
+            pieces.append((self._reach_back(first, start) if overlap and start > first else start, cut, path))
+            start = cut
+            if body[start].isspace():
+                found = _NON_BLANK.search(body, start, end)
+                if found is None:
+                    return
+                # Blank lines go, the first line's indentation stays.
+                start = max(start, body.rfind("\n", start, found.start()) + 1)
+
+    def _reach_back(self, first: int, start: int) -> int:
+        """Where a piece that begins at `start` begins with its overlap: at a line, else at a word."""
+        low = bisect_left(self.costs, self.costs[start] - self.overlap, first, start)
+        if low <= first:
+            return first
+        line = self.body.find("\n", low, start - 1)
+        if line >= 0:
+            return line + 1
+        word = self.body.find(" ", low, start - 1)
+        return word + 1 if word >= 0 else low
+
+    def _cut(self, start: int, ideal: int, high: int, room: int) -> int:
+        """The best place in (start, high] to end a piece, by kind of border first, then by nearness to `ideal`."""
+        body = self.body
+        low = start + (high - start) // 3
+        whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
+        if not whole:
+            before = body.rfind("\n\n", low, ideal)
+            after = body.find("\n\n", ideal, high)
+            if before >= 0 and (after < 0 or ideal - before < after - ideal):
+                return before + 1
+            if after >= 0:
+                return after + 1
+        else:
+            borders = [border for span in whole for border in span if low < border <= high]
+            at = body.find("\n\n", low, high)
+            while at >= 0:
+                if not any(a < at + 1 < b for a, b in whole):
+                    borders.append(at + 1)
+                at = body.find("\n\n", at + 2, high)
+            if borders:
+                return min(borders, key=lambda border: abs(border - ideal))
+            for a, _ in whole:  # a block that would fit a chunk of its own crosses the end: leave it whole for the next
+                if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
+                    return a
+        if self.prose and not inside:
+            for pattern in (_ITEM, _SENTENCE):
+                ends = [match.end() for match in pattern.finditer(body, low, high)]
+                if ends:
+                    return min(ends, key=lambda border: abs(border - ideal))
+            before = body.rfind("\n", low, ideal)
+            after = body.find("\n", ideal, high)
+            if before >= 0 and (after < 0 or ideal - before < after - ideal):
+                return before + 1
+            if after >= 0:
+                return after + 1
+        else:
+            lines = [(len(match[1]), abs(match.start(1) - ideal), match.start(1)) for match in _INDENT.finditer(body, low, high)]
+            if lines:
+                return min(lines)[2]
+        word = max(body.rfind(" ", low, high), body.rfind("\t", low, high))
+        return word + 1 if word > start else high
+
+    def _atoms_near(self, start: int, high: int, room: int) -> tuple[list[tuple[int, int]], bool]:
+        """The atoms that meet (start, high) and would fit a chunk of their own; and whether a bigger one spans `high`."""
+        atoms, costs = self.atoms, self.costs
+        whole, inside = [], False
+        i = bisect_left(atoms, (start, start))
+        if i and atoms[i - 1][1] > start:
+            i -= 1
+        while i < len(atoms) and atoms[i][0] < high:
+            a, b = atoms[i]
+            if costs[b] - costs[a] <= room:
+                whole.append((a, b))
+            elif b >= high:
+                inside = True
+            i += 1
+        return whole, inside
+
+    def chunks(self, title: str) -> list[Chunk]:
+        body = self.body
+        made: list[Chunk] = []
+        line, counted = 1, 0  # the line at character `counted`
+        head, head_path = embedding_text(title, "", ""), ""
+        for start, end, path in self.pieces:
+            text = body[start:end].rstrip()
+            if not text:
+                continue
+            if text[0].isspace():
+                indented = text.lstrip()
+                start += text.rfind("\n", 0, len(text) - len(indented)) + 1
+                text = body[start:end].rstrip()
+            if path is not head_path:
+                head, head_path = embedding_text(title, path, ""), path
+            # With overlap a piece may begin before the last one ended.
+            line += body.count("\n", counted, start) if start >= counted else -body.count("\n", start, counted)
+            counted = start + len(text)
+            last = line + text.count("\n")
+            made.append(Chunk(len(made), start, counted, line, last, path, text_hash(head + text)))
+            line = last
+        return made
+
+
+def _head_cost(head: str) -> int:
+    return len(head) * (_HEAD_CHAR if head.isascii() else _HEAD_WIDE_CHAR)
+
+
+def _long_lines(body: str) -> list[tuple[int, int]]:
+    """The spans of lines over LONG_LINE, in order."""
+    stride = LONG_LINE // 2
+    spans: list[tuple[int, int]] = []
+    size = len(body)
+    at = 0
+    while at + stride <= size:  # a line of 2 * stride characters holds one of these windows whole
+        end = body.find("\n", at, at + stride)
+        if end < 0:
+            start = body.rfind("\n", 0, at) + 1
+            end = body.find("\n", at + stride)
+            end = size if end < 0 else end
+            if end - start > LONG_LINE:
+                spans.append((start, end))
+            at = end - stride
+        at += stride
+    return spans
+
+
+def _cumulative(body: str) -> memoryview:
+    """Element i is the cost of body[:i], in hundredths of a token."""
+    import numpy as np  # 70 ms, and a run that finds nothing changed cuts nothing
+
+    # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
+    codes = b"\0" + body.encode("latin-1", "replace")
+    each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(np.int64 if len(codes) > 8_000_000 else np.int32)
+    if not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes):
+        points = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
+        each[1:][(points >= 0xAC00) & (points <= 0xD7A3)] = _HANGUL
+    np.add.accumulate(each, out=each)
+    return each.data

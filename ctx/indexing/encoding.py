@@ -1,0 +1,131 @@
+"""Bytes to text: any encoding a file may have, and None for what is not text."""
+
+import codecs
+import re
+
+_SNIFF = 8192  # bytes looked at to tell text from binary
+_SAMPLE = 16_384  # bytes from which an encoding is guessed: 10 ms at worst
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_BOM_BYTES = (b"\xef", b"\xff", b"\xfe", b"\0")
+# Formats whose first bytes may hold no NUL.
+_BINARY_HEADS = (
+    b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
+    b"\x1f\x8b", b"Rar!\x1a", b"7z\xbc\xaf", b"wOFF", b"wOF2", b"OTTO", b"\xca\xfe\xba\xbe", b"\x00asm", b"SQLite format 3", b"RIFF", b"OggS",
+    b"ID3\x03", b"ID3\x04", b"\xd0\xcf\x11\xe0",
+)  # fmt: skip
+_TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
+_MAX_CONTROL_SHARE = 0.05
+_DECLARED = re.compile(rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE)
+# What is ruled out by now, and codecs of Python's that no text is written in.
+_NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
+# The letters beyond ASCII of English, French, German, Spanish, Portuguese, Dutch and the Nordic languages, and Windows' typographic marks. The
+# detector takes short texts in these for Baltic or Czech ones.
+_WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
+_WESTERN_SHARE = 0.9
+_LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
+_KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
+
+
+def decode(data: bytes, declared: str | None = None) -> str | None:
+    """The text of some bytes, without its byte order mark; None for binary data.
+
+    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then a guess from a sample.
+    Bytes that fit no reading become U+FFFD, never an error.
+    """
+    head = data[:_SNIFF]
+    if data[:1] in _BOM_BYTES:
+        for mark, name in _BOMS:
+            if data.startswith(mark):
+                return data[len(mark) :].decode(name, "replace")
+    if b"\0" in head:
+        wide = _wide_encoding(head)
+        return data.decode(wide, "replace") if wide else None
+    if _looks_binary(head):
+        return None
+    try:
+        return _jis(data) if b"\x1b$" in head and data.isascii() else data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        first_bad = error.start
+    said = _DECLARED.search(head[:1024])
+    for encoding in (declared, said[1].decode("ascii") if said else None):
+        if encoding and not encoding.lower().startswith(_NOT_DECLARED):
+            try:
+                return data.decode(encoding)
+            except (UnicodeError, LookupError):
+                continue  # the text is not what it says it is
+    if _mostly_utf8(data):
+        return data.decode("utf-8", "replace")
+    return data.decode(_guess(data, first_bad), "replace")
+
+
+def _looks_binary(head: bytes) -> bool:
+    if head.startswith(_BINARY_HEADS):
+        return True
+    head = head[:1024]
+    return len(head.translate(None, _TEXT_BYTES)) > len(head) * _MAX_CONTROL_SHARE
+
+
+def _jis(data: bytes) -> str:
+    try:
+        return data.decode("iso2022_jp")
+    except UnicodeDecodeError:
+        return data.decode("ascii")
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32 without a mark, told by where the NULs are: text in them is mostly ASCII, blanks at least."""
+    head = head[: len(head) // 4 * 4]
+    if len(head) < 4:
+        return None
+    quarter = len(head) // 4
+    nuls = [head[i::4].count(0) for i in range(4)]
+    if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
+        name = "utf-32-le"
+    elif nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
+        name = "utf-32-be"
+    elif nuls[0] + nuls[2] == 0 and nuls[1] + nuls[3] > quarter * 0.4:
+        name = "utf-16-le"
+    elif nuls[1] + nuls[3] == 0 and nuls[0] + nuls[2] > quarter * 0.4:
+        name = "utf-16-be"
+    else:
+        return None
+    text = head.decode(name, "replace")
+    odd = sum(1 for char in text if char == "\ufffd" or (char < " " and char not in "\t\n\r\f\x1b"))
+    return name if odd <= len(text) * _MAX_CONTROL_SHARE else None
+
+
+def _mostly_utf8(data: bytes) -> bool:
+    """UTF-8 with a few bad bytes: four good characters beyond ASCII for each bad one."""
+    sample = data[: 64 * _SAMPLE]
+    text = sample.decode("utf-8", "replace")
+    bad = text.count("\ufffd")
+    good = len(sample) - len(text) - bad  # at least: each takes two bytes or more
+    return good >= 4 * bad
+
+
+def _guess(data: bytes, first_bad: int) -> str:
+    """The likeliest encoding of text that is not UTF-8, from a sample around its first such byte."""
+    start = max(0, first_bad - _SAMPLE // 4)
+    start = data.rfind(b"\n", 0, start) + 1 if start else 0  # not within a character
+    sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
+    beyond = [char for char in sample.decode("cp1252", "replace") if char > "\x7f"]
+    western = sum(char in _WESTERN for char in beyond)
+    if western >= len(beyond) * _WESTERN_SHARE:
+        return "cp1252"
+
+    from charset_normalizer import from_bytes  # 30 ms, and nearly every file is UTF-8
+
+    few = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
+    best = from_bytes(sample, cp_isolation=_LATIN if few else None).best()
+    if best is None:
+        return "cp1252"
+    if not few and len(_KATAKANA_HALF.findall(str(best))) * 2 > len(beyond):
+        return "koi8_r"  # whose letters are the bytes of half-width katakana, which nobody writes
+    return best.encoding

@@ -1,0 +1,250 @@
+"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class > method`.
+
+No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one pattern per family tells, and
+indentation shows what lies in what. A wrong guess costs a border in an odd place, never text.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from ctx.indexing.formats.base import Parsed, clipped
+from ctx.types import Heading
+
+MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
+
+
+class _Language(NamedTuple):
+    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the line's end.
+
+    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above a definition that
+    belong to it. `scoped`: indentation shows where a definition ends.
+    """
+
+    media_type: str
+    definition: str
+    comment: tuple[str, ...] = ("//", "/*", "*", "*/", "@", "#[", "[")
+    scoped: bool = True
+
+
+_C_LIKE = ("//", "/*", "*", "*/")
+_WORD = r"[A-Za-z_$][\w$]*"
+_MODIFIERS = (
+    r"(?:(?:public|private|protected|internal|static|final|abstract|override|virtual|sealed|partial|async|open|data|inline|suspend|"
+    r"synchronized|native|readonly|unsafe|extern|new|default|export|declare|const|implicit|case|lazy|operator|infix|tailrec|strictfp|"
+    r"fileprivate|mutating|class(?=[ \t]+func)|required|convenience|actual|expect|inner|value|annotation|companion|enum(?=[ \t]+class))[ \t]+)*"
+)
+_PYTHON = r"([ \t]*)(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)"
+_JAVASCRIPT = (
+    r"([ \t]*)(?:" + _MODIFIERS + r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+|namespace[ \t]+|module[ \t]+|type[ \t]+(?=\w+[^=\n]{0,200}=))(" + _WORD + r")"
+    r"|" + _MODIFIERS + r"(?:const|let|var)[ \t]+(" + _WORD + r")[^=\n]{0,120}=[ \t]*(?:async[ \t]*)?(?:function\b|\([^()\n]{0,200}\)[^=\n]{0,80}=>|" + _WORD + r"[ \t]*=>)"
+    r"|(?<=[ \t])(?:(?:public|private|protected|static|async|get|set|override|readonly|abstract)[ \t]+)*\*?[ \t]*(?!(?:if|for|while|switch|catch|return|function|await|new|typeof|else|do|with|super|throw|case)\b)(#?" + _WORD + r")[ \t]*(?:<[^<>\n]{0,80}>)?\([^()\n]{0,200}\)[ \t]*(?::[^{};\n]{1,120})?\{[ \t]*(?:\Z|//|\}))"
+)  # fmt: skip
+_JAVA = (
+    r"([ \t]*)(?:" + _MODIFIERS + r"(?:class|interface|enum|record|struct|object|trait|@interface|namespace|protocol|extension|actor|mixin|typealias|module)[ \t]+(\w+)"
+    r"|" + _MODIFIERS + r"(?:fun|def|func)[ \t]+(?:<[^<>\n]{0,80}>[ \t]*)?(?:[\w<>?]+\.)?(`?\w+)"
+    r"|" + _MODIFIERS + r"(?!(?:return|else|new|throw|if|for|while|switch|catch|case|await|yield|using|package|import)\b)(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
+    r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
+)  # fmt: skip
+_C = (
+    r"([ \t]*)(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
+    r"|\#[ \t]*define[ \t]+(\w+)\("
+    r"|(?<![ \t])(?!(?:return|else|typedef|using|case|goto|if|for|while|switch|do|extern[ \t]+\")\b)(?:[A-Za-z_][\w:<>,~]*[ \t*&]+){0,6}((?:\w+::)*~?\w+|operator[^\s(]{1,3})[ \t]*\((?:[^;=\n]{0,300}[^;\n])?\Z)"
+)  # fmt: skip
+_LANGUAGES: Mapping[str, _Language] = {
+    "python": _Language("text/x-python", _PYTHON, ("#", "@")),
+    "javascript": _Language("text/javascript", _JAVASCRIPT),
+    "typescript": _Language("text/x-typescript", _JAVASCRIPT),
+    "go": _Language("text/x-go", r"()(?:func[ \t]+(?:\([^()\n]{0,100}?\*?(\w+)(?:\[[^\]\n]{0,60}\])?\)[ \t]*)?(\w+)[ \t]*[\[(]|type[ \t]+(\w+)[ \t])", ("//", "/*", "*")),
+    "rust": _Language(
+        "text/x-rust",
+        r"([ \t]*)(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
+        r"(?:(?:fn|struct|enum|trait|union|mod|type)[ \t]+(\w+)|macro_rules![ \t]*(\w+)|impl\b(?:<[^{\n]{0,100}?>)?[ \t]+([^{\n]{1,120}?)[ \t]*(?:\{|where\b|\Z))",
+        ("//", "/*", "*", "#["),
+    ),
+    "java": _Language("text/x-java", _JAVA),
+    "csharp": _Language("text/x-csharp", _JAVA),
+    "kotlin": _Language("text/x-kotlin", _JAVA),
+    "scala": _Language("text/x-scala", _JAVA),
+    "swift": _Language("text/x-swift", _JAVA),
+    "dart": _Language("text/x-dart", _JAVA),
+    "groovy": _Language("text/x-groovy", _JAVA),
+    "c": _Language("text/x-c", _C, _C_LIKE),
+    "cpp": _Language("text/x-c++", _C, (*_C_LIKE, "template")),
+    "ruby": _Language("text/x-ruby", r"([ \t]*)(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})|(?:class|module)[ \t]+([\w:]+))", ("#",)),
+    "crystal": _Language("text/x-crystal", r"([ \t]*)(?:def[ \t]+(?:self\.)?(\w+[?!=]?)|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
+    "php": _Language("text/x-php", r"([ \t]*)" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))", (*_C_LIKE, "#")),
+    "lua": _Language("text/x-lua", r"([ \t]*)(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
+    "shell": _Language("text/x-shellscript", r"([ \t]*)(?:function[ \t]+([\w:.-]+)|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
+    "perl": _Language("text/x-perl", r"([ \t]*)(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
+    "r": _Language("text/x-r", r"([ \t]*)([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
+    "julia": _Language("text/x-julia", r"([ \t]*)(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
+    "elixir": _Language("text/x-elixir", r"([ \t]*)(?:defp?|defmacrop?|defmodule|defprotocol|defimpl|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
+    "erlang": _Language("text/x-erlang", r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->", ("%",), scoped=False),
+    "haskell": _Language("text/x-haskell", r"()(?:(?:data|newtype|class|instance|type)[ \t]+([^=\n]{1,80}?)[ \t]*(?:=|where\b|\Z)|([a-z_][\w']*)[ \t]*::)", ("--", "{-"), scoped=False),
+    "ocaml": _Language("text/x-ocaml", r"([ \t]*)(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?|class|exception|external)[ \t]+([\w']+)", ("(*", "@"), scoped=False),
+    "clojure": _Language("text/x-clojure", r"()\((?:def\w*|ns)[ \t]+(?:\^\S+[ \t]+)?([^\s()\[\]]+)", (";",)),
+    "lisp": _Language("text/x-common-lisp", r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)", (";",)),
+    "zig": _Language("text/x-zig", r"([ \t]*)(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+|extern[ \t]+)?(?:fn[ \t]+(\w+)|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct|enum|union|opaque)\b)", ("//",)),
+    "nim": _Language("text/x-nim", r"([ \t]*)(?:proc|func|method|iterator|template|macro|converter)[ \t]+`?(\w+)", ("#",)),
+    "sql": _Language("application/sql", r"(?i:)([ \t]*)(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
+    "powershell": _Language("text/x-powershell", r"([ \t]*)(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
+    "proto": _Language("text/x-protobuf", r"([ \t]*)(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)", _C_LIKE),
+    "graphql": _Language("application/graphql", r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union|scalar|query|mutation|subscription|fragment|directive)[ \t]+(@?\w+)", ("#", '"""')),
+    "terraform": _Language("text/x-terraform", r"()(?:(resource|data|module|variable|output|provider|locals|terraform)[ \t]*(\"[^{\n]{1,120}?)?)[ \t]*\{", ("#", "//")),
+    "make": _Language("text/x-makefile", r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",), scoped=False),
+    "cmake": _Language("text/x-cmake", r"([ \t]*)(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
+    "toml": _Language("application/toml", r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)?\Z", ("#",), scoped=False),
+    "ini": _Language("text/x-ini", r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"), scoped=False),
+    "yaml": _Language("application/yaml", r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z", ("#",), scoped=False),
+}  # fmt: skip
+
+_PLAIN_TYPES = {
+    "json": "application/json", "jsonc": "application/json", "json5": "application/json", "jsonl": "application/jsonl", "ndjson": "application/jsonl",
+    "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml", "xsd": "application/xml", "xsl": "application/xml",
+    "svg": "image/svg+xml", "csv": "text/csv", "tsv": "text/tab-separated-values", "css": "text/css", "scss": "text/css", "less": "text/css",
+    "sass": "text/css", "tex": "text/x-tex", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
+    "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix", "properties": "text/x-properties", "env": "text/x-properties",
+    "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog", "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
+    "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk", "sol": "text/x-solidity",
+    "lock": "text/x-lock", "map": "application/json", "pyi": "text/x-python",
+}  # fmt: skip
+_SUFFIXES: Mapping[str, str] = {
+    **dict.fromkeys(("py", "pyi", "pyx", "pxd", "pyw", "bzl", "star"), "python"),
+    **dict.fromkeys(("js", "jsx", "mjs", "cjs", "vue", "svelte", "astro"), "javascript"),
+    **dict.fromkeys(("ts", "tsx", "mts", "cts"), "typescript"),
+    **dict.fromkeys(("c", "h", "m"), "c"),
+    **dict.fromkeys(("cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "ino", "cu", "cuh", "mm", "inl", "ipp", "tcc"), "cpp"),
+    **dict.fromkeys(("sh", "bash", "zsh", "ksh", "fish", "ebuild", "bats"), "shell"),
+    **dict.fromkeys(("rb", "rake", "gemspec", "podspec"), "ruby"),
+    **dict.fromkeys(("kt", "kts"), "kotlin"),
+    **dict.fromkeys(("scala", "sc"), "scala"),
+    **dict.fromkeys(("groovy", "gradle"), "groovy"),
+    **dict.fromkeys(("pl", "pm"), "perl"),
+    **dict.fromkeys(("ex", "exs"), "elixir"),
+    **dict.fromkeys(("erl", "hrl"), "erlang"),
+    **dict.fromkeys(("hs", "lhs"), "haskell"),
+    **dict.fromkeys(("ml", "mli", "fs", "fsi"), "ocaml"),
+    **dict.fromkeys(("clj", "cljs", "cljc", "edn"), "clojure"),
+    **dict.fromkeys(("lisp", "el", "scm", "ss", "rkt"), "lisp"),
+    **dict.fromkeys(("php", "phtml"), "php"),
+    **dict.fromkeys(("ps1", "psm1"), "powershell"),
+    **dict.fromkeys(("tf", "hcl", "tfvars"), "terraform"),
+    **dict.fromkeys(("graphql", "gql"), "graphql"),
+    **dict.fromkeys(("mk", "mak"), "make"),
+    **dict.fromkeys(("ini", "cfg", "conf", "service", "desktop", "editorconfig"), "ini"),
+    **dict.fromkeys(("yaml", "yml"), "yaml"),
+    **{name: name for name in ("go", "lua", "r", "nim", "zig", "sql", "proto", "cmake", "toml", "dart", "swift", "java")},
+    "rs": "rust", "cs": "csharp", "jl": "julia", "cr": "crystal",
+}  # fmt: skip
+_NAMES: Mapping[str, str] = {
+    "makefile": "make", "gnumakefile": "make", "rakefile": "ruby", "gemfile": "ruby", "cmakelists.txt": "cmake", ".bashrc": "shell",
+    ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python", "sconstruct": "python", "pipfile": "toml",
+    "cargo.lock": "toml", "poetry.lock": "toml", "uv.lock": "toml", "pkgbuild": "shell",
+}  # fmt: skip
+_PROGRAMS: Mapping[str, str] = {
+    "python": "python", "node": "javascript", "nodejs": "javascript", "deno": "typescript", "bun": "typescript", "bash": "shell", "sh": "shell",
+    "zsh": "shell", "dash": "shell", "ksh": "shell", "ruby": "ruby", "perl": "perl", "php": "php", "lua": "lua", "luajit": "lua", "Rscript": "r",
+    "julia": "julia", "elixir": "elixir",
+}  # fmt: skip
+_SHEBANG = re.compile(r"#![ \t]*[^\s]{0,200}?([A-Za-z]+)[\d.]*(?:[ \t]+(?:-\S{0,40}[ \t]+){0,3}([A-Za-z]+)[\d.]*)?[^\n]*")
+
+
+def kind_of(suffix: str, name: str, text: str) -> str | None:
+    """The media type of a file of code or data by its suffix, name or first line; None where nothing tells."""
+    language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower())
+    if language is None and text[:2] == "#!":
+        found = _SHEBANG.match(text)
+        if found:
+            language = _PROGRAMS.get(found[2] or "") if found[1] == "env" else _PROGRAMS.get(found[1])
+    if language is None and name.lower().startswith(("dockerfile", "containerfile")):
+        return "text/x-dockerfile"
+    return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
+
+
+@cache
+def reader(media_type: str) -> Callable[[str], Parsed]:
+    """What reads a text of this media type: by definitions where its language is known, else as lines."""
+    for language in _LANGUAGES.values():
+        if language.media_type == media_type:
+            return _definition_reader(language)
+    return lambda text: Parsed(text)
+
+
+# A statement no deeper than the definition above it, which thereby has ended; {0} is that one's indentation. Closing brackets and the
+# words that go on with a block are no statements of their own, nor are labels.
+_STATEMENT = (
+    r"\n[ \t]{{0,{0}}}(?!\w+:[ \t]*(?:\n|\Z)|(?:end|rescue|ensure|else|elif|elsif|except|finally|begin|where|AS|BEGIN|END|EOF)\b)"
+    r"[A-Za-z_$\"']"
+)
+MAX_INDENT = 60  # characters; what is deeper is data, not a definition
+
+
+@cache
+def _statement(indent: int) -> re.Pattern[str]:
+    return re.compile(_STATEMENT.format(indent))
+
+
+def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
+    flags = re.IGNORECASE if language.media_type == "application/sql" else 0
+    pattern = re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")", flags)
+    joint = "." if language.media_type == "text/x-go" else " "
+    split_return = language.definition is _C
+
+    def parse(text: str) -> Parsed:
+        lines = "\n" + text  # offsets in it are one more than in `text`
+        headings: list[Heading] = []
+        open_: list[int] = []  # the indentation of the definitions around
+        floor = 0  # what lies before belongs to a heading already
+        waiting: tuple[int, int, int] | None = None  # the definition whose end is sought: from where, indentation, level
+        for found in pattern.finditer(lines):
+            indent = len(found[1])
+            name = clipped(joint.join(part.strip("\"'` ") for part in found.groups()[1:] if part).replace('" "', "."))
+            if not name or indent > MAX_INDENT:
+                continue
+            start = _with_comments(lines, found.start(), floor, language.comment, split_return)
+            if waiting:
+                floor = _close(lines, waiting, start, language, headings, floor)
+                start = max(start, floor)
+            while open_ and open_[-1] >= indent:
+                open_.pop()
+            if len(open_) >= MAX_DEPTH:
+                waiting = None
+                continue
+            open_.append(indent)
+            headings.append(Heading(start, len(open_), name))
+            floor = found.end()
+            waiting = (found.end(), indent, len(open_)) if language.scoped else None
+        if waiting:
+            _close(lines, waiting, len(lines), language, headings, floor)
+        return Parsed(text, tuple(headings))
+
+    return parse
+
+
+def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], split_return: bool) -> int:
+    """Where a definition at `at` begins, with the comments and decorators right above it."""
+    start = at
+    while start > floor:
+        above = lines.rfind("\n", floor, start)
+        if above < 0:
+            break
+        line = lines[above + 1 : start].strip() if start - above < 1000 else ""
+        if not line or not (
+            line.startswith(comment) or (split_return and start == at and line[0].isalpha() and line[-1] not in ";}:,)>\\")
+        ):
+            break
+        start = above
+    return start
+
+
+def _close(lines: str, waiting: tuple[int, int, int], end: int, language: _Language, headings: list[Heading], floor: int) -> int:
+    """Adds the end of a definition's scope where a statement before `end` shows it; the new floor."""
+    start, indent, level = waiting
+    found = _statement(indent).search(lines, start, end)
+    if found is None:
+        return floor
+    at = _with_comments(lines, found.start(), floor, language.comment, False)
+    headings.append(Heading(at, level, ""))
+    return found.end()

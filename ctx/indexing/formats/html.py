@@ -1,0 +1,393 @@
+"""HTML as readable text in the manner of Markdown: headings, lists, code blocks, tables; without scripts, styles and navigation.
+
+Read as a stream of tags, not as a tree: the tree that HTML 5 prescribes takes quadratic time on deep nesting whoever builds it, and
+Python's own parser on unclosed tags. Here every step goes forward. Where a page marks its main part, that part is the body.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ctx.indexing.formats.base import Parsed, clipped, first_title
+from ctx.types import JSON, Heading
+
+MIN_MAIN_CHARS = 200  # a shorter "main" part is a shell that a script would fill: the whole page is read
+MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
+
+_NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
+_STOP = re.compile(r"[>\"']")
+_ATTRIBUTE = re.compile(r"([A-Za-z][\w:-]{0,40})\s{0,9}=\s{0,9}(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s\"'>]{1,500}))")
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|brush:)-?\s?([a-z0-9+#]{1,20})\b")
+_PERMALINK = " ¶§#🔗\n"  # at either end of a heading
+_RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp", "object"})
+_DROPPED = frozenset(
+    {"nav", "svg", "template", "button", "footer", "noscript", "select", "math", "dialog", "canvas", "audio", "video"}
+)
+_BLOCKS = frozenset(
+    "address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure form header hgroup hr html legend li main "  # noqa: SIM905
+    "menu ol p section summary ul tbody thead tfoot caption".split()
+)  # fmt: skip
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+
+
+class _Tag(NamedTuple):
+    """A tag; `start` and `end` are where it stands in the source."""
+
+    name: str
+    closing: bool
+    attributes: str
+    start: int
+    end: int
+
+
+def parse(text: str) -> Parsed:
+    """An HTML page. Its title is its first heading, else its `<title>`; both and the description are metadata. Never fails."""
+    page = _Page()
+    at = 0
+    for tag in _tags(text):
+        if tag.start > at:
+            page.text(text[at : tag.start])
+        at = tag.end
+        if tag.name:
+            page.tag(tag, text)
+            at = max(at, page.skip_to)
+    page.text(text[at:])
+    return page.parsed()
+
+
+def _tags(source: str) -> Iterator[_Tag]:
+    """The tags and comments in order; comments have no name. What does not end is text, not a tag."""
+    at = 0
+    unclosed: set[str] = set()  # quotation marks and comment ends that do not come again
+    while (start := source.find("<", at)) >= 0:
+        after = source[start + 1 : start + 2]
+        if after == "!" and source.startswith("<!--", start):
+            end = source.find("-->", start + 2) if "-->" not in unclosed else -1
+            if end < 0:
+                unclosed.add("-->")
+                at = start + 4
+                continue
+            at = end + 3
+            yield _Tag("", False, "", start, at)
+            continue
+        if after in ("!", "?"):
+            end = source.find(">", start)
+            if end < 0:
+                return
+            at = end + 1
+            yield _Tag("", False, "", start, at)
+            continue
+        closing = after == "/"
+        name = _NAME.match(source, start + 1 + closing)
+        if name is None:
+            at = start + 1
+            continue
+        end = name.end()
+        while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
+            end = stop.end()
+            # A quotation mark counts as one only where a value begins.
+            if stop[0] not in unclosed and source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith("="):
+                close = source.find(stop[0], end)
+                if close < 0:
+                    unclosed.add(stop[0])
+                else:
+                    end = close + 1
+        if stop is None:
+            return
+        at = stop.end()
+        yield _Tag(name[0].lower(), closing, source[name.end() : min(stop.start(), name.end() + MAX_ATTRIBUTES)], start, at)
+
+
+class _Page:
+    """The text of a page as it grows."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.size = 0
+        self.headings: list[Heading] = []
+        self.atoms: list[tuple[int, int]] = []
+        self.metadata: dict[str, JSON] = {}
+        self.skip_to = 0  # what lies before in the source is not read
+        self.line: list[str] = []  # the inline text of the block at hand
+        self.prefix = ""  # of the block at hand: a list mark
+        self.heading = 0
+        self.pre = 0
+        self.language = ""
+        self.lists: list[int] = []  # the next number, or -1 for a list without numbers
+        self.rows: list[list[str]] | None = None
+        self.tables = 0
+        self.dropped = ""  # the element that is left out, and how deep in others of its name
+        self.dropped_depth = 0
+        self.never_closed: set[str] = set()
+        self.main_tag = ""
+        self.main_depth = 0
+        self.mains: list[tuple[int, int]] = []
+        self.main_start = 0
+
+    # -- input ---------------------------------------------------------------------------------------------------
+    def text(self, text: str) -> None:
+        if not self.dropped:
+            self.line.append(_unescaped(text) if "&" in text else text)
+
+    def tag(self, tag: _Tag, source: str) -> None:
+        name = tag.name
+        if self.dropped:
+            if name == self.dropped and not tag.attributes.endswith("/"):
+                self.dropped_depth += -1 if tag.closing else 1
+                if not self.dropped_depth:
+                    self.dropped = ""
+            return
+        if tag.start < self.skip_to:
+            return
+        if not tag.closing and (name in _RAW or name in _DROPPED or (tag.attributes and "navigation" in tag.attributes)):
+            self._leave_out(tag, source)
+            return
+        if self.main_tag:
+            self._within_main(tag)
+        elif not tag.closing and (name == "main" or (tag.attributes and self._is_main(tag))):
+            self._flush()
+            self.main_tag, self.main_depth, self.main_start = name, 1, len(self.parts)
+        if name in _BLOCKS or name in _HEADINGS:
+            self._block(tag)
+        elif name == "pre":
+            self._pre(tag)
+        elif name in ("table", "tr", "td", "th"):
+            self._table(tag)
+        elif name == "br":
+            self.line.append("\n" if self.pre else "\0")
+        elif tag.closing:
+            if name in ("code", "tt", "kbd") and not self.pre and not self.heading:
+                self.line.append("`")
+        elif name in ("code", "tt", "kbd"):
+            if self.pre:
+                self.language = self.language or _language(tag.attributes)
+            elif not self.heading:
+                self.line.append("`")
+        elif name == "img":
+            self.line.append(_attributes(tag.attributes).get("alt", ""))
+        elif name == "meta":
+            self._meta(_attributes(tag.attributes))
+
+    def _leave_out(self, tag: _Tag, source: str) -> None:
+        name = tag.name
+        if name in _VOID or name in self.never_closed or tag.attributes.endswith("/"):
+            return
+        close = re.compile(f"</{re.escape(name)}(?![\\w-])", re.IGNORECASE).search(source, tag.end)
+        if close is None:  # left open: leaving it out would leave out the rest of the page
+            self.never_closed.add(name)
+            return
+        if name in _RAW:
+            if name == "title" and "title" not in self.metadata:
+                self.metadata["title"] = clipped(_unescaped(source[tag.end : min(close.start(), tag.end + 2000)]))
+            elif name in ("textarea", "xmp"):
+                self.text(source[tag.end : close.start()])
+            self.skip_to = close.start()
+        else:
+            self.dropped, self.dropped_depth = name, 1
+
+    def _is_main(self, tag: _Tag) -> bool:
+        return tag.name in ("div", "section", "article") and (
+            _attributes(tag.attributes).get("role") == "main" or _attributes(tag.attributes).get("id") == "main-content"
+        )
+
+    def _within_main(self, tag: _Tag) -> None:
+        if tag.name == self.main_tag and tag.name not in _VOID:
+            self.main_depth += -1 if tag.closing else 1
+            if not self.main_depth:
+                self._flush()
+                self.main_tag = ""
+                self.mains.append((self.main_start, len(self.parts)))
+
+    def _meta(self, attributes: dict[str, str]) -> None:
+        key = attributes.get("name", attributes.get("property", "")).lower()
+        content = attributes.get("content", "")
+        if content and key in ("description", "og:description", "keywords", "author", "date", "article:published_time"):
+            self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
+
+    def _block(self, tag: _Tag) -> None:
+        name = tag.name
+        if self.heading and name not in _HEADINGS:
+            self.line.append(" ")
+            return
+        self._flush()
+        if name in _HEADINGS:
+            self.heading = 0 if tag.closing else int(name[1])
+        elif name in ("ul", "ol", "menu", "dir"):
+            if not tag.closing:
+                if len(self.lists) < 20:
+                    self.lists.append(1 if name == "ol" else -1)
+            elif self.lists:
+                self.lists.pop()
+        elif name == "li":
+            indent = "  " * max(0, len(self.lists) - 1)
+            if tag.closing:
+                self.prefix = ""
+            elif self.lists and self.lists[-1] > 0:
+                self.prefix = f"{indent}{self.lists[-1]}. "
+                self.lists[-1] += 1
+            else:
+                self.prefix = f"{indent}- "
+        elif name == "dd":
+            self.prefix = "" if tag.closing else "    "
+
+    def _pre(self, tag: _Tag) -> None:
+        if tag.closing:
+            if self.pre:
+                self.pre -= 1
+                if not self.pre:
+                    self._flush_pre()
+        else:
+            if not self.pre:
+                self._flush()
+                self.language = _language(tag.attributes)
+            self.pre += 1
+
+    def _table(self, tag: _Tag) -> None:
+        """Rows of the outermost table; a table within a cell is part of its text."""
+        if tag.name == "table":
+            if not tag.closing:
+                if not self.tables:
+                    self._flush()
+                    self.rows = []
+                self.tables += 1
+            elif self.tables:
+                self.tables -= 1
+                if not self.tables:
+                    self._flush_table()
+        elif self.rows is not None and self.tables == 1:
+            if tag.name == "tr":
+                if not tag.closing:
+                    self._cell()
+                    self.rows.append([])
+            elif not tag.closing:
+                self._cell()
+                if not self.rows:
+                    self.rows.append([])
+                self.rows[-1].append("")
+        else:
+            self.line.append(" ")
+
+    # -- output --------------------------------------------------------------------------------------------------
+    def _put(self, text: str, close: bool = False) -> int:
+        """Adds a block, after a blank line or, `close`, on the next line; where it starts."""
+        if self.parts:
+            gap = "\n" if close else "\n\n"
+            self.parts.append(gap)
+            self.size += len(gap)
+        start = self.size
+        self.parts.append(text)
+        self.size += len(text)
+        return start
+
+    def _flush(self) -> None:
+        """Ends the block at hand."""
+        if self.pre or not self.line:
+            return
+        if self.rows is not None:
+            self.line.append(" ")
+            return
+        joined = "".join(self.line)
+        self.line = []
+        if "\0" in joined:
+            text = "\n".join(" ".join(line.split()) for line in joined.split("\0")).strip()
+        else:
+            text = " ".join(joined.split())
+        if not text:
+            return
+        if self.heading:
+            words = clipped(text.strip(_PERMALINK))
+            if words:
+                start = self._put("#" * self.heading + " " + words)
+                self.headings.append(Heading(start, self.heading, words))
+            return
+        close = (
+            bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in ("- ", "1.", "2.", "3.")
+        ) or self.prefix == "    "
+        self._put(self.prefix + text, close)
+        if self.prefix.strip():
+            self.prefix = " " * len(self.prefix)  # what follows in the item stands below its text
+
+    def _flush_pre(self) -> None:
+        code = "".join(self.line).strip("\n").rstrip()
+        self.line = []
+        if not code:
+            return
+        fence = "```"
+        while fence in code:
+            fence += "`"
+        block = f"{fence}{self.language}\n{code}\n{fence}"
+        if self.rows is not None:
+            self.line.append(code)
+            return
+        start = self._put(block)
+        self.atoms.append((start, start + len(block)))
+
+    def _cell(self) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] = " ".join("".join(self.line).replace("\0", " ").split()).replace("|", "\\|")
+        elif "".join(self.line).strip() and self.rows is not None:
+            self.rows.append([" ".join("".join(self.line).split())])  # a caption, or text between rows
+        self.line = []
+
+    def _flush_table(self) -> None:
+        self._cell()
+        rows, self.rows = [row for row in self.rows or [] if any(row)], None
+        if not rows:
+            return
+        if max(map(len, rows)) == 1:  # a table for layout
+            for row in rows:
+                self._put(row[0])
+            return
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        lines.insert(1, "|" + " --- |" * len(rows[0]))
+        start = self._put("\n".join(lines))
+        self.atoms.append((start, self.size))
+
+    def parsed(self) -> Parsed:
+        if self.tables:
+            self._flush_table()
+        if self.pre:
+            self.pre = 0
+            self._flush_pre()
+        self._flush()
+        if self.main_tag:
+            self.mains.append((self.main_start, len(self.parts)))
+        headings, atoms, body = self.headings, self.atoms, "".join(self.parts)
+        main = self._main_span(body)
+        if main is not None:
+            start, end = main
+            body = body[start:end]
+            headings = [Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end]
+            atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
+        named = self.metadata.get("title")
+        title = first_title(headings) or first_title(self.headings) or (named if isinstance(named, str) and named else None)
+        return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
+
+    def _main_span(self, body: str) -> tuple[int, int] | None:
+        """The characters from the first main part to the end of the last, where they are worth a page."""
+        if not self.mains:
+            return None
+        first, last = self.mains[0][0], self.mains[-1][1]
+        start = sum(map(len, self.parts[:first]))
+        end = start + sum(map(len, self.parts[first:last]))
+        while start < end and body[start] == "\n":
+            start += 1
+        return (start, end) if end - start >= MIN_MAIN_CHARS else None
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a number of thousands of digits
+        return text
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {found[1].lower(): _unescaped(found[2] or found[3] or found[4] or "") for found in _ATTRIBUTE.finditer(text)}
+
+
+def _language(attributes: str) -> str:
+    found = _LANGUAGE.search(_attributes(attributes).get("class", "")) if "class" in attributes else None
+    return found[1] if found else ""

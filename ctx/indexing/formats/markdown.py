@@ -1,0 +1,193 @@
+"""Markdown: ATX and setext headings, `<h1>` in HTML, fenced code, comments and tables (CommonMark 0.31 with GitHub's tables).
+
+The body is the source as it stands, front matter included: line numbers are the file's own, and tags and descriptions are found.
+"""
+
+import html
+import re
+from typing import NamedTuple
+
+from ctx.indexing.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
+from ctx.indexing.formats.frontmatter import front_title, read_front_matter
+from ctx.types import NO_METADATA, Heading
+
+# Every line that may mean something, but for fences; each match begins with the newline before the line, so that the search
+# jumps from line to line at the speed of memchr. Groups: 1 ATX hashes, 2 setext underline, 3 HTML, 4 rows of a table.
+_MARK = re.compile(
+    r"\n {0,3}(?:(#{1,6})(?=[ \t\n]|\Z)|(=+|--+)[ \t]*(?=\n|\Z)|(<!--|<h[1-6](?=[\s>]))|(\|[^\n]*(?:\n {0,3}\|[^\n]*)*))"
+)
+_FENCE_PREFIX = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?\Z")
+_MAX_FENCE_PREFIX = 200  # characters before a fence: indentation, list and quotation marks
+_MARKUP = re.compile(r"[\\<\[*{~&\t\n]|(?<!\w)_|  ")
+_CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+[ \t]*\Z")
+_ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}]*\}[ \t]*\Z")
+_IMAGE = re.compile(r"!\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
+_LINK = re.compile(r"\[([^\[\]]+)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?")
+_TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
+_EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?!\w)|~~([^~]+)~~")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+_NO_PARAGRAPH = re.compile(
+    r"[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|>|\||#{1,6}[ \t]|<!--|```|~~~|[-=*_][-=*_ \t]*\Z|\Z)|(?: {4}|\t)"
+)
+_HTML_HEADING = 600  # characters in which `</h1>` must follow
+
+
+def parse(text: str) -> Parsed:
+    """A Markdown text. Never fails: what is not Markdown is text."""
+    front = read_front_matter(text)
+    begin = front.end if front else 0
+    # Offsets in `lines` are one more than in `text`: the added newline gives the first line its own.
+    lines = "\n" + text
+    blocks = _Blocks(_fences(lines, begin))
+    headings: list[Heading] = []
+    if begin:
+        blocks.atoms.append((0, begin))
+    skip_to = begin
+    for found in _MARK.finditer(lines, begin):
+        at = found.start()
+        if at < skip_to:
+            continue
+        kind = found.lastindex
+        if blocks.fences and blocks.inside(at, skip_to, kind == 1):
+            continue
+        if kind == 1:
+            line_end = lines.find("\n", found.end())
+            words = lines[found.end() : line_end if line_end >= 0 else len(lines)].strip()
+            if words[-1:] == "#":
+                words = _CLOSING_HASHES.sub("", words)
+            words = plain_inline(words)
+            if words:
+                headings.append(Heading(at, len(found[1]), words))
+        elif kind == 2:
+            heading = _setext(lines, at, 1 if found[2][0] == "=" else 2, skip_to)
+            if heading and not (headings and headings[-1].start >= heading.start):
+                headings.append(heading)
+        elif kind == 4:
+            blocks.atoms.append((at, found.end() - 1))
+        elif found[3] == "<!--":
+            end = lines.find("-->", at)
+            if end < 0:
+                break  # such a block runs to the end of the document
+            skip_to = end
+        else:
+            end = lines.find(f"</{found[3][1:]}", found.end(), found.end() + _HTML_HEADING)
+            if end >= 0:
+                words = plain_inline(lines[lines.find(">", found.end(), end) + 1 : end])
+                if words:
+                    headings.append(Heading(at, int(found[3][2]), words))
+                skip_to = end
+    blocks.inside(len(lines), skip_to, False)
+    title = (front_title(front) if front else None) or first_title(headings)
+    return Parsed(text, tuple(headings), tuple(blocks.closed(len(text))), title, front.metadata if front else NO_METADATA)
+
+
+class _Fence(NamedTuple):
+    """A line that may open or close a code block. `deep`: indented as in a list item."""
+
+    at: int
+    end: int
+    mark: str
+    info: str
+    deep: bool
+
+
+def _fences(lines: str, begin: int) -> list[_Fence]:
+    found = []
+    for triple in ("```", "~~~"):
+        at = lines.find(triple, begin)
+        while at >= 0:
+            line_end = lines.find("\n", at)
+            line_end = line_end if line_end >= 0 else len(lines)
+            start = lines.rfind("\n", max(0, at - _MAX_FENCE_PREFIX), at)
+            if start >= 0:
+                prefix = lines[start + 1 : at]
+                if not prefix or _FENCE_PREFIX.match(prefix):
+                    rest = lines[at:line_end]
+                    info = rest.lstrip(triple[0])
+                    mark = rest[: len(rest) - len(info)]
+                    if triple[0] == "~" or "`" not in info:  # else it is inline code
+                        deep = len(prefix.expandtabs(4)) > 3 if prefix else False
+                        found.append(_Fence(start, line_end, mark, info.strip(), deep))
+            at = lines.find(triple, line_end)
+    found.sort()
+    return found
+
+
+class _Blocks:
+    """Code blocks, opened and closed as the reading passes their fences."""
+
+    def __init__(self, fences: list[_Fence]) -> None:
+        self.fences = fences
+        self.atoms: list[tuple[int, int]] = []
+        self._next = 0
+        self._open: _Fence | None = None
+
+    def inside(self, at: int, skip_to: int, is_heading: bool) -> bool:
+        """Is the line at `at` within a code block? Fences before `skip_to` are within a comment."""
+        while self._next < len(self.fences) and self.fences[self._next].at < at:
+            fence = self.fences[self._next]
+            self._next += 1
+            opened = self._open
+            if opened is None:
+                if fence.at >= skip_to:
+                    self._open = fence
+            elif fence.mark[0] == opened.mark[0] and len(fence.mark) >= len(opened.mark) and not fence.info:
+                self.atoms.append((opened.at, fence.end - 1))
+                self._open = None
+        if self._open is not None and self._open.deep and is_heading:
+            self._open = None  # a fence in a list item ends with the item, closed or not
+        return self._open is not None
+
+    def closed(self, end: int) -> list[tuple[int, int]]:
+        """The atoms in order; a block that nothing closes runs to the end."""
+        if self._open is not None:
+            self.atoms.append((self._open.at, end))
+        self.atoms.sort()
+        return self.atoms
+
+
+def _setext(lines: str, at: int, level: int, begin: int) -> Heading | None:
+    """The heading underlined by the line after `at`: the paragraph above, of at most three lines."""
+    end = at
+    first = at
+    for _ in range(4):
+        start = lines.rfind("\n", begin, first)
+        if start < 0:
+            break
+        line = lines[start + 1 : first]
+        if len(line) > 1000 or _NO_PARAGRAPH.match(line):
+            if line.strip() and line.lstrip()[:1] in "-*+>0123456789|" and first != end:
+                return None  # the paragraph belongs to a list or a quotation
+            break
+        first = start
+    else:
+        return None
+    words = plain_inline(lines[first + 1 : end]) if first != end else ""
+    return Heading(first, level, words) if words else None
+
+
+def plain_inline(words: str) -> str:
+    """The words of a line of Markdown, without its markup."""
+    if len(words) <= MAX_HEADING_CHARS and not _MARKUP.search(words):
+        return words.replace("`", "")
+    words = " ".join(words[:1000].split())
+    code: list[str] = []
+    if "{" in words:
+        words = _ATTRIBUTES.sub("", words)
+    if "`" in words:  # code keeps its own characters
+        parts = words.split("`")
+        if len(parts) % 2:
+            words, code = "\0".join(parts[::2]), parts[1::2]
+    if "[" in words:
+        words = _LINK.sub(r"\1", _IMAGE.sub(r"\1", words) if "![" in words else words)
+    if "<" in words:
+        words = _TAG.sub("", words)
+    if "*" in words or "_" in words or "~" in words:
+        words = _EMPHASIS.sub(lambda found: found[2] or found[3], words)
+    if "\\" in words:
+        words = _ESCAPE.sub(r"\1", words)
+    for part in code:
+        words = words.replace("\0", part, 1)
+    if "&" in words:
+        words = html.unescape(words)
+    return clipped(words)

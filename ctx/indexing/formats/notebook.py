@@ -1,0 +1,98 @@
+"""Jupyter notebooks: Markdown and code cells in order, with what the code printed where that is short (nbformat 3 and 4)."""
+
+import json
+
+from ctx.indexing.formats import markdown
+from ctx.indexing.formats.base import Parsed
+from ctx.types import JSON
+
+MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little
+MAX_CELL_OUTPUT_CHARS = 2000
+
+
+def parse(text: str) -> Parsed:
+    """A notebook as Markdown; a file that is not one is read as the text it is."""
+    try:
+        notebook = json.loads(text)
+    except (ValueError, RecursionError):
+        return Parsed(text)
+    cells = _cells(notebook)
+    if cells is None:
+        return Parsed(text)
+    metadata = notebook.get("metadata")
+    language = _language(metadata if isinstance(metadata, dict) else {})
+    parts: list[str] = []
+    for cell in cells:
+        if not isinstance(cell, dict):
+            continue
+        source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
+        kind = cell.get("cell_type")
+        if kind == "code":
+            if source.strip():
+                parts.append(_fenced(source, language))
+            outputs = _outputs(cell.get("outputs"))
+            if outputs:
+                parts.append(_fenced(outputs, ""))
+        elif source.strip():
+            level = cell.get("level") if kind == "heading" else None  # nbformat 3
+            parts.append("#" * min(level, 6) + " " + source if isinstance(level, int) and level > 0 else source)
+    body = "\n\n".join(parts)
+    # Escapes in JSON can spell half a character, which no UTF-8 can hold.
+    return markdown.parse(body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+
+def _cells(notebook: JSON) -> list[JSON] | None:
+    if not isinstance(notebook, dict):
+        return None
+    cells = notebook.get("cells")
+    if isinstance(cells, list):
+        return cells
+    sheets = notebook.get("worksheets")
+    if not isinstance(sheets, list):
+        return None
+    found: list[JSON] = []
+    for sheet in sheets:
+        if isinstance(sheet, dict) and isinstance(sheet.get("cells"), list):
+            found.extend(sheet["cells"])
+    return found
+
+
+def _language(metadata: dict[str, JSON]) -> str:
+    for key, name in (("language_info", "name"), ("kernelspec", "language")):
+        info = metadata.get(key)
+        value = info.get(name) if isinstance(info, dict) else None
+        if isinstance(value, str) and value.isidentifier():
+            return value
+    return "python"
+
+
+def _joined(source: JSON) -> str:
+    if isinstance(source, list):
+        return "".join(line for line in source if isinstance(line, str))
+    return source if isinstance(source, str) else ""
+
+
+def _outputs(outputs: JSON) -> str:
+    """The text of a cell's outputs; pictures, widgets and tracebacks are left out."""
+    parts: list[str] = []
+    for output in outputs if isinstance(outputs, list) else []:
+        if not isinstance(output, dict):
+            continue
+        data = output.get("data", output)
+        text = _joined(output.get("text")) or (_joined(data.get("text/plain")) if isinstance(data, dict) else "")
+        if output.get("output_type") == "error":
+            text = f"{output.get('ename', '')}: {output.get('evalue', '')}"
+        text = text.strip("\n")
+        if text.strip():
+            parts.append(text if len(text) <= MAX_OUTPUT_CHARS else text[:MAX_OUTPUT_CHARS].rsplit("\n", 1)[0] + "\n…")
+        if sum(map(len, parts)) > MAX_CELL_OUTPUT_CHARS:
+            break
+    return "\n".join(parts)
+
+
+def _fenced(source: str, language: str) -> str:
+    """A code block whose fence no line of it can close."""
+    fence = "```"
+    while fence in source:
+        fence += "`"
+    return f"{fence}{language}\n{source}\n{fence}"

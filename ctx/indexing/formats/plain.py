@@ -1,0 +1,65 @@
+"""Plain text: headings in capitals at the margin, as manual pages and RFCs have them, and underlined ones."""
+
+import re
+
+from ctx.indexing.formats.base import Parsed, clipped, first_title
+from ctx.types import Heading
+
+_LINE = re.compile(r"\n(?:([A-Z0-9][A-Z0-9 ,.:;&/()'\"+_-]{2,70})[ \t]*(?=\n|\Z)|([=~*#^-])\2{2,}[ \t]*(?=\n|\Z))")
+_LETTERS = re.compile(r"[A-Z]{2}")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|[()][A-Z0-9]|[=>78])")
+_STRUCK = re.compile(r"[^\n]\x08")
+
+
+def without_overstrike(text: str) -> str:
+    """A formatted manual page as text: "a\\ba" is a bold a, "_\\ba" an underlined one."""
+    while "\x08" in text:
+        shorter = _STRUCK.sub("", text)
+        if shorter == text:
+            return text.replace("\x08", "")
+        text = shorter
+    return text
+
+
+def parse(text: str) -> Parsed:
+    """A plain text; its title is its first heading only where the text begins with it."""
+    if "\x08" in text:
+        text = without_overstrike(text)
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    lines = "\n" + text  # offsets in it are one more than in `text`
+    headings: list[Heading] = []
+    for found in _LINE.finditer(lines):
+        at = found.start()
+        if found[2]:
+            heading = _underlined(lines, at, found.end() - at - 1, 1 if found[2] in "=*#" else 2)
+            if heading and not (headings and headings[-1].start >= heading.start):
+                headings.append(heading)
+        elif _stands_alone(lines, at, found.end()) and _LETTERS.search(found[1]):
+            headings.append(Heading(at, 1, clipped(found[1].rstrip(" :"))))
+    begins = headings and not text[: headings[0].start].strip()
+    return Parsed(text, tuple(headings), (), first_title(headings) if begins else None)
+
+
+def _stands_alone(lines: str, at: int, end: int) -> bool:
+    """A blank line above, and below either a blank or an indented line."""
+    above = at == 0 or lines[at - 1] == "\n"
+    below = lines[end + 1 : end + 2]
+    return above and end < len(lines) and (below in ("\n", " ", "\t"))
+
+
+def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
+    """The heading above an underline of about its width: one line, with nothing right above it but a blank or an overline."""
+    start = lines.rfind("\n", max(0, at - 200), at)
+    if start < 0:
+        return None
+    words = lines[start + 1 : at].strip()
+    if not words or abs(width - (at - start - 1)) > max(3, width // 3) or not any(map(str.isalnum, words)):
+        return None
+    if start and lines[start - 1] != "\n":
+        before = lines.rfind("\n", 0, start)
+        over = lines[before + 1 : start].strip()
+        if len(set(over)) != 1 or over[0].isalnum():
+            return None
+        start = before
+    return Heading(start, level, clipped(words))

@@ -1,0 +1,140 @@
+"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear; literal blocks and tables.
+
+The body is the source as it stands.
+"""
+
+import re
+import unicodedata
+
+from ctx.indexing.formats.base import Parsed, clipped, first_title
+from ctx.indexing.formats.frontmatter import front_title, read_front_matter
+from ctx.types import NO_METADATA, Heading
+
+_ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
+_LITERAL = re.compile(
+    r"::[ \t]*\n|\n[ \t]*\.\.[ \t]+(?:[\w-]+:)?(?:code|code-block|sourcecode|parsed-literal|math|productionlist|csv-table|list-table)::[^\n]*\n"
+)
+_GRID = re.compile(r"\n[ \t]*\+[-=+]{3,}\+[ \t]*(?:\n[ \t]*[|+][^\n]*)+")
+_SIMPLE_TABLE = re.compile(r"\n={2,}(?:[ \t]+={2,})+[ \t]*(?=\n)")
+_ROLE = re.compile(r":[A-Za-z][\w.+:-]{0,40}:`([^`]{1,300})`")
+_TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
+_MARKUP = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)")
+_ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
+
+
+def parse(text: str) -> Parsed:
+    """A reStructuredText document. Never fails: what is no section is text."""
+    front = read_front_matter(text)
+    lines = "\n" + text  # offsets in it are one more than in `text`
+    headings: list[Heading] = []
+    styles: list[str] = []  # by level
+    taken = front.end if front else 0  # what lies before belongs to a heading already
+    for found in _ADORNMENT.finditer(lines, taken):
+        at = found.start()
+        if at < taken:
+            continue
+        mark = found[1]
+        line_start = lines.rfind("\n", max(taken, at - 1000), at) if at else -1
+        title = lines[line_start + 1 : at] if line_start >= 0 else ""
+        if not title.strip() or title[0] in " \t":
+            continue  # an overline, or a transition
+        width = found.end() - at - 1
+        if width < 4 and width < _columns(title.rstrip()):
+            continue
+        over = lines.rfind("\n", max(taken, line_start - 1000), line_start) if line_start else -1
+        style, start = mark, line_start
+        if over >= 0:
+            above = lines[over + 1 : line_start].rstrip()
+            if above and above == mark * len(above) and len(above) > 1:
+                style, start = mark * 2, over
+            elif above and not above.startswith(".."):
+                continue  # the last line of a paragraph or a table
+        words = plain_inline(title)
+        if not words:
+            continue
+        if style not in styles:
+            styles.append(style)
+        headings.append(Heading(_with_anchors(lines, start, taken), styles.index(style) + 1, words))
+        taken = found.end()
+    title_text = (front_title(front) if front else None) or first_title(headings)
+    atoms = _blocks(lines, headings)
+    return Parsed(text, tuple(headings), tuple(atoms), title_text, front.metadata if front else NO_METADATA)
+
+
+def _columns(title: str) -> int:
+    """The width of a title as docutils counts it: two columns for a wide character."""
+    if title.isascii():
+        return len(title)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in title)
+
+
+def _with_anchors(lines: str, start: int, floor: int) -> int:
+    """Where a section begins, with the targets and index entries above its title."""
+    at = start
+    while at > floor:
+        above = lines.rfind("\n", max(floor, at - 400), at)
+        if above < 0:
+            break
+        line = lines[above + 1 : at]
+        if _ANCHOR.match(line):
+            start = above
+        elif line.strip():
+            break
+        at = above
+    return start
+
+
+def _blocks(lines: str, headings: list[Heading]) -> list[tuple[int, int]]:
+    """The spans of literal blocks, code directives and tables, in order and disjoint."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while (found := _LITERAL.search(lines, at)) is not None:
+        end = found.end()
+        line_start = (
+            found.start() if lines[found.start()] == "\n" else lines.rfind("\n", max(0, found.start() - 1000), found.start())
+        )
+        line = lines[line_start + 1 : end] if line_start >= 0 else ""
+        at = end
+        if not line or (line.lstrip()[:2] == ".." and lines[found.start()] != "\n" and not _LITERAL.match(lines, line_start)):
+            continue
+        at = _block_end(lines, end, len(line) - len(line.lstrip(" \t")))
+        if at > end:
+            spans.append((line_start, at - 1))
+        else:
+            at = end
+    spans.extend((found.start(), found.end() - 1) for found in _GRID.finditer(lines))
+    for found in _SIMPLE_TABLE.finditer(lines):
+        end = lines.find("\n\n", found.end())
+        spans.append((found.start(), (end if end >= 0 else len(lines)) - 1))
+    spans.sort()
+    apart: list[tuple[int, int]] = []
+    for start, end in spans:
+        if not apart or start >= apart[-1][1]:
+            apart.append((start, end))
+    return apart
+
+
+def _block_end(lines: str, at: int, indent: int) -> int:
+    """Where the lines that are blank or deeper than `indent` end, after `at`."""
+    end = at
+    while at < len(lines):
+        line_end = lines.find("\n", at)
+        line_end = line_end if line_end >= 0 else len(lines)
+        line = lines[at:line_end]
+        bare = line.lstrip(" \t")
+        if bare:
+            if len(line) - len(bare) <= indent:
+                break
+            end = line_end
+        at = line_end + 1
+    return end
+
+
+def plain_inline(words: str) -> str:
+    """The words of a title, without roles and marks."""
+    words = " ".join(words[:1000].split())
+    if "`" in words or "*" in words or "|" in words or "_" in words or "\\" in words:
+        words = _ROLE.sub(lambda found: _TARGET.sub("", found[1]), words)
+        words = _MARKUP.sub(lambda found: _TARGET.sub("", next(filter(None, found.groups()))), words)
+        words = words.replace("\\ ", "").replace("\\", "")
+    return clipped(words)
