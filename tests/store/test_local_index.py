@@ -214,6 +214,40 @@ def test_a_catalog_restored_from_a_backup_is_followed_from_the_start(tmp_path: P
                 assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", version - 1)
 
 
+def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> None:
+    catalog, index = open_store(tmp_path)
+    with catalog, index:
+        catalog.put_documents([make("s", "first", ["the otter"])])
+        embed_pending(catalog)
+        index.catch_up(catalog)
+    backup = (tmp_path / "ctx.db").read_bytes()
+    for name, restored in (("second", False), ("third", True)):  # the same numbers of everything, for another document
+        if restored:
+            (tmp_path / "ctx.db").write_bytes(backup)
+        catalog, index = open_store(tmp_path)
+        with catalog, index:
+            catalog.put_documents([make("s", name, [f"the {name}"])])
+            embed_pending(catalog)
+            index.catch_up(catalog)
+            found = found_in(catalog, index)
+            assert [hit.chunk_no for hit in index.keyword(name, ALL, 5)] == [2]
+        with LocalIndex(str(tmp_path / f"clean {name}"), lambda: (MODEL, DIM), writable=True) as clean:
+            clean.catch_up(catalog := SqliteCatalog(str(tmp_path / "ctx.db")))
+            with catalog:
+                assert found_in(catalog, clean) == found
+
+
+def test_ordinary_changes_are_applied_and_nothing_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for version in range(4):
+        catalog, index = open_store(tmp_path)
+        with catalog, index:
+            follow(catalog, index, version)
+            portrait(catalog, index)
+    assert caplog.text == ""
+    assert keyword_folder(tmp_path).name == "keyword-1"
+    assert (tmp_path / "index" / "vectors" / "1.vectors").exists()
+
+
 def test_another_catalog_in_the_same_place_is_followed_from_the_start(tmp_path: Path) -> None:
     for version in (0, 4):
         catalog, index = open_store(tmp_path)
