@@ -3,6 +3,7 @@
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
+    python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
 Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
 embedder takes is measured apart and left out. The figures are p50 and p95 in milliseconds.
@@ -23,7 +24,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from quality import Runs, indexed, read_set, run_queries, score
 
+from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
 DIM = 384
@@ -220,10 +223,38 @@ def fit(model_dir: str) -> dict[str, object]:
     }
 
 
+def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]:
+    """The same texts put into a bank and searched there, and as files through the `search` tool: they should rank alike."""
+    judged = read_set(Path(set_dir))
+    figures: dict[str, dict[str, float]] = {}
+    embedder = open_embedder("local" if "hybrid" in modes else "disabled")
+    with MemoryStore(os.path.join(folder, "memory.db"), embedder) as store:
+        bank = store.bank("judged")
+        texts = [
+            {"text": f"{one['title']}\n\n{one['text']}".strip() or "(empty)", "metadata": {"id": one["id"]}} for one in judged.documents
+        ]
+        for start in range(0, len(texts), 100):
+            bank.put_many(texts[start : start + 100])
+        for mode in modes:
+            run: Runs = {}
+            for query in judged.queries:
+                found = bank.search(query["text"], mode=mode, limit=100)["results"]
+                run[query["id"]] = [result["record"]["metadata"]["id"] for result in found]
+            figures[mode] = {"memories": round(score(judged, run).all, 4)}
+    with indexed(judged, Path(folder) / "documents", "local" if "hybrid" in modes else "disabled") as space:
+        for mode in modes:
+            found_run, _ = run_queries(space, judged, mode)
+            figures[mode]["documents"] = round(score(judged, found_run).all, 4)
+            figures[mode]["difference"] = round(figures[mode]["memories"] - figures[mode]["documents"], 4)
+    return {"set": judged.name, "ndcg_at_10": figures}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="5,000 and 20,000 memories")
     parser.add_argument("--fit", metavar="MODEL_DIR", help="fit the score constants for the model in this folder")
+    parser.add_argument("--recall", metavar="DIR", help="rank a judged set as memories and as documents")
+    parser.add_argument("--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given")
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()
@@ -232,6 +263,10 @@ def main() -> int:
         return 0
     if options.fit:
         print(json.dumps(fit(options.fit), indent=2))
+        return 0
+    if options.recall:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(recall(folder, options.recall, options.mode or ["keyword", "hybrid"]), indent=2))
         return 0
     report: dict[str, object] = {
         "command": "python benchmarks/memory.py" + (" --quick" if options.quick else ""),

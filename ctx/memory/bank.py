@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ctx.analyze import query_counts, query_terms
 from ctx.errors import BadRequest, Conflict, CtxError, EmbeddingsDisabled, NotFound, StoreError
 from ctx.memory.dates import Window, window
 from ctx.memory.records import (
@@ -40,7 +41,7 @@ from ctx.memory.records import (
     to_line,
 )
 from ctx.memory.reflect import Disposition, Evidence, LanguageModel, reflect
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, query_words, word_query
+from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
 from ctx.memory.screen import POLICIES, screen, screen_json
 from ctx.memory.vectors import BankVectors, Floats, pack
 from ctx.ranking import fuse
@@ -825,12 +826,12 @@ class MemoryBank:
             if reader.bank(self.id) is None:
                 return []
             hits, _ = self._hits(reader, memory.text, mode="hybrid", budget="low", needed=20)
-            mine = set(query_words(memory.text))
+            mine = set(query_terms(memory.text))
             found = []
             for hit in hits[:20]:
                 if hit.memory.kind != memory.kind:
                     continue
-                theirs = set(query_words(hit.memory.text))
+                theirs = set(query_terms(hit.memory.text))
                 shared = len(mine & theirs) / (len(mine | theirs) or 1)
                 alike = max(hit.signals.get("cosine") or 0.0, shared)
                 if (hit.signals.get("cosine") or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS:
@@ -966,9 +967,9 @@ class MemoryBank:
             return [], None
         # One depth for all pages of a query, or a page would be ranked otherwise than the one before.
         depth = max(DEPTHS[budget], -(-needed // 1000) * 1000 if needed > DEPTHS[budget] else 0)
-        found = query_words(query)
-        frequencies = reader.frequencies(bank.bank_no, found)
-        asked = word_query(query, found, frequencies, bank.live, bank.live_terms / (bank.live or 1))
+        counts = query_counts(query)
+        frequencies = reader.frequencies(bank.bank_no, list(counts))
+        asked = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
         word_nos = [] if mode == "semantic" else reader.by_words(bank.bank_no, frequencies, conditions, depth)
         vector_nos: list[int] = []
         held, vector, degraded = None, None, None

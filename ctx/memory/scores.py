@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
+from ctx.store.memories import ABOUT_WEIGHT, weighed_length
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
@@ -60,22 +61,19 @@ class WordQuery(NamedTuple):
     """A query as the word leg sees it. Shares sum to 1; words that no memory of the bank holds weigh like the rarest."""
 
     text: str
-    terms: tuple[str, ...]
+    counts: Mapping[str, int]  # how often the query says each term: what it repeats it means
     rarity: Mapping[str, float]
     words: tuple[QueryWord, ...]
     mean_terms: float
 
 
-def query_words(query: str) -> list[str]:
-    """The distinct terms to look for."""
-    return query_terms(query)
-
-
-def word_query(query: str, found: Sequence[str], frequencies: Mapping[str, int], memories: int, mean_terms: float) -> WordQuery:
-    """Weighs the query's words by their frequency among the bank's memories; `found` are its terms (`query_words`)."""
+def word_query(
+    query: str, counts: Mapping[str, int], frequencies: Mapping[str, int], memories: int, mean_terms: float
+) -> WordQuery:
+    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`)."""
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
-    for term in found:
+    for term in counts:
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
         weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
@@ -88,18 +86,24 @@ def word_query(query: str, found: Sequence[str], frequencies: Mapping[str, int],
             asked[whole, parts] = max(weight[term] for term in looked_for)
     total = sum(asked.values()) or 1.0
     shares = tuple(QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in asked.items())
-    return WordQuery(folded(query), tuple(found), rarity, shares, mean_terms or 1.0)
+    return WordQuery(folded(query), counts, rarity, shares, mean_terms or 1.0)
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
     """BM25 (k1 1.2, b 0.75) of a memory by the statistics of its own bank; `segments` as the store keeps them."""
+    if not segments:
+        return 0.0
     counts: Counter[str] = Counter()
-    length = 0
     for part in segments:
-        length += len(part)
         counts.update(part)
-    norm = _BM25_K1 * (1 - _BM25_B + _BM25_B * length / query.mean_terms)
-    return sum(query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm) for term in query.terms if counts[term])
+    for _ in range(ABOUT_WEIGHT - 1):
+        counts.update(segments[0])
+    norm = _BM25_K1 * (1 - _BM25_B + _BM25_B * weighed_length(segments) / query.mean_terms)
+    return sum(
+        said * query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm)
+        for term, said in query.counts.items()
+        if counts[term]
+    )
 
 
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:

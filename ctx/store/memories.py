@@ -10,6 +10,7 @@ neither a row nor a document frequency crosses from one bank into another.
 
 import hashlib
 import json
+import re
 import sqlite3
 import threading
 import uuid
@@ -27,6 +28,10 @@ from ctx.types import JSON
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 _PARTING = "|"  # between the terms of two passages; the tokenizer drops it
+ABOUT_WEIGHT = (
+    2  # of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the heading
+)
+_HEADING = re.compile(r"\s*(?:#{1,6}[ \t]+([^\n]{1,200})|([^\n]{1,120})\n[ \t]*\n)")
 _NO_CONTEXT = ("general",)  # categories that say nothing: not words to be found by
 
 _MIGRATIONS = (
@@ -226,11 +231,23 @@ def canonical(value: JSON) -> str:
 
 
 def segments(memory: Memory) -> list[list[str]]:
-    """The terms a memory is found by: first those of its label, context and tags, then those of each passage."""
+    """The terms a memory is found by: first those of its label, heading, context and tags, then those of each passage."""
     about = [memory.label or "", memory.context or "" if memory.context not in _NO_CONTEXT else "", *memory.tags]
     if memory.label == memory.text:
         about[0] = ""
+    about.append(_heading(memory.text))
     return [terms(" ".join(about)), *(terms(passage) for passage in passages(memory.text))]
+
+
+def weighed_length(parts: Sequence[Sequence[str]]) -> int:
+    """How many terms a memory counts for in BM25: what it is about weighs `ABOUT_WEIGHT` times."""
+    return sum(map(len, parts)) + (ABOUT_WEIGHT - 1) * len(parts[0]) if parts else 0
+
+
+def _heading(text: str) -> str:
+    """The first line, where it is marked as a heading or stands apart and is short; else ""."""
+    match = _HEADING.match(text)
+    return (match[1] or match[2]) if match else ""
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
@@ -663,7 +680,7 @@ class Writer(Reader):
     def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
         """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
         parts = segments(memory)
-        memory = memory._replace(seq=self.op_no, term_count=sum(map(len, parts)))
+        memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
         try:
             no = self._connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).lastrowid
         except sqlite3.IntegrityError as error:
@@ -687,7 +704,7 @@ class Writer(Reader):
         old = memory
         memory = memory._replace(**changes, seq=self.op_no, version=memory.version + 1)
         parts = segments(memory)
-        memory = memory._replace(term_count=sum(map(len, parts)))
+        memory = memory._replace(term_count=weighed_length(parts))
         names = (*changes, "seq", "version", "term_count")
         values = [canonical(getattr(memory, name)) if name in _JSON_COLUMNS else getattr(memory, name) for name in names]
         self._connection.execute(
