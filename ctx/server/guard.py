@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ctx.errors import BadRequest, Busy, CtxError, Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
+from ctx.errors import BadRequest, Busy, CtxError, Misdirected, NotFound, OriginNotAllowed, PayloadTooLarge, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import BANK
 from ctx.server.policy import ACCESS, Access, Policy, wants_mcp
@@ -187,7 +187,9 @@ class Guard:
     @staticmethod
     def _bank(access: Access, path: str, headers: Mapping[str, str]) -> None:
         named = _BANK_PATH.fullmatch(path)
-        if named is not None and named[1] not in _RESERVED_BANKS:
+        if named is not None and named[1] in _RESERVED_BANKS and access.zone == "mcp":
+            raise NotFound(f"/mcp/{named[1]} is no bank: the name is reserved")
+        if named is not None and access.zone == "mcp":
             access.bank, access.bank_fixed = named[1], True
         else:
             access.bank = headers.get("x-bank-id") or None

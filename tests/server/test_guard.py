@@ -347,6 +347,11 @@ def test_the_bank_in_the_path_wins_over_the_header(serve: Serve, with_mcp: Servi
     assert client.post("/mcp/ann+work%40example.org", json={}).json()["bank"] == "ann+work@example.org"
 
 
+@pytest.mark.parametrize("path", ["/mcp/tools", "/mcp/sse", "/mcp/messages/"])
+def test_what_other_systems_have_below_mcp_is_no_bank(serve: Serve, with_mcp: Services, path: str) -> None:
+    assert rpc_failure(serve(with_mcp).client.post(path, json={})) == (404, "not_found")
+
+
 @pytest.mark.parametrize("bank", ["%2e%2e", "a%20b", "x" * 129, "%C3%A4"])
 def test_a_bank_with_a_bad_name_is_400(serve: Serve, with_mcp: Services, bank: str) -> None:
     assert rpc_failure(serve(with_mcp).client.post(f"/mcp/{bank}", json={})) == (400, "bad_request")
