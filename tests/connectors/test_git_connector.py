@@ -296,7 +296,17 @@ def test_links_submodules_and_large_file_pointers_are_not_documents(upstream: Up
 
 def test_odd_names_are_told_apart(upstream: Upstream, tmp_path: Path) -> None:
     work = os.fsencode(upstream.work)
-    names = [b"\xff.md", b"%FF.md", b"two\nlines.md", b" space .md", b"-dash.md", "ü/ß.md".encode(), b'"quoted".md', b"\ttab.md"]
+    names = [
+        b"\xff.md",
+        b"%FF.md",
+        b"two\nlines.md",
+        b"\nfirst.md",
+        b" space .md",
+        b"-dash.md",
+        "ü/ß.md".encode(),
+        b'"quoted".md',
+        b"\ttab.md",
+    ]
     os.mkdir(work + "/ü".encode())
     for name in names:
         with open(work + b"/" + name, "wb") as file:
@@ -385,17 +395,16 @@ def test_a_dead_remote_is_a_source_error_and_comes_back(upstream: Upstream, tmp_
     assert Seen(source, first.known).log.unchanged == {"a.md"}
 
 
-def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
+def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        source = connector(f"git://127.0.0.1:{silent.getsockname()[1]}/a.git", tmp_path, timeout_s=1.0)
-        began_s = time.monotonic()
+        source = connector(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/a.git", tmp_path, timeout_s=1.0)
         with pytest.raises(SourceError, match=r"did not finish in 1 s"):
             Seen(source)
-        assert time.monotonic() - began_s < 20
         peer, _ = silent.accept()
         with peer:
             peer.settimeout(10)
-            while peer.recv(4096):  # the end of the stream: git itself is dead
+            while peer.recv(4096):  # the end of the stream: whoever spoke is dead
                 pass
 
 
@@ -541,7 +550,8 @@ def test_the_environment_of_a_surrounding_git_does_not_mislead(
 ) -> None:
     upstream.commit({"a.md": "a"})
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(tmp_path / "objects"))
+    monkeypatch.setenv("GIT_NAMESPACE", "other")
     assert Seen(connector(upstream, tmp_path)).ids == {"a.md"}
 
 
@@ -550,7 +560,12 @@ def test_a_repository_of_another_user_can_be_named(upstream: Upstream, tmp_path:
     upstream.commit({"a.md": "a"})
     for path in [upstream.bare, *upstream.bare.rglob("*")]:
         os.chown(path, 65534, 65534)
-    assert Seen(connector(upstream, tmp_path)).ids == {"a.md"}
+    source = connector(upstream, tmp_path)
+    assert Seen(source).ids == {"a.md"}
+    for path in (tmp_path / "cache").rglob("*"):  # as on a volume of another user's
+        os.chown(path, 65534, 65534)
+    assert Seen(source).ids == {"a.md"}
+    assert len(list((tmp_path / "cache").glob("*.git/objects/pack/*.pack"))) == 2  # the same copy, not made anew
 
 
 def test_progress_is_told(upstream: Upstream, tmp_path: Path) -> None:
@@ -720,6 +735,34 @@ def test_a_refused_password_is_told_without_it_and_asks_nobody(
     )
     assert "wr0ng" not in told
     assert re.search(r"http://127\.0\.0\.1:\d+/upstream\.git", told)
+
+
+def test_a_question_is_answered_by_nobody(upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that asks for a password would keep a server waiting for ever."""
+    upstream.commit({"a.md": "a"})
+    window = tmp_path / "window"
+    window.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    window.chmod(0o755)
+    for variable in ("GIT_ASKPASS", "SSH_ASKPASS"):
+        monkeypatch.setenv(variable, str(window))
+    with pytest.raises(SourceError, match="credential helper"):
+        Seen(connector(f"http://{web}/upstream.git", tmp_path))
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_git_that_repeats_the_address_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of git, and helpers of it, print the whole address when they fail."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = subprocess.run(["which", "git"], check=True, capture_output=True, text=True).stdout.strip()
+    address = f"https://ann:{TOKEN}@git.invalid/a.git"
+    say = f"echo \"fatal: unable to access '{address}': {TOKEN} was refused\" >&2; exit 128"
+    (folder / "git").write_text(f'#!/bin/sh\ncase "$*" in *ls-remote*) {say};; esac\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(SourceError, match=r"unable to access 'https://git\.invalid/a\.git'") as caught:
+        Seen(connector(address, tmp_path))
+    assert TOKEN not in caught.value.message + repr(caught.value.__cause__)
 
 
 def test_another_token_uses_the_same_copy(upstream: Upstream, tmp_path: Path, web: str) -> None:
