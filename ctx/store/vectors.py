@@ -281,18 +281,12 @@ class VectorReader:
 
         `query` is float32 (dim,) of unit length. Raises `StoreError`, also where the files turn out to be damaged.
         """
-        try:
-            snapshot = self._current()
-            if snapshot is None or not snapshot.state.rows:
-                return []
-            if query.shape != (snapshot.state.dim,):
-                raise StoreError(
-                    f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed rebuild`"
-                )
-            return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
-        except VectorsDamaged:
-            self._seen = None
-            raise
+        snapshot = self._current()
+        if snapshot is None or not snapshot.state.rows:
+            return []
+        if query.shape != (snapshot.state.dim,):
+            raise StoreError(f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed rebuild`")
+        return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
     def _current(self) -> _Snapshot | None:
         seen = stamp(self._state_path)

@@ -49,9 +49,12 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process = holder(path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    lock = WriterLock(str(path))
+    lock = WriterLock(str(path), command="ctx")
     assert lock.holder() is None
     lock.acquire(0.0)
+    found = lock.holder()
+    assert found is not None
+    assert (found.pid, found.command) == (os.getpid(), "ctx")
     lock.release()
 
 
