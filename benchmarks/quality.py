@@ -31,7 +31,16 @@ MODES = ("keyword", "semantic", "hybrid")
 DEPTH = 100
 TOLERANCE = 0.005  # keyword search may be this far below the yardstick
 CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
-CONFIG = '[connectors.filesystem]\nroot = "./documents"\n[embedding]\nprovider = "{provider}"\n[watch]\nenabled = false\n'
+CONFIG = """
+[connectors.filesystem]
+root = "./documents"
+[embedding]
+provider = "{provider}"
+[watch]
+enabled = false
+[retrieval]
+{retrieval}
+"""
 
 # ireval.py bm25 --k1 1.2 --bb 0.75, the best of its tokenizers (stem, code), and with its default constants (k1 0.9, b 0.4).
 RECORDED_BM25 = {"cranfield": (0.3746, 0.3561), "cacm": (0.4777, 0.4682), "cosqa": (0.3851, 0.3568)}
@@ -109,11 +118,14 @@ def materialise(judged: JudgedSet, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def indexed(judged: JudgedSet, folder: Path, provider: str) -> Iterator[Workspace]:
-    """A workspace with the set indexed and embedded; `folder` is used again where it exists."""
+def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "") -> Iterator[Workspace]:
+    """A workspace with the set indexed and embedded; `folder` is used again where it exists.
+
+    `retrieval` is the TOML of that section.
+    """
     if not (folder / "documents").exists():
         materialise(judged, folder / "documents")
-    (folder / "ctx.toml").write_text(CONFIG.format(provider=provider))
+    (folder / "ctx.toml").write_text(CONFIG.format(provider=provider, retrieval=retrieval))
     with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
         began_s = time.perf_counter()
         for report in space.indexer.run():
@@ -178,6 +190,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: all of the shared ones)")
     parser.add_argument("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
+    parser.add_argument("--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick")
     args = parser.parse_args()
     folders = args.set or sorted(path.parent for path in (shared / "data").glob("*/corpus.jsonl"))
@@ -195,7 +208,7 @@ def main() -> None:
             place = work / judged.name
             place.mkdir(parents=True, exist_ok=True)
             scores: dict[str, Scores] = {}
-            with indexed(judged, place, "disabled" if args.keyword_only else "local") as space:
+            with indexed(judged, place, "disabled" if args.keyword_only else "local", args.retrieval) as space:
                 for mode in modes:
                     began_s = time.perf_counter()
                     run, rows = run_queries(space, judged, mode)

@@ -154,6 +154,7 @@ class Llm(Section):
     model: str
     api_key_env: str | None
     timeout_s: float
+    allow_remote: bool
 
 
 class Memory(Section):
@@ -262,7 +263,7 @@ _SECTIONS: dict[str, dict[str, _Key]] = {
         "sandbox": _Key("str", "auto", choices=("auto", "strict")),
         "workers": _Key("int", 4, 1, 64),
     },
-    "memory": {"shared": _Key("bool", False), "secrets": _Key("str", "flag", choices=("keep", "flag", "redact", "refuse"))},
+    "memory": {"shared": _Key("bool", False), "secrets": _Key("str", "flag", choices=("flag", "redact", "refuse", "off"))},
     "packs": {"enabled": _Key("strs", ())},
 }
 _LLM = {
@@ -270,6 +271,7 @@ _LLM = {
     "model": _Key("str", required=True),
     "api_key_env": _Key("str"),
     "timeout": _Key("float", 30.0, 0.1, 600),
+    "allow_remote": _Key("bool", False),
 }
 _FILESYSTEM = {
     "root": _Key("path", required=True),
@@ -597,7 +599,13 @@ def _llm(reader: _Reader, data: dict[str, JSON]) -> Llm | None:
     if table is None:
         return None
     values = reader.values(reader.table(table, "memory.llm"), _LLM, "memory.llm")
-    return Llm(base_url=values["base_url"], model=values["model"], api_key_env=values["api_key_env"], timeout_s=values["timeout"])
+    return Llm(
+        base_url=values["base_url"],
+        model=values["model"],
+        api_key_env=values["api_key_env"],
+        timeout_s=values["timeout"],
+        allow_remote=values["allow_remote"],
+    )
 
 
 def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> Packs:

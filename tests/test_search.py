@@ -198,9 +198,9 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
 def test_a_source_is_named_whole_or_by_its_type() -> None:
     names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
     assert resolve_sources(None, names) is None
-    assert resolve_sources("git", names) == {"git:platform", "git:site"}
-    assert resolve_sources("git:site", names) == {"git:site"}
-    assert resolve_sources("filesystem", names) == {"filesystem", "filesystem:docs"}
+    assert resolve_sources("git", names) == frozenset({"git:platform", "git:site"})
+    assert resolve_sources("git:site", names) == frozenset({"git:site"})
+    assert resolve_sources("filesystem", names) == frozenset({"filesystem", "filesystem:docs"})
     assert resolve_sources("gitlab", names) == frozenset()
 
 
