@@ -44,10 +44,9 @@ from ctx.memory.reflect import Disposition, Evidence, LanguageModel, reflect
 from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
 from ctx.memory.screen import POLICIES, screen, screen_json
 from ctx.memory.vectors import BankVectors, Floats, pack
-from ctx.ranking import fuse
-from ctx.store.memories import BankRow, Candidate, Memory, MemoryRows, Reader, Writer, canonical, visible
+from ctx.ranking import fuse, semantic_weight
+from ctx.store.memories import BankRow, Candidate, Memory, MemoryRows, Reader, Writer, canonical, embedding_texts, visible
 from ctx.store.memory_filters import Condition, compile_filter
-from ctx.store.memory_passages import passages
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -59,6 +58,7 @@ MAX_LIMIT = 1000
 MAX_ITEMS = 1000  # of one put_many
 NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
+KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
 TIME_LIFT = 0.3  # of a memory in the time a query names: from the fourth rank to the first
 RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
 VECTOR_CACHE_MB = 1536
@@ -187,7 +187,7 @@ class MemoryStore:
         """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed."""
         if self.embedder is None or not texts:
             return [[] for _ in texts]
-        cut = [passages(text) for text in texts]
+        cut = [embedding_texts(text) for text in texts]
         try:
             vectors = self.embedder.embed([passage for one in cut for passage in one])
             packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
@@ -1017,7 +1017,8 @@ class MemoryBank:
         nearest = sorted((no for no in vector_nos if no in rows and no in cosines), key=lambda no: (-cosines[no], rows[no].id))
         word_rank = {no: place for place, no in enumerate(ranked, 1)}
         vector_rank = {no: place for place, no in enumerate(nearest, 1)}
-        ranks = fuse("rrf", [(no, weights[no]) for no in ranked], [(no, cosines[no]) for no in nearest], 0.5)
+        alpha = semantic_weight(asked.query, [rows[no].text for no in nearest[:KIND_SAMPLE]], "rrf")
+        ranks = fuse("rrf", [(no, weights[no]) for no in ranked], [(no, cosines[no]) for no in nearest], alpha)
         hits = []
         for no, fused in ranks:
             memory = rows[no]

@@ -60,7 +60,8 @@ class QueryWord(NamedTuple):
 class WordQuery(NamedTuple):
     """A query as the word leg sees it. Shares sum to 1; words that no memory of the bank holds weigh like the rarest."""
 
-    text: str
+    query: str
+    text: str  # the query folded
     counts: Mapping[str, int]  # how often the query says each term: what it repeats it means
     rarity: Mapping[str, float]
     words: tuple[QueryWord, ...]
@@ -86,7 +87,7 @@ def word_query(
             asked[whole, parts] = max(weight[term] for term in looked_for)
     total = sum(asked.values()) or 1.0
     shares = tuple(QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in asked.items())
-    return WordQuery(folded(query), counts, rarity, shares, mean_terms or 1.0)
+    return WordQuery(query, folded(query), counts, rarity, shares, mean_terms or 1.0)
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ctx.analyze import terms
 from ctx.errors import Busy, Conflict, StoreError
+from ctx.identity import embedding_text
 from ctx.store.memory_filters import Condition
 from ctx.store.memory_passages import passages
 from ctx.store.schema import connect, migrate, transaction
@@ -235,7 +236,7 @@ def segments(memory: Memory) -> list[list[str]]:
     about = [memory.label or "", memory.context or "" if memory.context not in _NO_CONTEXT else "", *memory.tags]
     if memory.label == memory.text:
         about[0] = ""
-    about.append(_heading(memory.text))
+    about.append(heading(memory.text))
     return [terms(" ".join(about)), *(terms(passage) for passage in passages(memory.text))]
 
 
@@ -244,7 +245,14 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
     return sum(map(len, parts)) + (ABOUT_WEIGHT - 1) * len(parts[0]) if parts else 0
 
 
-def _heading(text: str) -> str:
+def embedding_texts(text: str) -> list[str]:
+    """What the embedder reads of a memory: its passages, those after the first under its heading."""
+    first, *rest = passages(text)
+    head = heading(text)
+    return [first, *(embedding_text(head, "", passage) for passage in rest)]
+
+
+def heading(text: str) -> str:
     """The first line, where it is marked as a heading or stands apart and is short; else ""."""
     match = _HEADING.match(text)
     return (match[1] or match[2]) if match else ""
