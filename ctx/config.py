@@ -234,7 +234,7 @@ _SECTIONS: dict[str, dict[str, _Key]] = {
     },
     "retrieval": {
         "final_limit": _Key("int", 12, 1, 100),
-        "fusion": _Key("str", "rrf", choices=("rrf", "minmax", "dbsf")),
+        "fusion": _Key("str", "minmax", choices=("rrf", "minmax", "dbsf")),
         "hybrid_alpha": _Key("float", None, 0, 1),
         "candidate_k_keyword": _Key("int", 100, 1, 10_000),
         "candidate_k_vector": _Key("int", 100, 1, 10_000),
