@@ -27,10 +27,13 @@ if TYPE_CHECKING:  # the indexer brings numpy, git and the file formats with it:
     from ctx.connectors.base import Connector
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
+    from ctx.extensions.packs import Pack
     from ctx.extensions.scripts import Runner, ScriptFile
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
+    from ctx.memory import MemoryStore
+    from ctx.memory.reflect import LanguageModel
 
 
 def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
@@ -294,6 +297,53 @@ class Workspace:
             )
             self._opened.append(scripts.close)
             return scripts
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def memory(self) -> "MemoryStore":
+        """The memories, in the catalog's file."""
+        from ctx.memory import MemoryStore
+
+        with self._lock:
+            settings = self.config.memory
+            store = MemoryStore(
+                self.config.db.path, self.embedder, secrets=settings.secrets, language_model=self._language_model()
+            )
+            self._opened.append(store.close)
+            return store
+
+    def _language_model(self) -> "LanguageModel | None":
+        from ctx.memory.llm import ChatCompletion
+
+        llm = self.config.memory.llm
+        if llm is None:
+            return None
+        key = os.environ.get(llm.api_key_env) if llm.api_key_env else None
+        return ChatCompletion(llm.base_url, llm.model, api_key=key, timeout_s=llm.timeout_s, allow_remote=llm.allow_remote)
+
+    @cached_property
+    def packs(self) -> "list[Pack]":
+        """The enabled memory packs, loaded. Raises `ConfigError`."""
+        if not self.config.packs.enabled:
+            return []
+        from ctx.extensions.packs import load_packs
+
+        config = self.config
+        with self._lock:
+            packs = load_packs(
+                config.packs.enabled,
+                config.packs.settings,
+                self.runner(),
+                lambda: self.memory,
+                self.toolbox,
+                shared=config.memory.shared,
+                root=config.root,
+                environ=os.environ,
+                database=config.db.path,
+            )
+            self._opened.extend(pack.close for pack in packs)
+            return packs
 
     # -- staying fresh ---------------------------------------------------------------------------------------------
 

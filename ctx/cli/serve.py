@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ctx.cli.common import configuration, parser, print_json
 from ctx.config import Config
@@ -12,10 +13,14 @@ from ctx.server.app import McpDoor, Services, create_app
 from ctx.server.keys import KeyRing
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings
+from ctx.server.profiles import pack_policies, pack_routes, profiles
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from ctx.server.mcp import Context, Entrance, McpServer
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -61,7 +66,27 @@ def services(workspace: Workspace) -> Services:
         start=workspace.start,
         stop=workspace.close,
         keys=key_ring(workspace.config),
+        pack_routes=pack_routes(workspace.toolbox, workspace.packs),
         mcp=mcp_door(workspace) if workspace.config.mcp.enabled else None,
+    )
+
+
+def mcp_server(workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]") -> "McpServer":
+    """The protocol over a workspace with its packs."""
+    from ctx.server.mcp import INSTRUCTIONS, McpServer
+
+    packs = workspace.packs
+    spoken = [INSTRUCTIONS, *(pack.manifest.instructions for pack in packs if pack.manifest.instructions)]
+    methods = sorted({method for pack in packs for method in pack.manifest.methods})
+    return McpServer(
+        workspace.toolbox,
+        workspace.agents,
+        lambda: workspace.catalog,
+        work,
+        enter=enter,
+        profile=profiles(workspace.toolbox, packs) if packs else None,
+        instructions="\n\n".join(spoken),
+        methods=methods,
     )
 
 
@@ -70,10 +95,9 @@ def mcp_door(workspace: Workspace) -> Callable[[Work], McpDoor]:
 
     def make(work: Work) -> McpDoor:
         # The SDK costs half a second to import, and the other commands of this module need none of it.
-        from ctx.server.mcp import McpServer
         from ctx.server.mcp_http import HttpDoor, enter_http
 
-        return HttpDoor(McpServer(workspace.toolbox, workspace.agents, lambda: workspace.catalog, work, enter=enter_http))
+        return HttpDoor(mcp_server(workspace, work, enter_http))
 
     return make
 
@@ -104,6 +128,7 @@ def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> 
         rate_limit_per_minute=server.rate_limit_per_minute,
         max_body_bytes=server.max_body_bytes,
         insecure_no_auth=insecure_no_auth,
+        packs=pack_policies(workspace.packs),
         metrics=server.metrics,
     )
 
@@ -141,23 +166,35 @@ def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
 def _mcp(argv: list[str]) -> int:
     options = parser("mcp", "Serve MCP on standard input and output, for clients that start their servers themselves.")
     options.add_argument(
+        "--pack", metavar="NAME", help="only this memory pack, under its own names: hindsight, claude-recall or sekha"
+    )
+    options.add_argument("--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)")
+    options.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="warning", help="how much goes to standard error"
     )
     args = options.parse_args(argv)
     import asyncio
 
-    from ctx.server.mcp import McpServer
     from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
 
     reading, writing = take_wire()
     log_to_stderr(args.log_level, "text")
+    config = configuration(args.config, required=args.pack is None)
+    if args.pack and args.pack not in config.packs.enabled:
+        config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     work = Work()
-    with open_workspace(configuration(args.config)) as workspace:
+    with open_workspace(config) as workspace:
         _ = workspace.scripts
-        workspace.start()
-        enter = enter_pipe(Caller("stdio", bank=os.environ.get("CTX_BANK")))
-        server = McpServer(workspace.toolbox, workspace.agents, lambda: workspace.catalog, work, enter=enter)
-        asyncio.run(serve_pipes(server, Wire(reading, writing)))
+        pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
+        bank = args.bank or os.environ.get("CTX_BANK")
+        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None and pack is None, pack=args.pack)
+        if pack is not None:
+            # The same project goes on with its session after a restart.
+            caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
+        else:
+            workspace.start()
+        server = mcp_server(workspace, work, enter_pipe(caller))
+        asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
     work.close()
     return 0
 

@@ -39,7 +39,14 @@ _PAGE_TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-_MCP_PATHS = ("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/")  # each by itself: a redirect loses a client's POST
+_MCP_PATHS = (
+    "/mcp",
+    "/mcp/",
+    "/mcp/{bank}",
+    "/mcp/{bank}/",
+    "/packs/{pack}/mcp",
+    "/packs/{pack}/mcp/",
+)  # each by itself: a redirect loses a client's POST
 
 
 class McpDoor(Protocol):

@@ -69,6 +69,7 @@ class Dialect(NamedTuple):
     store: int | None = None  # None: a tool error
     bad_arguments: int | None = None  # None: a tool error
     details: bool = False  # every error carries data.details
+    pretty: bool = False  # the text copy is indented JSON
 
 
 class Profile(NamedTuple):
@@ -82,6 +83,7 @@ class Profile(NamedTuple):
     dialect: Dialect = Dialect()
     methods: Mapping[str, Callable[[Caller], JSON]] = {}
     documents: bool = True  # resources and their completion
+    protocol: str | None = None  # the one version this endpoint speaks, where it was asked for
 
 
 def whole_toolbox(toolbox: Toolbox) -> Profile:
@@ -237,7 +239,7 @@ class McpServer:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
             text = f"Error: tool '{name}' failed; the server's log has it under request id {caller.request_id}"
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        return _tool_result(result, tool)
+        return _tool_result(result, tool, pretty=profile.dialect.pretty)
 
     def _progress(self, context: Context) -> Callable[[float, float | None, str], None] | None:
         if not context.meta or "progress_token" not in context.meta:
@@ -421,7 +423,7 @@ def _output_schema(tool: Tool) -> Any:
     return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
 
 
-def _tool_result(result: JSON, tool: Tool) -> types.CallToolResult:
+def _tool_result(result: JSON, tool: Tool, *, pretty: bool = False) -> types.CallToolResult:
     """The result as structured content, with a text copy for clients that read only text.
 
     A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
@@ -434,7 +436,11 @@ def _tool_result(result: JSON, tool: Tool) -> types.CallToolResult:
     result = _sound_json(result)
     if isinstance(result, str):
         return types.CallToolResult(content=[types.TextContent(type="text", text=result)], structured_content={"result": result})
-    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    text = (
+        json.dumps(result, ensure_ascii=False, indent=2)
+        if pretty
+        else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    )
     structured = result if isinstance(result, dict) else {"result": result}
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 

@@ -33,12 +33,13 @@ MAX_BODY_BYTES = 1 << 30  # the guard has its own, smaller cap
 class HttpEntrance:
     """The guard's knowledge of one HTTP request."""
 
-    def __init__(self, access: Access, session_id: str | None) -> None:
+    def __init__(self, access: Access, session_id: str | None, pack: str | None) -> None:
         self._access = access
         self._session_id = session_id
+        self._pack = pack
 
     def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller:
-        return self._access.caller("mcp", session_id=self._session_id, progress=progress)
+        return self._access.caller("mcp", session_id=self._session_id, pack=self._pack, progress=progress)
 
     def admit(self, tool: Tool) -> None:
         self._access.admit(tool)
@@ -56,7 +57,7 @@ class HttpEntrance:
 def enter_http(context: Context) -> HttpEntrance:
     """Who a request over HTTP comes from."""
     scope: Scope = context.request.scope
-    return HttpEntrance(scope[ACCESS], _header(scope, b"mcp-session-id"))
+    return HttpEntrance(scope[ACCESS], _header(scope, b"mcp-session-id"), scope["path_params"].get("pack"))
 
 
 class HttpDoor:
@@ -95,7 +96,7 @@ class HttpDoor:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
         principal = access.grant.name if access.grant else "open"
-        client = f"{principal}@{access.bank if access.bank_fixed else ''}"
+        client = f"{principal}@{access.bank if access.bank_fixed else ''}/{scope['path_params'].get('pack', '')}"
         scope = {**scope, "user": AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))}  # noqa: S106 - no secret
         if scope["method"] == "POST" and _header(scope, b"mcp-session-id") is None and not _modern(scope):
             body = await _read(receive)

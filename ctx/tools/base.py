@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
-from ctx.tools.schema import Check, compile_check
+from ctx.tools.schema import Check, compile_check, put_right
 from ctx.types import JSON, Caller
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
@@ -44,6 +44,7 @@ class Tool(NamedTuple):
     builtin: bool = False
     bare: bool = False
     pack: str | None = None  # the memory pack it belongs to: another guard, another list
+    lenient: bool = False  # models add arguments nobody asked for and send lists as text: put right, not refused
     origin: str = "built in"
 
 
@@ -130,6 +131,8 @@ class Toolbox:
             tool = self.get(name)
             if not isinstance(arguments, dict):
                 raise BadRequest("the arguments must be a JSON object")
+            if tool.lenient:
+                arguments = put_right(tool.parameters, arguments)
             result = tool.run(self._entries[name][1](arguments), caller)
             outcome = "ok"
             return result

@@ -1,0 +1,183 @@
+"""`pack.toml`: what a memory pack declares, and the core enforces (docs/packs.md)."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tomli
+
+from ctx.errors import ConfigError
+from ctx.types import JSON
+
+API = 1
+GRANTS = frozenset({"memory", "http", "fs", "env", "context"})
+AUTH = ("required", "pack", "open")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_CODES = ("unknown_tool", "rate_limited", "store", "bad_arguments")
+
+
+class PackTool(NamedTuple):
+    """A tool of a pack. `bank_parameter` names the argument that chooses the bank; `at_banks`: listed where the URL names the bank."""
+
+    name: str
+    script: str
+    timeout_s: float
+    at_banks: bool
+    bank_parameter: str | None
+
+
+class PackRouteSpec(NamedTuple):
+    method: str
+    path: str
+    auth: str
+    tool: str | None  # None: the path names it
+
+
+class Manifest(NamedTuple):
+    """One pack. `prefix` goes before each tool's name where all tools are together; the pack's own endpoint also takes bare names."""
+
+    name: str
+    folder: str
+    description: str
+    grants: frozenset[str]
+    tools: tuple[PackTool, ...]
+    routes: tuple[PackRouteSpec, ...]
+    prefix: str
+    key_required: bool
+    at_banks: bool
+    bank: str | None  # its own bank; None: the caller's
+    default_bank: str
+    environ: Mapping[str, str]  # what: environment variable (bank, api_key, mcp_enabled, rate_limit, sessions)
+    codes: Mapping[str, int]
+    details: bool
+    pretty: bool
+    lenient: bool
+    protocol: str | None
+    rate_per_minute: int
+    sessions_file: str | None
+    methods: Mapping[str, str]  # JSON-RPC method -> script
+    envelope: str | None  # "sekha": errors on its routes are {"success": false, ...}
+    instructions: str
+
+
+_DEFAULTS: dict[str, tuple[type, JSON]] = {
+    "name": (str, None),
+    "api": (int, None),
+    "description": (str, ""),
+    "grants": (list, None),
+    "prefix": (str, ""),
+    "key_required": (bool, False),
+    "at_banks": (bool, False),
+    "bank": (str, None),
+    "default_bank": (str, "default"),
+    "environ": (dict, {}),
+    "errors": (dict, {}),
+    "lenient": (bool, True),
+    "pretty": (bool, False),
+    "protocol": (str, None),
+    "rate_per_minute": (int, 0),
+    "sessions_file": (str, None),
+    "methods": (dict, {}),
+    "envelope": (str, None),
+    "instructions": (str, ""),
+    "tools": (list, None),
+    "routes": (list, []),
+}
+_REQUIRED = ("name", "api", "grants", "tools")
+
+
+def read_manifest(folder: str) -> Manifest:
+    """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
+    path = os.path.join(folder, "pack.toml")
+    shown = os.path.join(os.path.basename(folder), "pack.toml")
+    try:
+        with open(path, "rb") as file:
+            data = tomli.load(file)
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{shown}: is not TOML: {error}") from error
+    for key in data:
+        if key not in _DEFAULTS:
+            raise ConfigError(f"{shown}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
+    values: dict[str, JSON] = {}
+    for key, (kind, default) in _DEFAULTS.items():
+        if key in _REQUIRED and key not in data:
+            raise ConfigError(f"{shown}: {key}: is required")
+        value = data.get(key, default)
+        if value is not None and type(value) is not kind:
+            raise ConfigError(f"{shown}: {key}: must be a {kind.__name__}")
+        values[key] = value
+    if values["api"] != API:
+        raise ConfigError(f"{shown}: api: this version of ctx reads api = {API}, not {values['api']}")
+    if not _NAME.fullmatch(values["name"]):
+        raise ConfigError(f"{shown}: name: has a-z 0-9 -")
+    unknown = set(values["grants"]) - GRANTS
+    if unknown:
+        raise ConfigError(f"{shown}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})")
+    codes = dict(values["errors"])
+    details = bool(codes.pop("details", False))
+    for key, code in codes.items():
+        if key not in _CODES or type(code) is not int:
+            raise ConfigError(f"{shown}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
+    return Manifest(
+        name=values["name"],
+        folder=folder,
+        description=values["description"],
+        grants=frozenset(values["grants"]),
+        tools=tuple(_tool(entry, folder, shown) for entry in values["tools"]),
+        routes=tuple(_route(entry, shown) for entry in values["routes"]),
+        prefix=values["prefix"],
+        key_required=values["key_required"],
+        at_banks=values["at_banks"],
+        bank=values["bank"],
+        default_bank=values["default_bank"],
+        environ=values["environ"],
+        codes=codes,
+        details=details,
+        pretty=values["pretty"],
+        lenient=values["lenient"],
+        protocol=values["protocol"],
+        rate_per_minute=values["rate_per_minute"],
+        sessions_file=values["sessions_file"],
+        methods={method: _script(folder, name, shown) for method, name in values["methods"].items()},
+        envelope=values["envelope"],
+        instructions=values["instructions"].strip(),
+    )
+
+
+def _tool(entry: JSON, folder: str, shown: str) -> PackTool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise ConfigError(f"{shown}: tools: each has a name")
+    known = ("name", "script", "timeout_s", "at_banks", "bank_parameter")
+    for key in entry:
+        if key not in known:
+            raise ConfigError(f"{shown}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(known)})")
+    script = entry.get("script", f"{entry['name']}.lua")
+    return PackTool(
+        entry["name"],
+        _script(folder, script, shown),
+        float(entry.get("timeout_s", 30)),
+        entry.get("at_banks", True),
+        entry.get("bank_parameter"),
+    )
+
+
+def _script(folder: str, name: str, shown: str) -> str:
+    path = os.path.join(folder, name)
+    if os.path.basename(name) != name or not os.path.isfile(path):
+        raise ConfigError(f"{shown}: no such script: {name}")
+    return path
+
+
+def _route(entry: JSON, shown: str) -> PackRouteSpec:
+    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or not entry["path"].startswith("/"):
+        raise ConfigError(f"{shown}: routes: each has a path that begins with /")
+    auth = entry.get("auth", "pack")
+    if auth not in AUTH:
+        raise ConfigError(f"{shown}: routes: auth must be one of {', '.join(AUTH)}")
+    tool = entry.get("tool")
+    if tool is None and "{tool}" not in entry["path"]:
+        raise ConfigError(f"{shown}: routes: name a tool, or have {{tool}} in the path")
+    return PackRouteSpec(str(entry.get("method", "POST")).upper(), entry["path"], auth, tool)

@@ -1,0 +1,89 @@
+"""What each MCP endpoint shows: everything at `/mcp`, a bank's tools at `/mcp/{bank}`, one pack's own names at `/packs/{pack}/mcp`."""
+
+from collections.abc import Callable, Sequence
+
+from ctx.extensions.packs import Pack
+from ctx.server.mcp import Dialect, Profile, whole_toolbox
+from ctx.server.policy import PackPolicy
+from ctx.server.rest import PackRoute
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+
+def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
+    """The profile that a caller's endpoint shows."""
+    whole = whole_toolbox(toolbox)
+    own = {pack.name: pack_profile(pack) for pack in packs}
+    of_banks = [
+        pack.tools[spec.name] for pack in packs if pack.manifest.at_banks for spec in pack.manifest.tools if spec.at_banks
+    ]
+    bank = Profile(
+        tools=lambda caller: [(tool.name, without_bank(tool)) for tool in of_banks],
+        # Any tool answers there if called by name: what the bank's URL fixes, no argument can change.
+        resolve=whole.resolve,
+        documents=False,
+    )
+
+    def choose(caller: Caller) -> Profile:
+        if caller.pack in own:
+            return own[caller.pack]
+        return bank if caller.bank_fixed and of_banks else whole
+
+    return choose
+
+
+def pack_profile(pack: Pack) -> Profile:
+    """A pack alone, under the names its clients know, with its errors and methods."""
+    manifest, codes = pack.manifest, pack.manifest.codes
+    standard = Dialect()
+    dialect = Dialect(
+        unknown_tool=codes.get("unknown_tool", standard.unknown_tool),
+        rate_limited=codes.get("rate_limited", standard.rate_limited),
+        store=codes.get("store"),
+        bad_arguments=codes.get("bad_arguments"),
+        details=manifest.details,
+        pretty=manifest.pretty,
+    )
+
+    def method(name: str) -> Callable[[Caller], JSON]:
+        return lambda caller: pack.answer_method(name, caller)
+
+    return Profile(
+        tools=lambda caller: [(tool.name, tool) for tool in pack.tools.values()],
+        resolve=lambda name, caller: pack.own_name(name),
+        dialect=dialect,
+        methods={name: method(name) for name in manifest.methods},
+        documents=False,
+        protocol=manifest.protocol,
+    )
+
+
+def without_bank(tool: Tool) -> Tool:
+    """The tool as a bank's own endpoint lists it: the URL names the bank, so no parameter does."""
+    properties = tool.parameters.get("properties", {})
+    if "bank_id" not in properties:
+        return tool
+    rest = {name: rule for name, rule in properties.items() if name != "bank_id"}
+    required = [name for name in tool.parameters.get("required", ()) if name != "bank_id"]
+    return tool._replace(parameters={**tool.parameters, "properties": rest, "required": required})
+
+
+def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
+    """How the guard treats each pack."""
+    return tuple(PackPolicy(pack.name, pack.keys, pack.manifest.key_required, pack.manifest.at_banks) for pack in packs)
+
+
+def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
+    """The packs' own HTTP routes."""
+    return [
+        PackRoute(
+            route.method,
+            route.path,
+            pack.name,
+            pack.route_answer(route.tool, toolbox),
+            auth=route.auth,
+            error_body=pack.envelope if pack.manifest.envelope else None,
+        )
+        for pack in packs
+        for route in pack.manifest.routes
+    ]

@@ -1,0 +1,23 @@
+-- The older generation's retain: the bank is an argument, which the core has checked and turned into the bank of this call.
+tool = {
+  name = "hindsight_put",
+  description = "Store a new memory for a user",
+  annotations = { read_only = false, destructive = false, idempotent = true, open_world = false },
+  parameters = {
+    type = "object",
+    properties = {
+      bank_id = { type = "string", minLength = 1, description = "Unique identifier for the user (e.g., user_id, email)" },
+      content = { type = "string", minLength = 1, description = "Memory content to store" },
+      context = { type = "string", description = "Category for the memory (e.g., 'personal_preferences', 'work_history')" },
+      explanation = { type = "string", description = "Optional explanation for why this memory is being stored" },
+    },
+    required = { "bank_id", "content", "context" },
+  },
+}
+
+function tool.execute(params, context)
+  local metadata = {}
+  if params.explanation then metadata.explanation = params.explanation end
+  context.memory.put({ text = params.content, context = params.context, type = "world", metadata = metadata })
+  return "Fact stored successfully"
+end

@@ -1,0 +1,24 @@
+-- Organises the evidence for a question: findings with counts, conflicts, a timeline, gaps. It quotes and counts; it does not reason.
+tool = {
+  name = "reflect",
+  title = "Reflect",
+  description = "Synthesize stored memories into a cited answer: patterns with how often they occur, conflicts, a timeline and gaps",
+  annotations = { read_only = true, idempotent = true, open_world = false },
+  parameters = {
+    type = "object",
+    properties = {
+      query = { type = "string", minLength = 1, description = "The question or topic to reflect on" },
+      context = { type = "string", description = "Optional context about why this reflection is needed" },
+      budget = { type = "string", enum = { "low", "mid", "high" }, default = "low", description = "Search budget" },
+    },
+    required = { "query" },
+  },
+}
+
+function tool.execute(params, context)
+  return context.memory.synthesize(params.query, {
+    budget = params.budget,
+    context = params.context,
+    filter = { kind = "fact" },
+  })
+end
