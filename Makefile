@@ -38,6 +38,8 @@ lock: ## resolve the dependencies anew
 	  pyproject.toml .ci/build.in -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --group dev --extra metrics pyproject.toml .ci/build.in -o requirements-dev.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  --constraint requirements-dev.lock --group clients -o requirements-clients.lock
 
 clean: ## remove the virtual environment and the caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
@@ -56,7 +58,7 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.clients: $(VENV)/.dev .ci/clients
+$(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock tests/clients/package-lock.json
 	@bash .ci/clients $(VENV)
 	@touch $@
 
