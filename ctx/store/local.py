@@ -175,8 +175,6 @@ class LocalIndex:
                 return catalog.seq()
             try:
                 make_private_folder(self._path)
-                if suspect:
-                    os.unlink(self._suspect_path)
             except OSError as error:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
             applied = self._catch_up_keyword(catalog, model or "")
@@ -184,6 +182,8 @@ class LocalIndex:
                 _delete_folder(self._vectors_path)
             else:
                 applied = min(applied, self._catch_up_vectors(catalog, model, suspect=suspect))
+            if suspect:
+                os.unlink(self._suspect_path)
             return applied
 
     def _up_to_date(self, catalog: Catalog, model: str) -> bool:

@@ -43,11 +43,13 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Turns SQLite's errors into `StoreError` and `Busy`."""
+    """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and `Busy`."""
     try:
         yield
     except sqlite3.Error as error:
         raise store_error(error) from error
+    except OverflowError as error:
+        raise StoreError("a number or a text is larger than the catalog can hold") from error
     except UnicodeEncodeError as error:
         raise StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored") from error
 

@@ -11,8 +11,8 @@ So a reader sees one state or the next and never half of one, and no file is eve
 a fifth of the rows are dead, the living are copied into a new generation; readers keep the old files open until they look again.
 
 Searching is one product of the matrix with the query, as fast as memory can be read: 5 ms for 100 000 rows of 384, 55 ms for a
-million on two cores. Anything approximate would be a second derived structure beside this one; what was measured is in
-docs/decisions.
+million on two cores. What is faster is approximate, or another library, and would be one more derived structure beside this one:
+8-bit rows with exact rescoring take 2 ms and 33 ms, 4-bit codes 0.4 ms and 2 ms. numpy itself is slower on both.
 """
 
 import logging

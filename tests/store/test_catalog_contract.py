@@ -136,6 +136,12 @@ def test_a_text_that_is_not_unicode_stores_nothing_of_its_batch(catalog: Catalog
     assert catalog.seq() == 0
 
 
+def test_a_number_that_is_too_large_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(StoreError, match="larger"):
+        catalog.put_documents([make("filesystem", "a", ["one"], updated_ms=1 << 70)])
+    assert catalog.fingerprints("filesystem") == {}
+
+
 def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", name, [name]) for name in ("a", "b", "c")])
     seq = catalog.seq()
