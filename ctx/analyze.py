@@ -25,12 +25,13 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
+# Each of the patterns below can begin at the start of a word only: tried at every letter, a word of 4000 would take a second.
 # Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
-_HUMPED = re.compile(r"[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
+_HUMPED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SNAKE = re.compile(r"[^\W_]+(?:_+[^\W_]+)+")
+_SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul: letters only, since a tone mark ends a word in the tokenizer.
 _UNSPACED = re.compile(
     "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
@@ -40,7 +41,7 @@ _UNSPACED = re.compile(
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
 _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?=[^A-Za-z0-9\u0080-\U0010ffff]|$)")
-_JOINED = re.compile(r"[^\W_]+(?:[_.:/\\@#]+[^\W_]+)+")  # foo_bar, os.path, std::vec, a/b
+_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 
 
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
@@ -163,7 +164,10 @@ def _parts(identifier: str) -> list[str]:
 def _identifiers(text: str) -> list[str]:
     found = [part for identifier in _humped(text) for part in _parts(identifier)] if _HUMP.search(text) else []
     if "_" in text:
-        found += [match.replace("_", "") for match in _SNAKE.findall(text)]
+        # Piece by piece: over a whole text the pattern would begin anew at every letter of every word.
+        for piece in text.split():
+            if "_" in piece:
+                found += [match.replace("_", "") for match in _SNAKE.findall(piece)]
     return found
 
 

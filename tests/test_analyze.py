@@ -1,6 +1,7 @@
 """What words are, and that every way of cutting them agrees."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,14 @@ def test_phrases_hold_at_least_two_words_and_are_distinct(text: str) -> None:
     phrases = analyze.query_phrases(f'"{text}" {text}')
     assert all(len(phrase) > 1 for phrase in phrases)
     assert len({tuple(phrase) for phrase in phrases}) == len(phrases)
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 4000, "aB" * 2000, "A" * 4000, "1" * 4000, "a_" * 2000, "日" * 4000, "ก" * 4000, "a.b/" * 1000, '"' * 4000]
+)
+def test_no_query_takes_long_to_read(text: str) -> None:
+    began_s = time.process_time()
+    analyze.query_counts(text)
+    analyze.query_phrases(text)
+    analyze.additions(text * 10)
+    assert time.process_time() - began_s < 0.3  # a few milliseconds; a pattern that began at every letter took a second

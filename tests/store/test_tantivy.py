@@ -151,7 +151,7 @@ def test_no_text_is_a_syntax_error(index: KeywordIndex, query: str) -> None:
 
 
 def test_any_text_can_be_stored_and_asked_for(index: KeywordIndex) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.text(min_size=1, max_size=60))
     def hold(text: str) -> None:
         index.add(stored(1, text))
