@@ -403,13 +403,10 @@ class Reader:
         ).fetchone()
         return _memory(row) if row else None
 
-    def select(
-        self, bank_no: int, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1, index: str | None = None
-    ) -> Iterator[Memory]:
-        """Rows under all conditions. `order` and `index` are the caller's constants, never a user's text."""
+    def select(self, bank_no: int, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1) -> Iterator[Memory]:
+        """Rows under all conditions. `order` is the caller's constant, never a user's text."""
         where, values = _where(bank_no, conditions)
-        select = _SELECT if index is None else f"{_SELECT} INDEXED BY {index}"
-        for row in self._connection.execute(f"{select} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit)):
+        for row in self._connection.execute(f"{_SELECT} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit)):
             yield _memory(row)
 
     def numbers(self, bank_no: int, conditions: Sequence[Condition], among: Sequence[int] | None = None) -> list[int]:
@@ -787,7 +784,7 @@ class Writer(Reader):
         """Counts a reading: not a new version."""
         self._connection.execute(
             "UPDATE memories SET accessed_ms = max(accessed_ms, ?), access_count = access_count + 1"
-            " WHERE bank_no = ? AND no IN (SELECT value FROM json_each(?))",
+            " WHERE +bank_no = ? AND no IN (SELECT value FROM json_each(?))",
             (self.at_ms, self.bank_no, json.dumps(list(nos))),
         )
         if session:

@@ -72,7 +72,28 @@ def test_what_is_not_plainly_a_time_is_left_alone(text: str) -> None:
         st.text(max_size=200),
         st.lists(
             st.sampled_from(
-                ["last", "this", "between", "and", "since", "31", "february", "2025", "9999", "-02-", "0000", "ago", "days", "a", "few", "years", "from", "to", "12:99", "may"]
+                [
+                    "last",
+                    "this",
+                    "between",
+                    "and",
+                    "since",
+                    "31",
+                    "february",
+                    "2025",
+                    "9999",
+                    "-02-",
+                    "0000",
+                    "ago",
+                    "days",
+                    "a",
+                    "few",
+                    "years",
+                    "from",
+                    "to",
+                    "12:99",
+                    "may",
+                ]
             ),
             max_size=12,
         ).map(" ".join),

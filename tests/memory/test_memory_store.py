@@ -171,8 +171,10 @@ def test_the_same_text_with_another_context_or_metadata_is_another_memory(bank: 
         bank.put("User likes tea", context="drinks")["id"],
         bank.put("User likes tea", context="habits")["id"],
         bank.put("User likes tea", context="habits", metadata={"a": 1})["id"],
+        bank.put("User likes tea", context="habits", tags=["hot"])["id"],
+        bank.put("User likes tea", context="habits", event_date="2025-01-01")["id"],
     }
-    assert len(ids) == 3
+    assert len(ids) == 5
 
 
 def test_deduplication_can_be_turned_off(bank: MemoryBank) -> None:
