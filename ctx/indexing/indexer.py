@@ -208,6 +208,13 @@ class Indexer:
         self._now(phase="idle", source=None, done=0, total=None)
         return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
+    def warm(self) -> None:
+        """Loads the embedder, so that the first edit does not wait a second for it. Raises what the embedder raises."""
+        embedder = self._open_embedder() if self.model is not None else None
+        if embedder is not None:
+            list(embedder.embed(["warm"]))
+            embedder.embed_query("warm")
+
     def forget(self, names: Sequence[str]) -> int:
         """Drops sources that are no longer configured, with their documents; how many documents."""
         dropped = 0

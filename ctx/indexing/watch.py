@@ -197,6 +197,10 @@ class Watcher:
     # -- embedding -----------------------------------------------------------------------------------------------
 
     def _embed_loop(self) -> None:
+        try:
+            self._indexer.warm()
+        except CtxError as error:
+            logger.warning("the embedder does not answer yet reason=%s", error.message)
         while not self._stop.is_set():
             self._embed_due.wait()
             self._embed_due.clear()
