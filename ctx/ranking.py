@@ -68,7 +68,8 @@ def _likeness_to_code(text: str) -> float:
 def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float) -> Leg:
     """One list of two, best first; `alpha` in [0, 1] is the weight of the semantic leg.
 
-    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg. Ties: by the better rank in either leg, then by number.
+    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its share of the score
+    unearned. Ties: by the better rank in either leg, then by number.
     """
     legs = [(1.0 - alpha, keyword), (alpha, semantic)]
     return _weighted([(weight, leg) for weight, leg in legs if weight > 0 and leg], METHODS[method])
@@ -102,12 +103,11 @@ METHODS: dict[str, Callable[[Leg], list[float]]] = {"rrf": reciprocal_ranks, "mi
 
 
 def _weighted(legs: list[tuple[float, Leg]], normalised: Callable[[Leg], list[float]]) -> Leg:
-    total = sum(weight for weight, _ in legs)
     fused: dict[int, float] = {}
     best_rank: dict[int, int] = {}
     for weight, leg in legs:
         for rank, ((number, _), share) in enumerate(zip(leg, normalised(leg), strict=True)):
-            fused[number] = fused.get(number, 0.0) + weight * share / total
+            fused[number] = fused.get(number, 0.0) + weight * share
             best_rank[number] = min(rank, best_rank.get(number, rank))
     return sorted(
         ((number, _clipped(score)) for number, score in fused.items()),

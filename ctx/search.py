@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctx import analyze, ranking
-from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
+from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
 from ctx.store.base import Catalog, ChunkRow, SearchIndex
 from ctx.types import JSON, Filters, Hit, SearchResult
 
@@ -76,7 +76,7 @@ class Searcher:
         max_chunks_per_doc: int = 3,
     ) -> None:
         if fusion not in ranking.METHODS:
-            raise BadRequest(f"unknown fusion '{fusion}' (known: {', '.join(ranking.METHODS)})")
+            raise ConfigError(f"[retrieval] fusion: unknown method '{fusion}' (known: {', '.join(ranking.METHODS)})")
         self._catalog = catalog
         self._index = index
         self._embedder = embedder
@@ -121,6 +121,7 @@ class Searcher:
             except EmbedderError as error:
                 if mode == "semantic":
                     raise
+                mode = "keyword"
                 partial = f"found by keyword alone: {error.message}"
         rows = _Rows(self._catalog)
         terms = analyze.query_terms(query)

@@ -100,6 +100,10 @@ def test_further_hits_add_a_little_up_to_the_number_that_counts() -> None:
     assert [hit.document_no for hit in ranking.per_document(hits, 1, 0.05)] == [8, 7]
 
 
+def test_a_leg_that_found_nothing_leaves_its_share_unearned() -> None:
+    assert ranking.fuse("minmax", [], [(1, 0.9), (2, 0.1)], 0.4) == [(1, 0.4), (2, 0.0)]
+
+
 def test_shares_of_the_best() -> None:
     assert ranking.of_best([(1, 8.0), (2, 2.0)]) == [(1, 1.0), (2, 0.25)]
     assert ranking.of_best([]) == []

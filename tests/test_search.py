@@ -235,6 +235,7 @@ def test_hybrid_goes_by_words_and_says_so_when_the_embedder_does_not_answer(stor
     store.embed()
     searcher = store.searcher(SilentEmbedder())
     reply = searcher.search("cat", "hybrid")
+    assert reply.results == searcher.search("cat", "keyword").results
     assert [result.source_id for result in reply.results] == ["a.txt"]
     assert reply.partial is not None
     assert "does not answer" in reply.partial
