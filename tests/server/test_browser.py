@@ -6,13 +6,12 @@ Names that end in `.example` are led to this machine by the browser, so that its
 import http.server
 import importlib.util
 import json
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from real_clients import chromium, missing
 from serving import EchoDoor, Serve, Served
 
 from ctx.server.app import Services
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.timeout(300),  # a cold start of the browser on a loaded machine takes a minute and a half
 ]
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 START_MS = 180_000
 
 # One request from within a page: [status, body] as the page may see them, or ["blocked", why].
@@ -39,21 +37,12 @@ ASK = """async ([url, options]) => {
 }"""
 
 
-def _missing(what: str, mend: str) -> None:
-    message = f"{what} is missing: {mend}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium that finds every `.example` on this machine."""
     if importlib.util.find_spec("playwright") is None:
-        _missing("playwright", "`make test` sets it up, or pip install playwright")
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if program is None:
-        _missing("a Chromium", "apt-get install chromium-headless-shell")
+        missing("playwright")
+    program = chromium()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

