@@ -78,7 +78,6 @@ class Git:
         }
         settings = [
             ("remote.origin.url", self._remote.url),
-            ("safe.directory", self.repository),  # it may lie on a volume that belongs to someone else
             ("core.hooksPath", os.devnull),
             ("core.fsmonitor", "false"),
             ("gc.auto", "0"),  # under a lock, when we say so
