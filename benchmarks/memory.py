@@ -48,12 +48,13 @@ class RandomEmbedder:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         began_s = time.perf_counter()
-        vectors = self._random.standard_normal((len(texts), DIM), np.float32)
+        vectors: np.ndarray = self._random.standard_normal((len(texts), DIM), np.float32)
         self.spent_s += time.perf_counter() - began_s
         return vectors
 
     def embed_query(self, text: str) -> np.ndarray:
-        return self.embed([text])[0]
+        vector: np.ndarray = self.embed([text])[0]
+        return vector
 
 
 class Sentences:
@@ -187,7 +188,8 @@ def fit(model_dir: str) -> dict[str, object]:
             "attention_mask": np.array([one.attention_mask for one in read], np.int64),
         }
         vectors: np.ndarray = session.run(None, inputs)[0]
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
 
     lines = (Path(__file__).parent / "memory_pairs.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines]
@@ -231,7 +233,8 @@ def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]
     with MemoryStore(os.path.join(folder, "memory.db"), embedder) as store:
         bank = store.bank("judged")
         texts = [
-            {"text": f"{one['title']}\n\n{one['text']}".strip() or "(empty)", "metadata": {"id": one["id"]}} for one in judged.documents
+            {"text": f"{one['title']}\n\n{one['text']}".strip() or "(empty)", "metadata": {"id": one["id"]}}
+            for one in judged.documents
         ]
         for start in range(0, len(texts), 100):
             bank.put_many(texts[start : start + 100])

@@ -46,12 +46,10 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
         yield made
 
 
-def same(kind_of: Any, other: Any) -> bool:
-    return (
-        isinstance(kind_of, bool) == isinstance(other, bool)
-        and isinstance(kind_of, str) == isinstance(other, str)
-        and kind_of == other
-    )
+def same(held: Any, wanted: Any) -> bool:
+    if isinstance(held, bool) != isinstance(wanted, bool) or isinstance(held, str) != isinstance(wanted, str):
+        return False
+    return bool(held == wanted)
 
 
 def compare(operator: str, held: Any, wanted: Any) -> bool:
@@ -94,7 +92,7 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
         if key in ("tags", "flags"):
             held = owner[key]
             given_ = value if isinstance(value, dict) else {"has": value}
-            wanted = {
+            wanted: dict[str, Any] = {
                 "has": lambda one, held=held: one in held,
                 "has_all": lambda many, held=held: all(one in held for one in many),
                 "has_any": lambda many, held=held: any(one in held for one in many),

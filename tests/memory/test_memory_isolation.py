@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_kit import Clock, WordEmbedder, texts
@@ -47,7 +48,7 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
         journals = {name: store.bank(name).journal(limit=1000) for name in BANKS[1:]}
         mine = store.bank(BANKS[0])
         foreign = [value for name in BANKS[1:] for value in known[name].values()]
-        attempts: dict[str, list[dict[str, object]]] = {
+        attempts: dict[str, list[dict[str, Any]]] = {
             "put": [{"text": f"x {number}", "supersedes": [id]} for number, id in enumerate(foreign)]
             + [{"text": "y", "parent": id, "kind": "message"} for id in foreign],
             "put_many": [{"items": [{"text": "z", "parent": id}]} for id in foreign],

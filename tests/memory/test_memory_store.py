@@ -5,6 +5,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
@@ -403,7 +404,8 @@ def test_clear_context_deletes_its_own_session_only_and_is_undone(store: MemoryS
 
 def test_an_empty_filter_deletes_nothing(bank: MemoryBank) -> None:
     bank.put("x")
-    for nothing in ({}, None, {"all": []}):
+    empty: list[Any] = [{}, None, {"all": []}]
+    for nothing in empty:
         with pytest.raises(BadRequest):
             bank.delete_where(nothing)
     assert bank.count() == 1
