@@ -10,6 +10,7 @@ engine with another tokenizer is given `terms(text)` to store and `query_terms(t
 """
 
 import re
+from functools import cache
 
 import tantivy
 
@@ -25,23 +26,29 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Each of the patterns below can begin at the start of a word only: tried at every letter, a word of 4000 would take a second.
+# All but the first are compiled when first needed (re keeps them): a plain query from the command line needs none.
+# Each can begin at the start of a word only: tried at every letter, a word of 4000 would take a second.
 # Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
-_HUMPED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
-_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
-# Thai, Lao, Myanmar, Khmer, kana, Han, Hangul: letters only, since a tone mark ends a word in the tokenizer.
-_UNSPACED = re.compile(
-    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
-    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
-    "\uff66-\uff9d\U00020000-\U0003134f]+"
-)
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
+_HUMPED = r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*"
+_PART = r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
+_SURROGATE = "[\ud800-\udfff]"
+_SNAKE = r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+"
+_QUOTED = r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」'
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
-_CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?=[^A-Za-z0-9\u0080-\U0010ffff]|$)")
-_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
+_CRUMB = r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])"
+_JOINED = r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+"  # foo_bar, os.path, std::vec, a/b
+_JOINTS = frozenset("_.:/\\@#")
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    """Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer."""
+    return re.compile(  # 1 ms, so only where a text is not plain ASCII
+        "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
+        "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+        "\uff66-\uff9d\U00020000-\U0003134f]+"
+    )
 
 
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
@@ -68,7 +75,7 @@ def composed(text: str) -> str:
         return text
     import unicodedata  # only text beyond ASCII pays for its tables
 
-    return _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+    return re.sub(_SURROGATE, "\ufffd", unicodedata.normalize("NFC", text))
 
 
 def words(text: str) -> list[str]:
@@ -85,12 +92,12 @@ def additions(text: str) -> str:
     """
     found = _identifiers(text)
     if not text.isascii():
-        runs = _UNSPACED.findall(text)
+        runs = _unspaced().findall(text)
         for run in runs:
             found += run
             found += _pairs(run)
         if runs:  # `Python入門` is one word to the tokenizer: what stands beside a run is found by itself too
-            found += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
+            found += (_unspaced().sub(" ", piece) for piece in text.split() if _unspaced().search(piece))
     return " ".join(found)
 
 
@@ -117,10 +124,10 @@ def query_counts(text: str) -> dict[str, int]:
     rest = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
-        for run in _UNSPACED.findall(text):
+        for run in _unspaced().findall(text):
             found += _pairs(run) or [run]
-        rest = _UNSPACED.sub(" ", text)
-    content = _CRUMB.sub(" ", rest)
+        rest = _unspaced().sub(" ", text)
+    content = re.sub(_CRUMB, " ", rest) if "'" in rest or "’" in rest else rest
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
     kept = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(found))
     counts: dict[str, int] = {}
@@ -132,8 +139,11 @@ def query_counts(text: str) -> dict[str, int]:
 def query_phrases(text: str) -> list[list[str]]:
     """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`)."""
     text = composed(text[:MAX_QUERY_CHARS])
-    wanted = ["".join(groups) for groups in _QUOTED.findall(text)]
-    wanted += _JOINED.findall(text)
+    wanted: list[str] = []
+    if '"' in text or not text.isascii():
+        wanted += ("".join(groups) for groups in re.findall(_QUOTED, text))
+    if not _JOINTS.isdisjoint(text):
+        wanted += re.findall(_JOINED, text)
     wanted += [" ".join(_parts(word)) for word in _humped(text)] if _HUMP.search(text) else []
     phrases = [_analyzer.analyze(phrase) for phrase in wanted]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
@@ -141,6 +151,7 @@ def query_phrases(text: str) -> list[list[str]]:
 
 def _humped(text: str) -> list[str]:
     """The identifiers in humps. The cheap pattern finds where to look: the dear one would read every word (20 times slower)."""
+    humped = re.compile(_HUMPED)
     found: list[str] = []
     read_to = 0
     for hump in _HUMP.finditer(text):
@@ -149,7 +160,7 @@ def _humped(text: str) -> list[str]:
         begin = hump.start()
         while begin > read_to and text[begin - 1].isalnum():
             begin -= 1
-        match = _HUMPED.search(text, begin)
+        match = humped.search(text, begin)
         if match is None:
             continue
         found.append(match[0])
@@ -158,7 +169,7 @@ def _humped(text: str) -> list[str]:
 
 
 def _parts(identifier: str) -> list[str]:
-    return [part for part in _PART.findall(identifier) if len(part) > 1]
+    return [part for part in re.findall(_PART, identifier) if len(part) > 1]
 
 
 def _identifiers(text: str) -> list[str]:
@@ -167,7 +178,7 @@ def _identifiers(text: str) -> list[str]:
         # Piece by piece: over a whole text the pattern would begin anew at every letter of every word.
         for piece in text.split():
             if "_" in piece:
-                found += [match.replace("_", "") for match in _SNAKE.findall(piece)]
+                found += [match.replace("_", "") for match in re.findall(_SNAKE, piece)]
     return found
 
 
