@@ -227,13 +227,26 @@ class Workspace:
                 )
             )
         for script in self.config.script_connectors:
-            made.append(ScriptConnector(_script_file(script), self.runner))
+            made.append(ScriptConnector(script_file(script, self.config.root), self.runner))
         return made
 
-    def refresh(self, names: Sequence[str]) -> list[dict[str, JSON]]:
-        """Indexes now and says what changed; the embeddings follow in the background of a server."""
+    def refresh(
+        self, names: Sequence[str], progress: Callable[[float, float | None, str], None] | None = None
+    ) -> list[dict[str, JSON]]:
+        """Indexes now and says what changed; the embeddings follow in the background of a server.
+
+        `progress(done, total, message)` counts documents and embeddings over all sources, so it only grows.
+        """
+        counts: dict[str, int] = {}
+
+        def count(source: str, done: int, total: int | None) -> None:
+            counts[source] = max(done, counts.get(source, 0))
+            if progress:
+                progress(sum(counts.values()), None, f"{source}: {done}" + (f" of {total}" if total else ""))
+
         answers: list[dict[str, JSON]] = []
-        for report in self.indexer.run(names):
+        for report in self.indexer.run(names, progress=count):
+            count(report.source, report.added + report.updated + report.unchanged, None)
             answers.append(
                 {
                     "source": report.source,
@@ -250,7 +263,7 @@ class Workspace:
         if self._watcher is not None:
             self._watcher.embed_soon()
         else:
-            self.indexer.embed()
+            self.indexer.embed(progress=count)
         return answers
 
     def drop_unconfigured(self) -> list[tuple[str, int]]:
@@ -289,11 +302,11 @@ class Workspace:
         with self._lock:
             scripts = Scripts(self.runner, self.toolbox, self.agents)
             scripts.load(
-                [_script_file(script) for script in config.script_tools],
-                [_script_file(script) for script in config.script_agents],
+                [script_file(script, config.root) for script in config.script_tools],
+                [script_file(script, config.root) for script in config.script_agents],
                 tools_dir=config.lua.tools_dir,
                 project=config.root,
-                trusted=TrustFile(trust_path(os.environ)).digests(),
+                trust=TrustFile(trust_path(os.environ)),
             )
             self._opened.append(scripts.close)
             return scripts
@@ -382,9 +395,11 @@ class Workspace:
             self._opened.pop()()
 
 
-def _script_file(script: Script) -> "ScriptFile":
+def script_file(script: Script, root: str) -> "ScriptFile":
+    """A configured script as the extensions take it. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile
 
+    shown = os.path.relpath(script.path, root)
     return ScriptFile(
         script.name,
         script.path,
@@ -394,4 +409,5 @@ def _script_file(script: Script) -> "ScriptFile":
         allow_hosts=script.allow_hosts,
         fs=script.fs,
         config=script.config,
+        shown=os.path.basename(script.path) if shown.startswith("..") else shown,
     )

@@ -288,12 +288,15 @@ def source_json(status: SourceStatus) -> JSON:
     }
 
 
-def refresh_tool(refresh: Callable[[Sequence[str]], Sequence[Mapping[str, JSON]]]) -> Tool:
-    """`refresh`: index now, and say what changed."""
+Progress = Callable[[float, float | None, str], None]
+
+
+def refresh_tool(refresh: Callable[[Sequence[str], Progress | None], Sequence[Mapping[str, JSON]]]) -> Tool:
+    """`refresh`: index now, say how far it is to a caller that asks, and what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         source = arguments.get("source")
-        return {"sources": [dict(report) for report in refresh([source] if source else [])]}
+        return {"sources": [dict(report) for report in refresh([source] if source else [], caller.progress)]}
 
     return Tool(
         name="refresh",

@@ -96,6 +96,9 @@ def _right(seen: dict[str, Any], version: str) -> None:
     assert seen["bad"].is_error is True
     assert "limit" in seen["bad"].content[0].text
     assert seen["refreshed"] is False
+    assert seen["steps"], "no progress was reported"
+    assert [done for done, _ in seen["steps"]] == sorted(done for done, _ in seen["steps"])
+    assert seen["steps"][-1][0] == len(DOCUMENTS)
     assert seen["text"] in DOCUMENTS.values()
     assert seen["templates"] == ["ctx://doc/{id}", "ctx://source/{source}/{+path}"]
     assert seen["prompts"] == ["reviewer"]
