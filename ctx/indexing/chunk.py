@@ -120,7 +120,7 @@ class _Cutter:
                 ends[open_.pop()[1]] = i
             path = open_[-1][2] if open_ else ""
             # The first heading is the title more often than not, and the title is read with every chunk anyway.
-            if name and (i or name.casefold() != title.casefold()):
+            if name and (i or not self.prose or name.casefold() != title.casefold()):
                 path = f"{path} > {name}" if path else name
                 while len(path) > MAX_PATH_CHARS and " > " in path:
                     path = path.partition(" > ")[2]

@@ -29,6 +29,7 @@ _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw
 # detector takes short texts in these for Baltic or Czech ones.
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
+_NOT_WESTERN = re.compile(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")  # signs within words are letters of another encoding
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
 _KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
 
@@ -115,8 +116,9 @@ def _guess(data: bytes, first_bad: int) -> str:
     start = max(0, first_bad - _SAMPLE // 4)
     start = data.rfind(b"\n", 0, start) + 1 if start else 0  # not within a character
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
-    beyond = [char for char in sample.decode("cp1252", "replace") if char > "\x7f"]
-    western = sum(char in _WESTERN for char in beyond)
+    text = sample.decode("cp1252", "replace")
+    beyond = [char for char in text if char > "\x7f"]
+    western = sum(char in _WESTERN for char in beyond) - len(_NOT_WESTERN.findall(text))
     if western >= len(beyond) * _WESTERN_SHARE:
         return "cp1252"
 

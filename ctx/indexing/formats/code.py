@@ -35,20 +35,20 @@ _MODIFIERS = (
     r"synchronized|native|readonly|unsafe|extern|new|default|export|declare|const|implicit|case|lazy|operator|infix|tailrec|strictfp|"
     r"fileprivate|mutating|class(?=[ \t]+func)|required|convenience|actual|expect|inner|value|annotation|companion|enum(?=[ \t]+class))[ \t]+)*"
 )
-_PYTHON = r"([ \t]*)(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)"
+_PYTHON = r"([ \t]{0,60})(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)"
 _JAVASCRIPT = (
-    r"([ \t]*)(?:" + _MODIFIERS + r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+|namespace[ \t]+|module[ \t]+|type[ \t]+(?=\w+[^=\n]{0,200}=))(" + _WORD + r")"
+    r"([ \t]{0,60})(?:" + _MODIFIERS + r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+|namespace[ \t]+|module[ \t]+|type[ \t]+(?=\w+[^=\n]{0,200}=))(" + _WORD + r")"
     r"|" + _MODIFIERS + r"(?:const|let|var)[ \t]+(" + _WORD + r")[^=\n]{0,120}=[ \t]*(?:async[ \t]*)?(?:function\b|\([^()\n]{0,200}\)[^=\n]{0,80}=>|" + _WORD + r"[ \t]*=>)"
-    r"|(?<=[ \t])(?:(?:public|private|protected|static|async|get|set|override|readonly|abstract)[ \t]+)*\*?[ \t]*(?!(?:if|for|while|switch|catch|return|function|await|new|typeof|else|do|with|super|throw|case)\b)(#?" + _WORD + r")[ \t]*(?:<[^<>\n]{0,80}>)?\([^()\n]{0,200}\)[ \t]*(?::[^{};\n]{1,120})?\{[ \t]*(?:\Z|//|\}))"
+    r"|(?<=[ \t])(?:(?:public|private|protected|static|async|get|set|override|readonly|abstract)[ \t]+)*(?:\*[ \t]*)?(?!(?:if|for|while|switch|catch|return|function|await|new|typeof|else|do|with|super|throw|case)\b)(#?" + _WORD + r")[ \t]*(?:<[^<>\n]{0,80}>)?\([^()\n]{0,200}\)[ \t]*(?::[^{};\n]{1,120})?\{[ \t]*(?:\Z|//|\}))"
 )  # fmt: skip
 _JAVA = (
-    r"([ \t]*)(?:" + _MODIFIERS + r"(?:class|interface|enum|record|struct|object|trait|@interface|namespace|protocol|extension|actor|mixin|typealias|module)[ \t]+(\w+)"
+    r"([ \t]{0,60})(?:" + _MODIFIERS + r"(?:class|interface|enum|record|struct|object|trait|@interface|namespace|protocol|extension|actor|mixin|typealias|module)[ \t]+(\w+)"
     r"|" + _MODIFIERS + r"(?:fun|def|func)[ \t]+(?:<[^<>\n]{0,80}>[ \t]*)?(?:[\w<>?]+\.)?(`?\w+)"
     r"|" + _MODIFIERS + r"(?!(?:return|else|new|throw|if|for|while|switch|catch|case|await|yield|using|package|import)\b)(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
     r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
 )  # fmt: skip
 _C = (
-    r"([ \t]*)(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
+    r"([ \t]{0,60})(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
     r"|\#[ \t]*define[ \t]+(\w+)\("
     r"|(?<![ \t])(?!(?:return|else|typedef|using|case|goto|if|for|while|switch|do|extern[ \t]+\")\b)(?:[A-Za-z_][\w:<>,~]*[ \t*&]+){0,6}((?:\w+::)*~?\w+|operator[^\s(]{1,3})[ \t]*\((?:[^;=\n]{0,300}[^;\n])?\Z)"
 )  # fmt: skip
@@ -59,7 +59,7 @@ _LANGUAGES: Mapping[str, _Language] = {
     "go": _Language("text/x-go", r"()(?:func[ \t]+(?:\([^()\n]{0,100}?\*?(\w+)(?:\[[^\]\n]{0,60}\])?\)[ \t]*)?(\w+)[ \t]*[\[(]|type[ \t]+(\w+)[ \t])", ("//", "/*", "*")),
     "rust": _Language(
         "text/x-rust",
-        r"([ \t]*)(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
+        r"([ \t]{0,60})(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
         r"(?:(?:fn|struct|enum|trait|union|mod|type)[ \t]+(\w+)|macro_rules![ \t]*(\w+)|impl\b(?:<[^{\n]{0,100}?>)?[ \t]+([^{\n]{1,120}?)[ \t]*(?:\{|where\b|\Z))",
         ("//", "/*", "*", "#["),
     ),
@@ -72,29 +72,29 @@ _LANGUAGES: Mapping[str, _Language] = {
     "groovy": _Language("text/x-groovy", _JAVA),
     "c": _Language("text/x-c", _C, _C_LIKE),
     "cpp": _Language("text/x-c++", _C, (*_C_LIKE, "template")),
-    "ruby": _Language("text/x-ruby", r"([ \t]*)(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})|(?:class|module)[ \t]+([\w:]+))", ("#",)),
-    "crystal": _Language("text/x-crystal", r"([ \t]*)(?:def[ \t]+(?:self\.)?(\w+[?!=]?)|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
-    "php": _Language("text/x-php", r"([ \t]*)" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))", (*_C_LIKE, "#")),
-    "lua": _Language("text/x-lua", r"([ \t]*)(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
-    "shell": _Language("text/x-shellscript", r"([ \t]*)(?:function[ \t]+([\w:.-]+)|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
-    "perl": _Language("text/x-perl", r"([ \t]*)(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
-    "r": _Language("text/x-r", r"([ \t]*)([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
-    "julia": _Language("text/x-julia", r"([ \t]*)(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
-    "elixir": _Language("text/x-elixir", r"([ \t]*)(?:defp?|defmacrop?|defmodule|defprotocol|defimpl|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
+    "ruby": _Language("text/x-ruby", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})|(?:class|module)[ \t]+([\w:]+))", ("#",)),
+    "crystal": _Language("text/x-crystal", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?(\w+[?!=]?)|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
+    "php": _Language("text/x-php", r"([ \t]{0,60})" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))", (*_C_LIKE, "#")),
+    "lua": _Language("text/x-lua", r"([ \t]{0,60})(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
+    "shell": _Language("text/x-shellscript", r"([ \t]{0,60})(?:function[ \t]+([\w:.-]+)|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
+    "perl": _Language("text/x-perl", r"([ \t]{0,60})(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
+    "r": _Language("text/x-r", r"([ \t]{0,60})([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
+    "julia": _Language("text/x-julia", r"([ \t]{0,60})(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
+    "elixir": _Language("text/x-elixir", r"([ \t]{0,60})(?:defp?|defmacrop?|defmodule|defprotocol|defimpl|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
     "erlang": _Language("text/x-erlang", r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->", ("%",), scoped=False),
     "haskell": _Language("text/x-haskell", r"()(?:(?:data|newtype|class|instance|type)[ \t]+([^=\n]{1,80}?)[ \t]*(?:=|where\b|\Z)|([a-z_][\w']*)[ \t]*::)", ("--", "{-"), scoped=False),
-    "ocaml": _Language("text/x-ocaml", r"([ \t]*)(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?|class|exception|external)[ \t]+([\w']+)", ("(*", "@"), scoped=False),
+    "ocaml": _Language("text/x-ocaml", r"([ \t]{0,60})(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?|class|exception|external)[ \t]+([\w']+)", ("(*", "@"), scoped=False),
     "clojure": _Language("text/x-clojure", r"()\((?:def\w*|ns)[ \t]+(?:\^\S+[ \t]+)?([^\s()\[\]]+)", (";",)),
     "lisp": _Language("text/x-common-lisp", r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)", (";",)),
-    "zig": _Language("text/x-zig", r"([ \t]*)(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+|extern[ \t]+)?(?:fn[ \t]+(\w+)|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct|enum|union|opaque)\b)", ("//",)),
-    "nim": _Language("text/x-nim", r"([ \t]*)(?:proc|func|method|iterator|template|macro|converter)[ \t]+`?(\w+)", ("#",)),
-    "sql": _Language("application/sql", r"(?i:)([ \t]*)(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
-    "powershell": _Language("text/x-powershell", r"([ \t]*)(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
-    "proto": _Language("text/x-protobuf", r"([ \t]*)(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)", _C_LIKE),
+    "zig": _Language("text/x-zig", r"([ \t]{0,60})(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+|extern[ \t]+)?(?:fn[ \t]+(\w+)|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct|enum|union|opaque)\b)", ("//",)),
+    "nim": _Language("text/x-nim", r"([ \t]{0,60})(?:proc|func|method|iterator|template|macro|converter)[ \t]+`?(\w+)", ("#",)),
+    "sql": _Language("application/sql", r"([ \t]{0,60})(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
+    "powershell": _Language("text/x-powershell", r"([ \t]{0,60})(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
+    "proto": _Language("text/x-protobuf", r"([ \t]{0,60})(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)", _C_LIKE),
     "graphql": _Language("application/graphql", r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union|scalar|query|mutation|subscription|fragment|directive)[ \t]+(@?\w+)", ("#", '"""')),
     "terraform": _Language("text/x-terraform", r"()(?:(resource|data|module|variable|output|provider|locals|terraform)[ \t]*(\"[^{\n]{1,120}?)?)[ \t]*\{", ("#", "//")),
     "make": _Language("text/x-makefile", r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",), scoped=False),
-    "cmake": _Language("text/x-cmake", r"([ \t]*)(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
+    "cmake": _Language("text/x-cmake", r"([ \t]{0,60})(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
     "toml": _Language("application/toml", r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)?\Z", ("#",), scoped=False),
     "ini": _Language("text/x-ini", r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"), scoped=False),
     "yaml": _Language("application/yaml", r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z", ("#",), scoped=False),
@@ -148,16 +148,15 @@ _PROGRAMS: Mapping[str, str] = {
     "zsh": "shell", "dash": "shell", "ksh": "shell", "ruby": "ruby", "perl": "perl", "php": "php", "lua": "lua", "luajit": "lua", "Rscript": "r",
     "julia": "julia", "elixir": "elixir",
 }  # fmt: skip
-_SHEBANG = re.compile(r"#![ \t]*[^\s]{0,200}?([A-Za-z]+)[\d.]*(?:[ \t]+(?:-\S{0,40}[ \t]+){0,3}([A-Za-z]+)[\d.]*)?[^\n]*")
 
 
 def kind_of(suffix: str, name: str, text: str) -> str | None:
     """The media type of a file of code or data by its suffix, name or first line; None where nothing tells."""
     language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower())
     if language is None and text[:2] == "#!":
-        found = _SHEBANG.match(text)
-        if found:
-            language = _PROGRAMS.get(found[2] or "") if found[1] == "env" else _PROGRAMS.get(found[1])
+        words = text[2:300].split("\n")[0].split()
+        programs = [word.rsplit("/")[-1].rstrip("0123456789.") for word in words if word[0] != "-" and "=" not in word]
+        language = _PROGRAMS.get(programs[1] if programs[0] == "env" and len(programs) > 1 else programs[0]) if programs else None
     if language is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
     return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
@@ -178,7 +177,6 @@ _STATEMENT = (
     r"\n[ \t]{{0,{0}}}(?!\w+:[ \t]*(?:\n|\Z)|(?:end|rescue|ensure|else|elif|elsif|except|finally|begin|where|AS|BEGIN|END|EOF)\b)"
     r"[A-Za-z_$\"']"
 )
-MAX_INDENT = 60  # characters; what is deeper is data, not a definition
 
 
 @cache
@@ -195,29 +193,25 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
     def parse(text: str) -> Parsed:
         lines = "\n" + text  # offsets in it are one more than in `text`
         headings: list[Heading] = []
-        open_: list[int] = []  # the indentation of the definitions around
+        open_: list[int] = []  # the indentation of the definitions around, by level
         floor = 0  # what lies before belongs to a heading already
-        waiting: tuple[int, int, int] | None = None  # the definition whose end is sought: from where, indentation, level
         for found in pattern.finditer(lines):
             indent = len(found[1])
             name = clipped(joint.join(part.strip("\"'` ") for part in found.groups()[1:] if part).replace('" "', "."))
-            if not name or indent > MAX_INDENT:
+            if not name:
                 continue
             start = _with_comments(lines, found.start(), floor, language.comment, split_return)
-            if waiting:
-                floor = _close(lines, waiting, start, language, headings, floor)
+            if language.scoped:
+                floor = _close(lines, open_, start, language, headings, floor)
                 start = max(start, floor)
             while open_ and open_[-1] >= indent:
                 open_.pop()
-            if len(open_) >= MAX_DEPTH:
-                waiting = None
-                continue
-            open_.append(indent)
-            headings.append(Heading(start, len(open_), name))
-            floor = found.end()
-            waiting = (found.end(), indent, len(open_)) if language.scoped else None
-        if waiting:
-            _close(lines, waiting, len(lines), language, headings, floor)
+            if len(open_) < MAX_DEPTH:
+                open_.append(indent)
+                headings.append(Heading(start, len(open_), name))
+                floor = found.end()
+        if language.scoped:
+            _close(lines, open_, len(lines), language, headings, floor)
         return Parsed(text, tuple(headings))
 
     return parse
@@ -239,12 +233,13 @@ def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], sp
     return start
 
 
-def _close(lines: str, waiting: tuple[int, int, int], end: int, language: _Language, headings: list[Heading], floor: int) -> int:
-    """Adds the end of a definition's scope where a statement before `end` shows it; the new floor."""
-    start, indent, level = waiting
-    found = _statement(indent).search(lines, start, end)
-    if found is None:
-        return floor
-    at = _with_comments(lines, found.start(), floor, language.comment, False)
-    headings.append(Heading(at, level, ""))
-    return found.end()
+def _close(lines: str, open_: list[int], end: int, language: _Language, headings: list[Heading], floor: int) -> int:
+    """Ends the scopes that statements between `floor` and `end` show to have ended; the new floor."""
+    while open_ and (found := _statement(open_[-1]).search(lines, floor, end)) is not None:
+        indent = found.end() - found.start() - 2  # the match is a newline, the indentation and one character
+        while open_ and open_[-1] >= indent:
+            open_.pop()
+        at = _with_comments(lines, found.start(), floor, language.comment, False)
+        headings.append(Heading(at, len(open_) + 1, ""))
+        floor = found.end()
+    return floor

@@ -1,0 +1,104 @@
+"""What an item says: format, title and body."""
+
+import gzip
+
+import pytest
+
+from ctx.errors import SourceError
+from ctx.indexing.extract import extract
+from ctx.types import Content, Extracted
+
+
+def _extract(data: bytes | str, source_id: str, media_type: str | None = None, title: str | None = None) -> Extracted:
+    extracted = extract(Content(data, media_type, title), source_id)
+    assert extracted is not None
+    return extracted
+
+
+def test_the_title_is_the_connectors_then_front_matter_then_the_first_heading_then_the_stem() -> None:
+    text = "---\ntitle: From front matter\n---\n# From a heading\n"
+    assert _extract(text, "docs/file.md", title="From the connector").title == "From the connector"
+    assert _extract(text, "docs/file.md").title == "From front matter"
+    assert _extract("intro\n\n## From a heading\n", "docs/file.md").title == "From a heading"
+    assert _extract("just words", "docs/getting.started.md").title == "getting.started"
+
+
+def test_a_definition_in_code_is_no_title() -> None:
+    extracted = _extract("def authenticate():\n    pass\n", "src/login.py")
+    assert extracted.title == "login"
+    assert extracted.media_type == "text/x-python"
+
+
+def test_every_line_end_becomes_a_newline() -> None:
+    extracted = _extract(b"# One\r\n\r\ntwo\rthree\n", "a.md")
+    assert extracted.body == "# One\n\ntwo\nthree\n"
+    assert extracted.headings[0].title == "One"
+
+
+def test_binary_data_has_nothing_to_index() -> None:
+    for data in (b"\x89PNG\r\n\x1a\nrest", b"%PDF-1.7\nrest", b"MZ\0\0\0\0\0\0rest", b"PK\x03\x04rest", bytes(range(1, 32)) * 40):
+        assert extract(Content(data), "file.md") is None
+
+
+def test_a_text_without_words_is_indexed_only_when_it_has_a_title() -> None:
+    assert extract(Content(b""), "pkg/__init__.py") is None
+    assert extract(Content(b" \n\t\n"), "a.md") is None
+    extracted = _extract("", "ticket-7", title="A ticket without a body")
+    assert (extracted.title, extracted.body) == ("A ticket without a body", "")
+
+
+def test_an_explicit_media_type_wins_over_the_name_except_plain_text() -> None:
+    assert _extract("<h1>Page</h1><p>x</p>", "page-1", "text/html; charset=utf-8").title == "Page"
+    assert _extract("# Page\n", "page.md", "text/plain").media_type == "text/markdown"
+    assert _extract("# Page\n", "page.txt.md", "application/octet-stream").media_type == "text/markdown"
+
+
+def test_a_text_without_a_suffix_is_told_by_how_it_begins() -> None:
+    assert _extract("<!DOCTYPE html><p>x", "index").media_type == "text/html"
+    assert _extract("#!/usr/bin/env python3\nprint(1)\n", "bin/tool").media_type == "text/x-python"
+    assert _extract("#!/bin/sh\necho x\n", "bin/tool").media_type == "text/x-shellscript"
+    assert _extract("#!/usr/bin/env -S node --no-warnings\n", "bin/tool").media_type == "text/javascript"
+    assert _extract("# Notes\n\nwords\n", "issue-12", "text/plain").media_type == "text/markdown"
+    assert _extract("all:\n\tmake\n", "Makefile").media_type == "text/x-makefile"
+    assert _extract("plain words", "LICENSE").media_type == "text/plain"
+    assert _extract('.\\" a comment\n.TH A 1\n.SH NAME\na \\- b\n', "a").media_type == "text/troff"
+    assert _extract("words\n", "release.1").media_type == "text/plain"
+
+
+def test_a_compressed_manual_page_is_read() -> None:
+    page = b".TH LS 1\n.SH NAME\nls \\- list directory contents\n"
+    extracted = _extract(gzip.compress(page), "man1/ls.1.gz")
+    assert extracted.title == "ls(1) - list directory contents"
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:40], lambda data: data[:20] + b"\xff\xff\xff" + data[23:]])
+def test_a_damaged_compressed_file_is_an_error_that_names_it(spoil: "object") -> None:
+    data = gzip.compress(b"some words that are long enough to compress " * 20)
+    with pytest.raises(SourceError, match=r"notes\.txt\.gz: the gzip file is (cut off|damaged)"):
+        extract(Content(spoil(data)), "notes.txt.gz")  # type: ignore[operator]
+
+
+def test_a_compressed_file_may_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.indexing.extract.MAX_UNZIPPED", 1 << 20)
+    with pytest.raises(SourceError, match="more than 1 MiB uncompressed"):
+        extract(Content(gzip.compress(b"0" * (2 << 20))), "bomb.txt.gz")
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    extracted = _extract("half \ud83d a pair", "a.md", title="t\udc00")
+    extracted.body.encode()
+    extracted.title.encode()
+    assert extracted.body == "half \ufffd a pair"
+
+
+def test_a_pair_of_surrogates_is_the_character_they_mean() -> None:
+    assert _extract("\ud83d\ude00", "a.txt").body == "😀"
+
+
+def test_a_nul_deep_in_a_text_does_not_end_it() -> None:
+    assert _extract(b"x" * 9000 + b"\0tail", "a.txt").body.endswith("x\ufffdtail")
+
+
+def test_metadata_of_front_matter_is_kept() -> None:
+    extracted = _extract("---\ntitle: T\ntags: [a, b]\ndraft: true\n---\nbody\n", "a.md")
+    assert extracted.metadata == {"title": "T", "tags": ["a", "b"], "draft": True}

@@ -1,0 +1,92 @@
+"""Bytes of any encoding become text."""
+
+import codecs
+
+import pytest
+
+from ctx.indexing.encoding import decode
+
+FRENCH = "Les élèves étudient très sérieusement à l'école; ça c'était déjà prévu. "
+RUSSIAN = "Сервер читает настройки один раз при запуске и больше никогда. "
+JAPANESE = "サーバーは起動時に設定ファイルを一度だけ読み込みます。検索は高速です。"
+CHINESE = "服务器在启动时读取一次配置文件，之后不再读取。搜索速度很快。"
+KOREAN = "서버는 시작할 때 설정 파일을 한 번만 읽습니다. 검색은 빠릅니다. "
+POLISH = "Zażółć gęślą jaźń. Wszystkie pliki są wczytywane przy każdym uruchomieniu usługi. "
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (FRENCH, "latin-1"),
+        ("Größe und Länge der Straße müssen überprüft werden. ", "latin-1"),
+        ("Servern läser inställningarna en gång. Åtgärder är möjliga. ", "latin-1"),
+        ("a naïve approach in one English sentence", "latin-1"),
+        ("The server’s “own” settings – read once…", "cp1252"),
+        (POLISH, "cp1250"),
+        (POLISH, "iso8859-2"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc_jp"),
+        (JAPANESE, "iso2022_jp"),
+        (CHINESE, "gbk"),
+        (KOREAN, "euc_kr"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 30])
+def test_a_legacy_encoding_is_found_from_the_text_alone(text: str, encoding: str, times: int) -> None:
+    assert decode((text * times).encode(encoding)) == text * times
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)
+def test_a_byte_order_mark_tells_and_goes(mark: bytes, encoding: str) -> None:
+    assert decode(mark + "naïve 漢字".encode(encoding)) == "naïve 漢字"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_text_without_a_mark_is_text(encoding: str) -> None:
+    text = "A page of words with a naïve 漢字 within.\n" * 5
+    assert decode(text.encode(encoding)) == text
+
+
+def test_a_declaration_in_the_text_is_believed() -> None:
+    assert decode("# -*- coding: koi8-r -*-\nпривет".encode("koi8-r")) == "# -*- coding: koi8-r -*-\nпривет"
+    assert decode('<meta charset="windows-1251"><p>да'.encode("cp1251")) == '<meta charset="windows-1251"><p>да'
+
+
+def test_a_declared_charset_of_the_connector_is_believed() -> None:
+    assert decode("да".encode("cp1251"), "windows-1251") == "да"
+
+
+@pytest.mark.parametrize("name", ["no-such", "utf-16", "idna", "hex", "unicode_escape"])
+def test_a_false_declaration_does_no_harm(name: str) -> None:
+    assert decode(f"coding: {name} caf\xe9 d\xe9j\xe0".encode("latin-1")) == f"coding: {name} café déjà"
+
+
+def test_utf8_with_a_few_bad_bytes_stays_utf8() -> None:
+    assert decode("déjà vu à l'été".encode() + b"\xff") == "déjà vu à l'été\ufffd"
+
+
+def test_binary_data_is_no_text() -> None:
+    assert decode(b"\x00\x01\x02\x03" * 100) is None
+    assert decode(b"\x00" * 64) is None
+
+
+def test_every_byte_string_decodes_or_is_binary() -> None:
+    for byte in range(256):
+        text = decode(b"word " * 4 + bytes([byte]))
+        assert text is None or text.startswith("word")
+
+
+def test_a_large_legacy_file_is_decided_from_a_sample() -> None:
+    text = RUSSIAN * 40_000
+    assert decode(text.encode("cp1251")) == text

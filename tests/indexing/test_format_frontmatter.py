@@ -1,0 +1,86 @@
+"""Front matter in YAML, TOML and JSON."""
+
+import pytest
+
+from ctx.indexing.formats.frontmatter import read_front_matter
+from ctx.types import JSON
+
+
+def _metadata(text: str) -> dict[str, JSON] | None:
+    front = read_front_matter(text)
+    return front.metadata if front else None
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("key: plain words", "plain words"),
+        ('key: "a \\"quoted\\" one: two"', 'a "quoted" one: two'),
+        ("key: 'it''s'", "it's"),
+        ("key: 12", 12),
+        ("key: -1.5", -1.5),
+        ("key: true", True),
+        ("key: null", None),
+        ("key:", None),
+        ("key: 2024-01-31", "2024-01-31"),
+        ("key: 1.2.3", "1.2.3"),
+        ("key: 007", "007"),
+        ("key: words # a comment", "words"),
+        ("key: a#b", "a#b"),
+        ("key: [a, 'b, c', 3]", ["a", "b, c", 3]),
+        ("key: []", []),
+        ("key:\n  - a\n  - b c", ["a", "b c"]),
+        ("key:\n- a\n- b", ["a", "b"]),
+        ("key: >\n  folded\n  text", "folded text"),
+        ("key: |\n  line\n  line", "line\nline"),
+        ("key: goes\n  on", "goes on"),
+        ("key:\n  sub: 1\n  other: x", {"sub": 1, "other": "x"}),
+    ],
+)
+def test_simple_yaml_is_read(line: str, value: JSON) -> None:
+    assert _metadata(f"---\n{line}\n---\nbody") == {"key": value}
+
+
+def test_the_text_begins_after_the_block() -> None:
+    text = "---\na: b\n---\nbody"
+    front = read_front_matter(text)
+    assert front is not None
+    assert text[front.end :] == "body"
+
+
+def test_toml_and_json_are_read() -> None:
+    assert _metadata('+++\ntitle = "T"\ndate = 2024-01-31\n[extra]\nx = [1, 2]\n+++\nbody') == {
+        "title": "T",
+        "date": "2024-01-31",
+        "extra": {"x": [1, 2]},
+    }
+    assert _metadata('{\n"title": "T",\n"n": null}\nbody') == {"title": "T", "n": None}
+
+
+@pytest.mark.parametrize(
+    "text", ["---\nno key here\n---\n", "---\nkey: v\n", "--- \nkey: v\n---\n", '{"a": 1', '{"a": 1}', "text", ""]
+)
+def test_what_is_no_front_matter_is_text(text: str) -> None:
+    assert read_front_matter(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '---\n: : :\n- [\nkey: [a, "b\n  x: {\n!!python/object: y\n&a *b\n---\nbody',
+        '---\nkey: "unclosed\n---\nbody',
+        "+++\nnot toml =\n+++\nbody",
+        "---\n" + "key: v\n" * 5000 + "---\nbody",
+        "---\n\tkey: v\nother: x\n---\nbody",
+    ],
+)
+def test_malformed_front_matter_does_not_fail(text: str) -> None:
+    front = read_front_matter(text)
+    assert front is not None
+    assert text[front.end :] == "body"
+
+
+def test_values_are_bounded() -> None:
+    metadata = _metadata("---\nkey: " + "x" * 10_000 + "\n---\n")
+    assert metadata is not None
+    assert len(str(metadata["key"])) <= 2000

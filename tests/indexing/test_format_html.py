@@ -1,0 +1,106 @@
+"""HTML as readable text."""
+
+import pytest
+
+from ctx.indexing.formats.html import parse
+
+FILLER = "<p>" + "Words that fill the page. " * 12 + "</p>"
+
+
+def test_headings_paragraphs_and_entities_become_text() -> None:
+    parsed = parse("<h1>Fish &amp; chips</h1><p>One\n  <b>bold</b> word&nbsp;&copy; &#8212; x<p>Two<br>lines")
+    assert parsed.body == "# Fish & chips\n\nOne bold word © — x\n\nTwo\nlines"
+    assert [(h.start, h.level, h.title) for h in parsed.headings] == [(0, 1, "Fish & chips")]
+
+
+def test_scripts_styles_and_navigation_go() -> None:
+    text = (
+        "<head><style>p{}</style><script>if (a<b) {'</p>'}</script></head><nav>Menu<nav>x</nav>y</nav>"
+        '<div role="navigation"><div>z</div></div><svg><text>s</text></svg><p>Kept</p><footer>f</footer>'
+    )
+    assert parse(text).body == "Kept"
+
+
+def test_an_unclosed_navigation_hides_nothing() -> None:
+    assert parse("<nav>Menu<p>Kept</p>").body == "Menu\n\nKept"
+
+
+def test_lists_keep_their_marks() -> None:
+    assert parse("<ul><li>a<li>b<ol><li>c<li>d</ol></ul>").body == "- a\n- b\n  1. c\n  2. d"
+
+
+def test_definition_lists_stand_below_their_terms() -> None:
+    assert parse("<dl><dt>term</dt><dd>meaning</dd></dl>").body == "term\n    meaning"
+
+
+def test_code_blocks_keep_their_lines_and_are_atoms() -> None:
+    parsed = parse(
+        '<p>See <code>f()</code>:</p><pre><code class="language-python">def f():\n    <b>return</b> 1 &lt; 2\n</code></pre><p>end'
+    )
+    block = "```python\ndef f():\n    return 1 < 2\n```"
+    assert parsed.body == f"See `f()`:\n\n{block}\n\nend"
+    assert [parsed.body[start:end] for start, end in parsed.atoms] == [block]
+
+
+def test_tables_become_rows_and_are_atoms() -> None:
+    parsed = parse("<table><thead><tr><th>a<th>b</thead><tr><td><p>1</p><td>x|y</table>")
+    assert parsed.body == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
+    assert parsed.atoms == ((0, len(parsed.body)),)
+
+
+def test_the_main_part_is_the_body_where_a_page_marks_it() -> None:
+    parsed = parse(f"<p>Banner</p><main><h1>Title</h1>{FILLER}<pre>x</pre></main><p>Ads</p>")
+    assert parsed.body.startswith("# Title\n\nWords")
+    assert "Ads" not in parsed.body
+    assert parsed.headings[0].start == 0
+    start, end = parsed.atoms[0]
+    assert parsed.body[start:end] == "```\nx\n```"
+    div = parse(f'<div>Side</div><div class="body" role="main"><div>In</div>{FILLER}</div><div>After</div>')
+    assert div.body.startswith("In\n\nWords")
+    assert "After" not in div.body
+
+
+def test_a_main_part_without_text_is_not_the_page() -> None:
+    assert "Loading" in parse(f"<main>Loading</main>{FILLER}").body
+    assert "Words" in parse(f"<main>Loading</main>{FILLER}").body
+
+
+def test_the_title_is_the_first_heading_then_the_title_element() -> None:
+    parsed = parse("<title>Page &mdash; Site</title><h2>Part¶</h2>")
+    assert parsed.title == "Part"
+    assert parsed.metadata == {"title": "Page — Site"}
+    assert parse("<title>Page</title><p>x").title == "Page"
+    assert parse("<p>x").title is None
+
+
+def test_a_description_is_metadata() -> None:
+    assert parse('<meta name="description" content="What it is">x').metadata == {"description": "What it is"}
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ('<a title="a > b">x</a>', "x"),
+        ("a < b and c > d", "a < b and c > d"),
+        ("<!-- <p>gone</p> -->x", "x"),
+        ("x<!-- never closed", "x<!-- never closed"),
+        ("x<p", "x<p"),
+        ("<P>A</P><BR/>B", "A\n\nB"),
+        ("&#" + "9" * 5000 + ";", "&#" + "9" * 5000 + ";"),
+        ("<script>x", "x"),
+        ("<h1></h1>x", "x"),
+        ("<p>a<img alt='a picture'>b", "aa pictureb"),
+        ("</td></tr></table></li></ul></pre>x", "x"),
+        ("<pre>a", "```\na\n```"),
+        ("<table><tr><td>a", "a"),
+        ("<p class=x/y>z", "z"),
+        ("<textarea><b>t</b></textarea>", "<b>t</b>"),
+    ],
+)
+def test_what_is_malformed_is_still_text(source: str, body: str) -> None:
+    assert parse(source).body == body
+
+
+def test_a_heading_with_blocks_within_is_one_heading() -> None:
+    parsed = parse("<h3><div>impl</div><div>Clone</div></h3><p>x")
+    assert [(h.level, h.title) for h in parsed.headings] == [(3, "impl Clone")]

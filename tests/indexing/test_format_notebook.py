@@ -1,0 +1,72 @@
+"""Jupyter notebooks as Markdown."""
+
+import json
+
+import pytest
+
+from ctx.indexing.formats.notebook import parse
+
+NOTEBOOK = {
+    "nbformat": 4,
+    "metadata": {"language_info": {"name": "python"}},
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Title\n", "words"]},
+        {
+            "cell_type": "code",
+            "source": "print('hi')",
+            "outputs": [
+                {"output_type": "stream", "text": ["hi\n"]},
+                {"output_type": "display_data", "data": {"image/png": "iVBOR" * 1000, "text/plain": "<Figure>"}},
+            ],
+        },
+        {"cell_type": "raw", "source": "raw words"},
+        {"cell_type": "code", "source": "", "outputs": []},
+    ],
+}
+
+
+def test_cells_become_text_and_code_blocks() -> None:
+    parsed = parse(json.dumps(NOTEBOOK))
+    assert parsed.body == "# Title\nwords\n\n```python\nprint('hi')\n```\n\n```\nhi\n<Figure>\n```\n\nraw words"
+    assert parsed.title == "Title"
+    assert [parsed.body[start:end] for start, end in parsed.atoms] == ["```python\nprint('hi')\n```", "```\nhi\n<Figure>\n```"]
+
+
+def test_missing_metadata_and_odd_cells_do_no_harm() -> None:
+    cells = [
+        {"cell_type": "code", "source": "x"},
+        None,
+        {"cell_type": "markdown"},
+        {"source": 7},
+        {"cell_type": "code", "outputs": "?"},
+    ]
+    assert parse(json.dumps({"cells": cells})).body == "```python\nx\n```"
+    assert parse(json.dumps({"cells": [], "metadata": None})).body == ""
+
+
+def test_the_older_format_is_read() -> None:
+    sheets = [
+        {"cells": [{"cell_type": "heading", "level": 2, "source": "Part"}, {"cell_type": "code", "input": "1+1", "outputs": []}]}
+    ]
+    assert parse(json.dumps({"nbformat": 3, "worksheets": sheets})).body == "## Part\n\n```python\n1+1\n```"
+
+
+@pytest.mark.parametrize("text", ['{"cells": [', "not json", "[1]", '{"a": 1}', "[" * 100_000])
+def test_a_damaged_notebook_is_read_as_text(text: str) -> None:
+    assert parse(text).body == text
+
+
+def test_long_outputs_are_cut_and_say_so() -> None:
+    cells = [{"cell_type": "code", "source": "x", "outputs": [{"output_type": "stream", "text": "line\n" * 1000}]}]
+    body = parse(json.dumps({"cells": cells})).body
+    assert len(body) < 1200
+    assert body.endswith("line\n…\n```")
+
+
+def test_code_with_a_fence_within_gets_a_longer_one() -> None:
+    body = parse(json.dumps({"cells": [{"cell_type": "code", "source": "s = '```'"}]})).body
+    assert body == "````python\ns = '```'\n````"
+
+
+def test_half_a_character_in_an_escape_is_replaced() -> None:
+    parse('{"cells": [{"cell_type": "markdown", "source": "a \\ud83d b"}]}').body.encode()
