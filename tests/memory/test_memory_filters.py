@@ -49,7 +49,8 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
 def same(held: Any, wanted: Any) -> bool:
     if isinstance(held, bool) != isinstance(wanted, bool) or isinstance(held, str) != isinstance(wanted, str):
         return False
-    return bool(held == wanted)
+    equal: bool = held == wanted
+    return equal
 
 
 def compare(operator: str, held: Any, wanted: Any) -> bool:
