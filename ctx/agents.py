@@ -5,9 +5,9 @@ REST lists them under `/agents`, MCP as prompts; both resolve them here.
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.lean import NamedTuple
 from ctx.types import JSON, Caller
 
 
@@ -46,6 +46,7 @@ class Agents:
         self._failed: dict[str, CtxError] = {}
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
+        self._before: Callable[[str], None] | None = None
 
     def add(self, agent: Agent, *, replace: bool = False) -> None:
         """Registers an agent. Raises `ConfigError` where two share a name."""
@@ -76,10 +77,12 @@ class Agents:
 
     def prompt(self, name: str, arguments: JSON, caller: Caller) -> Prompt:
         """The agent's prompt for these arguments. Raises `NotFound`, `BadRequest`, or what the script raised."""
+        if self._before is not None:
+            self._before(name)
         agent = self._agents.get(name)
         if agent is None:
             if name in self._failed:
-                raise self._failed[name]
+                raise self._failed[name].with_traceback(None)  # or every call would lengthen it
             raise NotFound(f"no agent registered with name: {name[:80]}")
         if not isinstance(arguments, dict):
             raise BadRequest("the arguments must be a JSON object")
@@ -87,6 +90,15 @@ class Agents:
             if argument.required and arguments.get(argument.name) is None:
                 raise BadRequest(f"missing required argument: {argument.name}")
         return agent.resolve(arguments, caller)
+
+    def failed(self) -> dict[str, CtxError]:
+        """The agents that could not be loaded, and why."""
+        with self._lock:
+            return dict(self._failed)
+
+    def before_prompt(self, look: Callable[[str], None]) -> None:
+        """`look` is told of every resolution before its agent is found, in the caller's thread."""
+        self._before = look
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """`listener` is told when the list of agents has changed."""

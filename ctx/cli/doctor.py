@@ -208,8 +208,34 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 
 
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
-    for name, error in workspace.toolbox.failed().items():
-        yield Finding("tool", FAILED, f"{name}: {error.message}")
+    scripts = workspace.scripts.statuses()
+    yield from _sandbox(workspace, bool(scripts or workspace.config.script_connectors))
+    for script in scripts:
+        if script.error is None:
+            continue
+        kept = "; the last version that worked answers" if script.serving else ""
+        trusting = script.error.endswith("`ctx trust`")
+        yield Finding(script.kind, WARNING if trusting else FAILED, f"{script.name} ({script.where}): {script.error}{kept}")
+    if scripts and all(script.error is None for script in scripts):
+        yield Finding("scripts", OK, f"{len(scripts)} loaded")
+
+
+def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
+    """The layers that hold scripts in, each tried just now."""
+    try:
+        layers = workspace.pool.selftest()
+    except CtxError as error:
+        yield Finding("lua sandbox", FAILED if needed else WARNING, error.message)
+        return
+    for layer in layers:
+        yield Finding(
+            "sandbox layer",
+            OK if layer.held else WARNING,
+            f"{layer.name}: {'holds' if layer.held else 'missing'} ({layer.detail})",
+        )
+    strict = workspace.pool.level == "strict"
+    refused = "" if strict else "; scripts from .ctx/ and packs do not run"
+    yield Finding("lua sandbox", OK if strict else WARNING, f"level {workspace.pool.level}{refused}")
 
 
 def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:

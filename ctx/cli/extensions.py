@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import os
 import sys
 import time
@@ -10,17 +11,23 @@ from ctx.cli import scaffolds
 from ctx.cli.common import configuration, parser, plain, print_json, table
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError
+from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import TrustFile, project_scripts, trust_path
+from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
-from ctx.workspace import Workspace, open_workspace
+from ctx.workspace import Workspace, open_workspace, script_file
 
 CALLER = Caller("cli")
 SHOWN_ITEMS = 5
 
 
 def run(command: str, argv: list[str]) -> int:
+    # What a script logs is why one tries it here; what did not load is said by the commands themselves.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("ctx.script").setLevel(logging.DEBUG)
+    logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
     return {"tool": _tool, "connector": _connector, "agent": _agent, "trust": _trust, "pack": _pack}[command](argv)
 
 
@@ -30,62 +37,68 @@ def run(command: str, argv: list[str]) -> int:
 def _tool(argv: list[str]) -> int:
     options = parser("tool", "List, call, write and test tools.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|call|init|test")
-    actions.add_parser("list", help="the tools this configuration serves, and those that failed to load")
+    _action(actions, "list", "the tools this configuration serves, and those that failed to load")
     for name, purpose, what in (
         ("call", "call a tool as REST and MCP do", "the tool's name"),
         ("test", "run a script that need not be in ctx.toml", "the script's path"),
     ):
-        action = actions.add_parser(name, help=purpose)
+        action = _action(actions, name, purpose)
         action.add_argument("what", help=what)
         _values(action, "--param")
-        action.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS") if name == "test" else None
+        if name == "test":
+            action.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.TOOL, "tools", args.name, args.path)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
-            script = ScriptFile(
-                _stem(args.what), os.path.abspath(args.what), timeout_s=args.timeout, config=_configured(workspace, args.what)
-            )
+            script = _script(workspace, args.what, args.timeout)
             tool = load_tool(workspace.runner(), script)
             return _answer(tool.run(compile_check(tool.parameters)(_read_values(args.param)), CALLER), args.json)
     with open_workspace(configuration(args.config)) as workspace:
-        scripts = workspace.scripts
+        _ = workspace.scripts  # loads them
         if args.action == "call":
             return _answer(workspace.toolbox.call(args.what, _read_values(args.param), CALLER), args.json)
         tools = workspace.toolbox.list()
-        failed = [status for status in scripts.statuses() if status.kind == "tool" and status.error]
+        failed = _failed(workspace, "tool")
         if args.json:
             listed = [
                 {"name": t.name, "description": t.description, "builtin": t.builtin, "parameters": t.parameters} for t in tools
             ]
-            print_json(
-                {
-                    "tools": listed,
-                    "failed": [{"name": s.name, "file": s.where, "error": s.error, "serving": s.serving} for s in failed],
-                }
-            )
+            print_json({"tools": listed, "failed": _failures_json(failed)})
             return 0
-        print(
-            table(
-                [(t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools],
-                ("TOOL", "FROM", "DESCRIPTION"),
-            )
-        )
-        for status in failed:
-            kept = " (the last version that worked still answers)" if status.serving else ""
-            print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{kept}", file=sys.stderr)
+        rows = [(t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools]
+        print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
+        _say_failures(failed)
         return 0
 
 
-def _configured(workspace: Workspace, path: str) -> dict[str, JSON]:
-    """The settings that ctx.toml gives a script of that path, so that a test runs it as the server would."""
+def _failed(workspace: Workspace, kind: str) -> list[ScriptStatus]:
+    return [status for status in workspace.scripts.statuses() if status.kind == kind and status.error]
+
+
+def _failures_json(failed: list[ScriptStatus]) -> JSON:
+    return [{"name": s.name, "file": s.where, "error": s.error, "serving": s.serving} for s in failed]
+
+
+def _say_failures(failed: list[ScriptStatus]) -> None:
+    for status in failed:
+        kept = " (the last version that worked still answers)" if status.serving else ""
+        print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{kept}", file=sys.stderr)
+
+
+def _script(workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0) -> ScriptFile:
+    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the server would."""
+    if not os.path.isfile(path):
+        raise BadRequest(f"no such script: {path}")
     config = workspace.config
-    for script in (*config.script_tools, *config.script_agents, *config.script_connectors):
-        if os.path.realpath(script.path) == os.path.realpath(path):
-            return dict(script.config)
-    return {}
+    for configured in (*config.script_tools, *config.script_agents, *config.script_connectors):
+        if os.path.realpath(configured.path) == os.path.realpath(path):
+            script = script_file(configured, config.root)
+            return script if timeout_s is None else script._replace(timeout_s=timeout_s)
+    name = os.path.splitext(os.path.basename(path))[0]
+    return ScriptFile(name, os.path.abspath(path), timeout_s=kind_timeout_s if timeout_s is None else timeout_s)
 
 
 # ---- connectors ------------------------------------------------------------------------------------------------------
@@ -94,17 +107,17 @@ def _configured(workspace: Workspace, path: str) -> dict[str, JSON]:
 def _connector(argv: list[str]) -> int:
     options = parser("connector", "Write and test connector scripts.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
-    test = actions.add_parser("test", help="scan, print the first items, index nothing")
+    test = _action(actions, "test", "scan, print the first items, index nothing")
     test.add_argument("what", help="the script's path")
     _values(test, "--param")
-    test.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
+    test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args.name, args.path)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        settings = {**_configured(workspace, args.what), **_read_values(args.param)}
-        script = ScriptFile(_stem(args.what), os.path.abspath(args.what), timeout_s=args.timeout, config=settings)
+        script = _script(workspace, args.what, args.timeout, 300.0)
+        script = script._replace(config={**script.config, **_read_values(args.param)})
         log = ScanLog()
         began_s = time.monotonic()
         items: list[dict[str, JSON]] = []
@@ -140,42 +153,24 @@ def _connector(argv: list[str]) -> int:
 def _agent(argv: list[str]) -> int:
     options = parser("agent", "List, write and test agents.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|init|test")
-    actions.add_parser("list", help="the agents this configuration serves")
-    test = actions.add_parser("test", help="resolve an agent, by name or by its script's path")
+    _action(actions, "list", "the agents this configuration serves")
+    test = _action(actions, "test", "resolve an agent, by name or by its script's path")
     test.add_argument("what", help="its name, or a script's path")
     _values(test, "--arg")
-    test.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS")
+    test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.AGENT, "agents", args.name, args.path)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        _ = workspace.scripts
         if args.action == "list":
-            agents = workspace.agents.list()
-            if args.json:
-                print_json(
-                    {
-                        "agents": [
-                            {"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source}
-                            for a in agents
-                        ]
-                    }
-                )
-            else:
-                print(
-                    table([(a.name, a.source, _line(a.description)) for a in agents], ("AGENT", "FROM", "DESCRIPTION"))
-                    if agents
-                    else "No agents."
-                )
-            return 0
+            return _list_agents(workspace, args.json)
         if args.what.endswith(".lua"):
-            script = ScriptFile(
-                _stem(args.what), os.path.abspath(args.what), timeout_s=args.timeout, config=_configured(workspace, args.what)
-            )
-            agent = load_agent(workspace.runner(), script)
+            agent = load_agent(workspace.runner(), _script(workspace, args.what, args.timeout))
             workspace.agents.add(agent, replace=True)
             args.what = agent.name
+        else:
+            _ = workspace.scripts  # loads those that ctx.toml names
         prompt = workspace.agents.prompt(args.what, _read_values(args.arg), CALLER)
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
@@ -184,6 +179,19 @@ def _agent(argv: list[str]) -> int:
         print(f"\ntools: {', '.join(prompt.tools) or 'none'}")
         for message in prompt.messages:
             print(f"{message['role']}: {plain(message['content'])}")
+    return 0
+
+
+def _list_agents(workspace: Workspace, as_json: bool) -> int:
+    failed = _failed(workspace, "agent")
+    agents = workspace.agents.list()
+    if as_json:
+        listed = [{"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source} for a in agents]
+        print_json({"agents": listed, "failed": _failures_json(failed)})
+        return 0
+    rows = [(a.name, a.source, _line(a.description)) for a in agents]
+    print(table(rows, ("AGENT", "FROM", "DESCRIPTION")) if rows else "No agents.")
+    _say_failures(failed)
     return 0
 
 
@@ -230,6 +238,14 @@ def _pack(argv: list[str]) -> int:
 # ---- shared ----------------------------------------------------------------------------------------------------------
 
 
+def _action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> argparse.ArgumentParser:
+    """One of a command's actions. `--json` and `--config` count before and after its name."""
+    action = actions.add_parser(name, help=purpose, allow_abbrev=False)
+    action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
+    action.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
+    return action
+
+
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     action = actions.add_parser("init", help="write a script to begin with; it runs as generated")
     action.add_argument("name")
@@ -258,8 +274,8 @@ def _read_values(given: list[str]) -> dict[str, JSON]:
 def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
     file_name = name.replace("_", "-")
     path = path or os.path.join(folder, f"{file_name}.lua")
-    if not all(char.isalnum() or char in "-_" for char in name):
-        raise BadRequest("a name has only letters, digits, _ and -")
+    if not NAME.fullmatch(name):
+        raise BadRequest("a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if os.path.exists(path):
         raise BadRequest(f"{path} is there already; nothing was written")
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -275,12 +291,6 @@ def _answer(result: JSON, as_json: bool) -> int:
     else:
         print_json(result)
     return 0
-
-
-def _stem(path: str) -> str:
-    if not os.path.isfile(path):
-        raise BadRequest(f"no such script: {path}")
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _line(text: str) -> str:

@@ -16,7 +16,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         return {"type": "object", "properties": {}}
     if isinstance(declared, dict):
         if declared.get("type") == "object":
-            return declared
+            return _with_lists(declared)
         # `parameters = {query = {type = "string"}}`: by name instead of in a list
         declared = [
             {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule} for name, rule in declared.items()
@@ -38,11 +38,28 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         if isinstance(entry.get("description"), str):
             rule["description"] = entry["description"]
         if entry.get("default") is not None:
-            rule["default"] = entry["default"]
+            rule["default"] = [] if kind == "array" and entry["default"] == {} else entry["default"]
         if entry.get("enum"):
-            rule["enum"] = entry["enum"] if isinstance(entry["enum"], list) else [entry["enum"]]
-        rule |= {key: entry[key] for key in _MORE if entry.get(key) is not None}
+            if not isinstance(entry["enum"], list):
+                raise ToolError(f"{where}: the enum of parameter '{name}' must be a list")
+            rule["enum"] = entry["enum"]
+        rule |= {key: _with_lists(entry[key]) for key in _MORE if entry.get(key) is not None}
         properties[name] = rule
         if entry.get("required") is True:
             required.append(name)
     return {"type": "object", "properties": properties, "required": required}
+
+
+def _with_lists(schema: JSON) -> JSON:
+    """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it is an empty one."""
+    if isinstance(schema, list):
+        return [_with_lists(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = {key: _with_lists(value) for key, value in schema.items() if not (key == "enum" and value == {})}
+    for key in ("required", "examples"):
+        if whole.get(key) == {}:
+            whole[key] = []
+    if whole.get("type") == "array" and whole.get("default") == {}:
+        whole["default"] = []
+    return whole

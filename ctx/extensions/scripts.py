@@ -15,6 +15,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
+from ctx.extensions.trust import NotTrusted, TrustFile
 from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
 from ctx.tools.base import NAME, Annotations, Tool
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
 MAX_SCRIPT_BYTES = 1_000_000
+MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
+LOAD_S = 5.0  # to say what it is: milliseconds, unless it loops; a start must not wait for that
 NO_CALLER = Caller("script")
 
 
@@ -40,6 +43,7 @@ class ScriptFile(NamedTuple):
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # how messages name the file
+    vouched_by: TrustFile | None = None  # for scripts that run only where the user has trusted their text
 
     @property
     def where(self) -> str:
@@ -50,7 +54,7 @@ class ScriptFile(NamedTuple):
         return Policy(self.name, (folder, *self.fs), frozenset(self.env), frozenset(host.lower() for host in self.allow_hosts))
 
     def source(self) -> bytes:
-        """The script's text. Raises `ToolError`."""
+        """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
         try:
             with open(self.path, "rb") as file:
                 text = file.read(MAX_SCRIPT_BYTES + 1)
@@ -58,15 +62,18 @@ class ScriptFile(NamedTuple):
             raise ToolError(f"{self.where} cannot be read: {error.strerror}") from error
         if len(text) > MAX_SCRIPT_BYTES:
             raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
+        if self.vouched_by is not None and not self.vouched_by.vouches(self.path, text):
+            raise NotTrusted(f"{self.where} is not trusted and does not run; look at it, then `ctx trust`")
         return text
 
-    def stamp(self) -> tuple[int, int, int] | None:
-        """Changes when the file does; None where it is gone."""
+    def stamp(self) -> tuple[int, ...] | None:
+        """Changes when the file does, or what it is trusted by; None where it is gone."""
         try:
             found = os.stat(self.path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        trust = () if self.vouched_by is None else self.vouched_by.stamp()
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, *trust
 
 
 class Runner(NamedTuple):
@@ -99,13 +106,17 @@ class Runner(NamedTuple):
         )
 
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
-        """The fields the script declares, read in the sandbox under the script's own deadline. Raises a `CtxError`."""
+        """The fields the script declares, once it is known to define its function too. Raises a `CtxError`.
+
+        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it was looked at.
+        """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
-        # No grants: a script must not call out merely because it was looked at.
+        timeout_s = min(script.timeout_s, LOAD_S)
         job = self.job(script, source, kind, "metadata", {}, {})._replace(grants=frozenset())
-        found = self.pool.run(job, host, script.timeout_s)
+        found = self.pool.run(job, host, timeout_s)
         if not isinstance(found, dict):
             raise ToolError(f"{script.where}: defines no table called '{kind}'")
+        self.pool.run(job._replace(entry="load_check"), host, timeout_s)
         return found
 
 
@@ -113,11 +124,6 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     """The tool a script defines, under the name the configuration gives it. Raises a `CtxError`."""
     source = script.source()
     found = runner.metadata(script, source, "tool")
-    runner.pool.run(
-        runner.job(script, source, "tool", "load_check", {}, {})._replace(grants=frozenset()),
-        runner.bridge.host_for(script.policy(), NO_CALLER),
-        script.timeout_s,
-    )
     schema = parameters_schema(found.get("parameters"), script.where)
     output = found.get("output")
     if output is not None and not isinstance(output, dict):
@@ -132,13 +138,21 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     return Tool(
         name=script.name,
         title=title if isinstance(title, str) else None,
-        description=str(found.get("description") or script.name),
+        description=_described(found) or script.name,
         parameters=schema,
         run=run,
         output_schema=output,
-        annotations=annotations(found.get("annotations") or found),
+        annotations=annotations(found.get("annotations")),
         origin=script.where,
     )
+
+
+def _described(found: Mapping[str, JSON]) -> str:
+    """The description, cut to what a list of tools can bear."""
+    text = found.get("description")
+    if not isinstance(text, str):
+        return ""
+    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 3] + "..."
 
 
 def annotations(found: JSON) -> Annotations:
@@ -181,9 +195,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
             raise ToolError(f"agent '{script.name}': resolve must return a table with a string called 'system'")
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
-    return Agent(
-        script.name, str(found.get("description") or ""), resolve, _names(found.get("tools")), arguments, "lua", script.where
-    )
+    return Agent(script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where)
 
 
 def _names(value: JSON) -> tuple[str, ...]:
@@ -256,7 +268,8 @@ def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem |
         log.problem(source_id, "comes twice; the first one is kept")
         return None
     if not isinstance(body, str) or not body.strip():
-        log.problem(source_id, "has no body")
+        log.problem(source_id, "has no body; what is indexed of it stays")
+        log.withheld.append(source_id)
         return None
     seen.add(source_id)
     metadata = item.get("metadata")
@@ -298,6 +311,8 @@ def moment_ms(value: JSON) -> int | None:
             moment = round(value * 1000)
             iso_utc(moment)  # beyond the calendar: as good as no date
             return moment
+        if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit() and len(value.strip()) > 8:
+            return moment_ms(float(value))  # "1700000000.000200", as chat systems have it; eight digits are a date
         parsed = datetime.fromisoformat(str(value).strip().replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
         return round(parsed.timestamp() * 1000)

@@ -12,9 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ctx.errors import ConfigError
+from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
+
+
+class NotTrusted(ToolError):
+    """A script of a project's `.ctx/` folder whose text nobody has trusted."""
 
 
 class Found(NamedTuple):
@@ -45,6 +49,18 @@ class TrustFile:
                 f"the list of trusted scripts cannot be read; delete {os.path.basename(self.path)} and run `ctx trust` again"
             ) from error
         return {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()} if isinstance(loaded, dict) else {}
+
+    def vouches(self, path: str, text: bytes) -> bool:
+        """Whether the user has trusted this very text at this path. Raises `ConfigError`."""
+        return self.digests().get(path) == digest_of(text)
+
+    def stamp(self) -> tuple[int, int, int]:
+        """Changes when somebody trusts or revokes."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return (0, 0, 0)
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def record(self, changes: Mapping[str, str | None]) -> None:
         """Trusts these texts (path -> hash), or no longer (None)."""
@@ -84,19 +100,27 @@ def digest_of(text: bytes) -> str:
 
 
 def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
-    """The scripts in a project's `.ctx/tools` and `.ctx/agents`, by kind and name. Only of this project, never of a folder above it."""
+    """The scripts in a project's `.ctx/tools` and `.ctx/agents`, by kind and name. Only of this project, never of a folder above it.
+
+    A link is passed over: it would give the script the folder that it leads to.
+    """
     found = []
     for folder, kind in FOLDERS.items():
-        place = os.path.join(root, ".ctx", folder)
+        place = os.path.join(os.path.realpath(root), ".ctx", folder)
+        if os.path.islink(place) or os.path.islink(os.path.dirname(place)):
+            continue
         try:
             names = sorted(os.listdir(place))
         except OSError:
             continue
         for name in names:
-            path = os.path.realpath(os.path.join(place, name))
-            if not name.endswith(".lua") or not os.path.isfile(path):
+            path = os.path.join(place, name)
+            if not name.endswith(".lua") or os.path.islink(path) or not os.path.isfile(path):
                 continue
-            with open(path, "rb") as file:
-                digest = digest_of(file.read())
+            try:
+                with open(path, "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError:
+                continue
             found.append(Found(kind, name.removesuffix(".lua"), path, digest, trusted.get(path) == digest))
     return found

@@ -5,18 +5,20 @@ the machine and no secret is in a message.
 """
 
 import fnmatch
+import functools
 import ipaddress
 import json
 import logging
 import os
 import re
 import socket
+import ssl
 import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import httpcore
 import orjson
@@ -54,7 +56,13 @@ CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorizatio
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 # Addresses that carry another address inside: what they lead to is not what they look like.
-_EMBEDDING = tuple(ipaddress.ip_network(text) for text in ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
+_EMBEDDING = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
+# What IANA has set aside and some versions of `ipaddress` still call global: site-local, documentation, 6to4 relays, protocol assignments.
+_SET_ASIDE = ("fec0::/10", "3fff::/20", "192.88.99.0/24", "192.0.0.0/24")
+_REFUSED_NETWORKS = tuple(ipaddress.ip_network(text) for text in (*_EMBEDDING, *_SET_ASIDE))
+
+Resolve = Callable[[str, int], Sequence[str]]
+"""`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
 
 
 class Policy(NamedTuple):
@@ -69,42 +77,42 @@ class Policy(NamedTuple):
 # ---- http ------------------------------------------------------------------------------------------------------------
 
 
-def http(policy: Policy, payload: bytes, deadline_s: float) -> bytes:
+def resolve_host(host: str, port: int) -> list[str]:
+    """The addresses the system gives a name, in its order."""
+    return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+
+
+def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """One request with its redirects: JSON {status, ok, headers} NUL body."""
     head, _, body = payload.partition(b"\0")
     asked = json.loads(head)
     method = str(asked.get("method", "GET")).upper()
     if method not in METHODS:
         raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
-    url = _with_params(str(asked.get("url", "")), asked.get("params"))
     timeout_s = asked.get("timeout_s")
-    timeout_s = (
-        float(timeout_s)
-        if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s > 0
-        else DEFAULT_TIMEOUT_S
-    )
+    timeout_s = float(timeout_s) if _is_number(timeout_s) and timeout_s > 0 else DEFAULT_TIMEOUT_S
     ends_s = min(deadline_s, time.monotonic() + timeout_s)
     headers = _headers(asked.get("headers"))
+    target = _target(_with_params(str(asked.get("url", "")), asked.get("params")), policy)
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            target = _target(url, policy)
-            reply = _once(method, target, headers, body, policy, ends_s)
+            reply = _once(method, target, headers, body, _Backend(target, resolve, ends_s), ends_s)
             location = reply.headers.get("location")
             if reply.status not in (301, 302, 303, 307, 308) or not location:
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
-            following = urljoin(url, location)
-            if _origin(following) != _origin(url):
+            following = _target(_joined(target.url, location), policy)
+            if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
             if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
                 method, body = "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
-            url = following
+            target = following
     except (httpcore.TimeoutException, TimeoutError) as error:
-        raise ToolError(f"HTTP {method} {_shown(url)} failed: timed out") from error
+        raise ToolError(f"HTTP {method} {_shown(target.url)} failed: timed out") from error
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError) as error:
-        raise ToolError(f"HTTP {method} {_shown(url)} failed: {_reason(error)}") from error
-    raise ToolError(f"HTTP {method} {_shown(url)} failed: more than {MAX_REDIRECTS} redirects")
+        raise ToolError(f"HTTP {method} {_shown(target.url)} failed: {_reason(error)}") from error
+    raise ToolError(f"HTTP {method} {_shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
 
 
 class _Reply(NamedTuple):
@@ -115,16 +123,23 @@ class _Reply(NamedTuple):
 
 class _Target(NamedTuple):
     url: str
+    scheme: str
     host: str
     port: int
     trusted: bool  # named in allow_hosts
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _with_params(url: str, params: JSON) -> str:
     if not isinstance(params, dict) or not params:
         return url
-    from urllib.parse import urlencode
-
     pairs = [(str(name), _param(value)) for name, value in params.items()]
     base, mark, fragment = url.partition("#")
     return base + ("&" if "?" in base else "?") + urlencode(pairs) + mark + fragment
@@ -148,6 +163,14 @@ def _headers(given: JSON) -> list[tuple[str, str]]:
     return made
 
 
+def _joined(url: str, location: str) -> str:
+    """Where a redirect leads. Bytes beyond ASCII are percent-encoded, as browsers do."""
+    try:
+        return urljoin(url, quote(location.encode("latin-1"), safe="%/:?#[]@!$&'()*+,;=~-._\\"))
+    except ValueError as error:
+        raise ToolError("http: the redirect leads to what is not a URL") from error
+
+
 def _target(url: str, policy: Policy) -> _Target:
     """The place a URL names, if it may be gone to at all. Raises `ToolError`."""
     if len(url) > MAX_URL:
@@ -167,19 +190,11 @@ def _target(url: str, policy: Policy) -> _Target:
     if not host or "%" in host:
         raise ToolError("http: the URL names no host")
     port = PORTS[parts.scheme] if port is None else port
-    trusted = host in policy.allow_hosts or f"{host}:{port}" in policy.allow_hosts
+    named = f"[{host}]" if ":" in host else host
+    trusted = not policy.allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
     if not trusted and port not in PORTS.values():
-        raise ToolError(f"http: port {port} is not allowed; name {host}:{port} in allow_hosts to allow it")
-    return _Target(url.partition("#")[0], host, port, trusted)
-
-
-def _origin(url: str) -> tuple[str, str, int | None]:
-    parts = urlsplit(url)
-    try:
-        port = parts.port or PORTS.get(parts.scheme)
-    except ValueError:
-        port = None
-    return parts.scheme, (parts.hostname or "").rstrip("."), port
+        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
+    return _Target(url.partition("#")[0], parts.scheme, host, port, trusted)
 
 
 def address_allowed(text: str) -> bool:
@@ -188,19 +203,23 @@ def address_allowed(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None or address.scope_id is not None:
-            return False
-        if any(address in network for network in _EMBEDDING):
-            return False
+    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.scope_id is not None):
+        return False
+    if any(address in network for network in _REFUSED_NETWORKS if network.version == address.version):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved and not address.is_unspecified
 
 
-class CheckedBackend(httpcore.NetworkBackend):
-    """Connects to the very address that was checked: a name that resolves otherwise a moment later (rebinding) gains nothing."""
+class _Backend(httpcore.NetworkBackend):
+    """Connects to the very address that was checked: a name that resolves otherwise a moment later (rebinding) gains nothing.
 
-    def __init__(self, *, trusted: bool) -> None:
-        self._trusted = trusted
+    It goes where `target` says, whatever the client's own reading of the URL may be.
+    """
+
+    def __init__(self, target: _Target, resolve: Resolve, ends_s: float) -> None:
+        self._target = target
+        self._resolve = resolve
+        self._ends_s = ends_s
         self._real = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -212,18 +231,18 @@ class CheckedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = self._resolve(self._target.host, self._target.port)
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("the host is not known") from error
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if not self._trusted and not all(address_allowed(address) for address in addresses):
+        if not self._target.trusted and not all(address_allowed(address) for address in addresses):
             raise ToolError("http: the host is on this machine or its private network; name it in allow_hosts to allow it")
         failure: Exception | None = None
         for address in addresses:
             try:
-                return self._real.connect_tcp(
-                    address, port, timeout=timeout, local_address=local_address, socket_options=socket_options
+                stream = self._real.connect_tcp(
+                    address, self._target.port, timeout=_left_s(self._ends_s), socket_options=socket_options
                 )
+                return _Stream(stream, self._ends_s)
             except httpcore.NetworkError as error:
                 failure = error
         raise failure or httpcore.ConnectError("the host has no address")
@@ -234,44 +253,80 @@ class CheckedBackend(httpcore.NetworkBackend):
         raise ToolError("http: unix sockets are not reached")
 
     def sleep(self, seconds: float) -> None:
-        self._real.sleep(seconds)
+        self._real.sleep(min(seconds, _left_s(self._ends_s)))
 
 
-def _once(method: str, target: _Target, headers: list[tuple[str, str]], body: bytes, policy: Policy, ends_s: float) -> _Reply:
+class _Stream(httpcore.NetworkStream):
+    """A connection with one end for everything: a server that drips a byte a second keeps every single read in time."""
+
+    def __init__(self, inner: httpcore.NetworkStream, ends_s: float) -> None:
+        self._inner = inner
+        self._ends_s = ends_s
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left_s(self._ends_s))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _PIECE_BYTES):
+            self._inner.write(buffer[start : start + _PIECE_BYTES], _left_s(self._ends_s))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left_s(self._ends_s)), self._ends_s)
+
+    def get_extra_info(self, info: str) -> JSON:
+        return self._inner.get_extra_info(info)
+
+
+_PIECE_BYTES = 1 << 16  # a peer that reads slowly is noticed between two of these
+
+
+def _left_s(ends_s: float) -> float:
     left_s = ends_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError
-    sent = [("Accept-Encoding", "gzip, deflate"), ("User-Agent", "ctx-script"), *headers]
-    if not any(name.lower() == "accept" for name, _ in headers):
-        sent.append(("Accept", "*/*"))
-    timeout = {"connect": left_s, "read": left_s, "write": left_s, "pool": left_s}
+    return left_s
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return httpcore.default_ssl_context()  # 30 ms: it reads every authority's certificate
+
+
+def _once(method: str, target: _Target, headers: list[tuple[str, str]], body: bytes, backend: _Backend, ends_s: float) -> _Reply:
+    given = {name.lower() for name, _ in headers}
+    ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
+    sent = [*(pair for pair in ours if pair[0].lower() not in given), *headers]
+    context = _tls() if target.scheme == "https" else None
     with (
-        httpcore.ConnectionPool(network_backend=CheckedBackend(trusted=target.trusted), retries=0, max_connections=1) as pool,
+        httpcore.ConnectionPool(ssl_context=context, network_backend=backend, retries=0, max_connections=1) as pool,
         pool.stream(
             method,
             target.url,
-            headers=[(name.encode(), value.encode("utf-8")) for name, value in sent],
+            headers=[(name.encode(), value.encode("utf-8", "replace")) for name, value in sent],
             content=body if body or method in ("POST", "PUT", "PATCH") else None,
-            extensions={"timeout": timeout},
+            extensions={"timeout": {"pool": _left_s(ends_s)}},
         ) as reply,
     ):
         found: dict[str, str] = {}
         for name, value in reply.headers:
             found[name.decode("latin-1").lower()] = value.decode("latin-1")
-        return _Reply(reply.status, found, _body(reply.iter_stream(), found.get("content-encoding", ""), ends_s))
+        return _Reply(reply.status, found, _body(reply.iter_stream(), found.get("content-encoding", "")))
 
 
-def _body(chunks: Iterator[bytes], encoding: str, ends_s: float) -> bytes:
+def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
     """The decoded body. What unpacks to more than the cap is cut off at the cap, before it is in memory."""
     names = [name.strip().lower() for name in encoding.split(",") if name.strip() and name.strip().lower() != "identity"]
     if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
-        raise ToolError(f"http: the reply is encoded as '{encoding[:40]}', which was not asked for")
+        raise ToolError(f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out Accept-Encoding")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
-        if time.monotonic() > ends_s:  # a server that drips a byte a second keeps every single read in time
-            raise TimeoutError
         try:
             data = unpack.decompress(chunk, MAX_RESPONSE_BYTES - size + 1) if unpack else chunk
         except zlib.error as error:
@@ -280,18 +335,22 @@ def _body(chunks: Iterator[bytes], encoding: str, ends_s: float) -> bytes:
         if size > MAX_RESPONSE_BYTES:
             raise ToolError(f"http: the reply is larger than {MAX_RESPONSE_BYTES:,} bytes")
         parts.append(data)
+    if unpack is not None and size and not unpack.eof:
+        raise ToolError("http: the reply is damaged: it ends too early")
     return b"".join(parts)
 
 
 def _shown(url: str) -> str:
     # Without the query: keys are often in it, and the message goes to logs and callers.
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:200]
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, httpcore.ConnectError):
-        return "the connection failed"
+        return "the host is not known" if "not known" in str(error) else "the connection failed"
+    if isinstance(error, httpcore.RemoteProtocolError):
+        return "the server broke the protocol or hung up"
     return type(error).__name__
 
 
@@ -328,9 +387,14 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
     rows: list[JSON] = []
     try:
         for name in sorted(os.listdir(descriptor)):
+            if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+                continue  # a name that is not UTF-8 cannot be said in JSON
             if glob and not fnmatch.fnmatchcase(name, str(glob)):
                 continue
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            try:
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # deleted since it was listed
             if stat.S_ISLNK(found.st_mode):
                 continue
             path = name if wanted in (".", "./") else f"{wanted.rstrip('/')}/{name}"
@@ -372,7 +436,8 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
             os.close(held)
             raise
     except OSError as error:
-        raise ToolError(f"{what}: {os.strerror(error.errno or 0)}: {wanted[:120]}") from error
+        shown = wanted[:120].encode("utf-8", "backslashreplace").decode()
+        raise ToolError(f"{what}: {os.strerror(error.errno or 0)}: {shown}") from error
     return held
 
 
@@ -393,7 +458,8 @@ def _root_of(policy: Policy, wanted: str, what: str) -> tuple[str, str]:
 def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:
     """A variable that the operator listed; null for any other, so that a script cannot find out which exist."""
     name = payload.decode("utf-8", "replace")
-    return orjson.dumps(environ.get(name) if name in policy.env else None)
+    value = environ.get(name) if name in policy.env else None
+    return orjson.dumps(None if value is None else value.encode("utf-8", "replace").decode())
 
 
 _LEVELS = {b"debug": logging.DEBUG, b"info": logging.INFO, b"warn": logging.WARNING, b"error": logging.ERROR}

@@ -7,9 +7,9 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.lean import NamedTuple
 from ctx.tools.schema import Check, compile_check, put_right
 from ctx.types import JSON, Caller
 
@@ -66,6 +66,7 @@ class Toolbox:
         self._lock = threading.Lock()
         self._observers: list[Callable[[Call], None]] = []
         self._listeners: list[Callable[[], None]] = []
+        self._before: Callable[[str], None] | None = None
         self.version = 0  # grows with every change of the list
 
     def add(self, tool: Tool, *, replace: bool = False) -> None:
@@ -101,14 +102,21 @@ class Toolbox:
             self._changed()
 
     def get(self, name: str) -> Tool:
-        """The tool of that name. Raises `NotFound`, or the error that kept it from loading."""
+        """The tool of that name; for one that could not be loaded, a tool that raises why. Raises `NotFound`."""
+        return self._entry(name)[0]
+
+    def _entry(self, name: str) -> tuple[Tool, Check]:
         entry = self._entries.get(name)
         if entry is not None:
-            return entry[0]
+            return entry
         failed = self._failed.get(name)
-        if failed is not None:
-            raise failed
-        raise NotFound(f"no tool registered with name: {name[:80]}")
+        if failed is None:
+            raise NotFound(f"no tool registered with name: {name[:80]}")
+
+        def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+            raise failed.with_traceback(None)  # or every call would lengthen it
+
+        return Tool(name, "could not be loaded", {"type": "object", "properties": {}}, run), lambda arguments: arguments
 
     def list(self) -> list[Tool]:
         """Built-in tools first, then by name: the same order on every start."""
@@ -128,12 +136,14 @@ class Toolbox:
         began_s = time.perf_counter()
         outcome = "internal"
         try:
-            tool = self.get(name)
+            if self._before is not None:
+                self._before(name)
+            tool, check = self._entry(name)
             if not isinstance(arguments, dict):
                 raise BadRequest("the arguments must be a JSON object")
             if tool.lenient:
                 arguments = put_right(tool.parameters, arguments)
-            result = tool.run(self._entries[name][1](arguments), caller)
+            result = tool.run(check(arguments), caller)
             outcome = "ok"
             return result
         except CtxError as error:
@@ -143,6 +153,10 @@ class Toolbox:
             call = Call(name, caller, time.perf_counter() - began_s, outcome)
             for observe in self._observers:
                 observe(call)
+
+    def before_call(self, look: Callable[[str], None]) -> None:
+        """`look` is told of every call before its tool is found, in the caller's thread: a changed script is loaded anew there."""
+        self._before = look
 
     def observe(self, observer: Callable[[Call], None]) -> None:
         """`observer` is told of every call as it ends, in the caller's thread."""
