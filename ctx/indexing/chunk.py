@@ -164,7 +164,9 @@ class _Cutter:
             if waiting:
                 group_cost = costs[start] - costs[group_start]
                 if (group_cost < small or cost < small) and group_cost + cost <= room:
-                    group_end, group_path, group_is_lead = end, path, False
+                    # A heading alone says nothing of its own: what it goes with gives the path.
+                    bare = group_is_lead and self._bare(group_start, group_end) and group_cost + cost <= own_room
+                    group_end, group_path, group_is_lead = end, self.paths[i] if bare else path, False
                     i = j
                     continue
                 # What cannot stand alone goes with what follows it, though under a deeper path than its own.
@@ -185,11 +187,11 @@ class _Cutter:
             self._flush(group_start, group_end, group_path)
 
     def _flush(self, start: int, end: int, path: str) -> None:
-        """The last group of a parent; a heading alone joins the piece before it."""
-        if self.pieces and self.costs[end] - self.costs[start] < self.small and self._bare(start, end):
-            before_start, before_end, before_path = self.pieces[-1]
-            head = max(_head_cost(before_path), self.limit - self.title_room)
-            if before_end == start and self.costs[end] - self.costs[before_start] + head <= self.limit // 2:
+        """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth too large."""
+        if self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
+            before_start, _, before_path = self.pieces[-1]
+            room = self.limit - min(self.limit - self.title_room + _head_cost(before_path), self.limit // 2)
+            if self.costs[end] - self.costs[before_start] <= room + self.limit // 8:
                 self.pieces[-1] = (before_start, end, before_path)
                 return
         self.pieces.append((start, end, path))
@@ -249,7 +251,7 @@ class _Cutter:
         low = start + (high - start) // 3
         whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
         if not whole:
-            before = body.rfind("\n\n", low, ideal)
+            before = body.rfind("\n\n", low, ideal + 1)
             after = body.find("\n\n", ideal, high)
             if before >= 0 and (after < 0 or ideal - before < after - ideal):
                 return before + 1
