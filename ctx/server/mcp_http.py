@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from ctx.agents import Agent
@@ -98,12 +100,18 @@ class HttpDoor:
         principal = access.grant.name if access.grant else "open"
         client = f"{principal}@{access.bank if access.bank_fixed else ''}/{scope['path_params'].get('pack', '')}"
         scope = {**scope, "user": AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))}  # noqa: S106 - no secret
-        if scope["method"] == "POST" and _header(scope, b"mcp-session-id") is None and not _modern(scope):
+        if scope["method"] == "POST":
             body = await _read(receive)
             if body is None:
                 return
+            message = _parsed(body)
+            if message is not _BROKEN and not _is_message(message):
+                # The SDK would answer -32602, which is for the parameters of a known method.
+                await _refuse_message(scope, receive, send)
+                return
             receive = _replay(body, receive)
-            if not _opens_session(body):
+            bare = _header(scope, b"mcp-session-id") is None and not _modern(scope)
+            if bare and message is not _BROKEN and message.get("method") not in ("initialize", None):
                 scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept"]
                 scope["headers"].append((b"accept", b"application/json, text/event-stream"))
                 await self._bare.handle_request(scope, receive, send)
@@ -141,10 +149,30 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _opens_session(body: bytes) -> bool:
-    """Whether a POST without a session is a handshake, or so broken that the handshake's manager should say so."""
+def _parsed(body: bytes) -> Any:
+    """The JSON, `_BROKEN` where it is none: the SDK says what is wrong with it."""
     try:
-        message = json.loads(body)
-    except ValueError:
-        return True
-    return not isinstance(message, dict) or message.get("method") in ("initialize", None)
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return _BROKEN
+
+
+def _is_message(message: Any) -> bool:
+    """Whether it is one JSON-RPC message (a batch is not answered: the protocol has none since 2025-06-18)."""
+    return isinstance(message, dict) and message.get("jsonrpc") == "2.0" and not message.keys().isdisjoint(_MESSAGE_KEYS)
+
+
+_BROKEN: Any = object()
+_MESSAGE_KEYS = frozenset({"method", "result", "error"})
+_NO_MESSAGE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {
+        "code": types.INVALID_REQUEST,
+        "message": "Invalid request: a body is one JSON-RPC 2.0 message; batches are not answered",
+    },
+}
+
+
+async def _refuse_message(scope: Scope, receive: Receive, send: Send) -> None:
+    await JSONResponse(_NO_MESSAGE, 400)(scope, receive, send)

@@ -1,0 +1,76 @@
+"""MCP in this process: a door over a Toolbox, and JSON-RPC by hand."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from ctx.agents import Agents
+from ctx.server.app import McpDoor
+from ctx.server.mcp import MODERN, McpServer
+from ctx.server.mcp_http import HttpDoor, enter_http
+from ctx.server.work import Work
+from ctx.store.base import Catalog
+from ctx.tools.base import Toolbox
+from ctx.types import JSON
+
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+}
+
+
+def no_catalog() -> Catalog:
+    """For toolboxes without documents."""
+    raise AssertionError("nothing should read a document here")
+
+
+def mcp_over(toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog) -> Callable[[Work], McpDoor]:
+    """MCP for `Services.mcp`."""
+    return lambda work: HttpDoor(McpServer(toolbox, agents, catalog, work, enter=enter_http))
+
+
+def message(method: str, params: JSON = None, id: int | None = 1) -> dict[str, JSON]:
+    """One JSON-RPC message; a notification without `id`."""
+    made: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
+    if id is not None:
+        made["id"] = id
+    if params is not None:
+        made["params"] = params
+    return made
+
+
+def answered(response: httpx.Response) -> Any:
+    """The reply to a request, from JSON or from the end of a stream."""
+    if "event-stream" not in response.headers.get("content-type", ""):
+        return response.json()
+    return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")][-1]
+
+
+def open_session(client: httpx.Client, path: str = "/mcp", **headers: str) -> dict[str, str]:
+    """Shakes hands; the headers of every later request of the session."""
+    opened = client.post(path, json=message("initialize", HELLO), headers={**ACCEPT, **headers})
+    assert opened.status_code == 200, opened.text
+    session = {**ACCEPT, **headers, "mcp-session-id": opened.headers["mcp-session-id"]}
+    assert client.post(path, json=message("notifications/initialized", id=None), headers=session).status_code == 202
+    return session
+
+
+def stateless(client: httpx.Client, path: str, method: str, params: JSON = None, **headers: str) -> httpx.Response:
+    """One request of the era without sessions."""
+    named = params.get("name") if isinstance(params, dict) else None
+    return client.post(
+        path,
+        json=message(method, {**(params or {}), "_meta": META}),
+        headers={
+            **ACCEPT,
+            "mcp-protocol-version": MODERN,
+            "mcp-method": method,
+            **({"mcp-name": named} if named else {}),
+            **headers,
+        },
+    )

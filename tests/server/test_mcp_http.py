@@ -1,0 +1,324 @@
+"""MCP over HTTP: sessions and their banks, requests without one, broken ones, streams and their end."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from mcp import Client
+from mcp_doors import ACCEPT, HELLO, META, answered, mcp_over, message, open_session, stateless
+from serving import ANYTHING, Serve, Served
+
+from ctx.agents import Agent, Prompt
+from ctx.server.app import Services
+from ctx.server.mcp import MODERN
+from ctx.server.policy import ServerSettings
+from ctx.tools.base import Annotations, Tool
+from ctx.types import JSON, Caller
+
+PATHS = ("/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
+STOP_S = 1.0  # the promise
+
+
+@pytest.fixture
+def mcp(services: Services) -> Services:
+    """The services with MCP over them."""
+    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
+
+
+def _whoami(response: httpx.Response) -> Any:
+    return answered(response)["result"]["structuredContent"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [(version, version) for version in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")]
+    + [("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
+)
+def test_a_handshake_settles_on_a_version_both_know(serve: Serve, mcp: Services, asked: str, given: str) -> None:
+    served = serve(mcp)
+    reply = served.client.post("/", json=message("initialize", {**HELLO, "protocolVersion": asked}), headers=ACCEPT)
+    result = answered(reply)["result"]
+    assert result["protocolVersion"] == given
+    assert result["serverInfo"]["name"] == "ctx"
+    assert result["capabilities"]["tools"] == {"listChanged": True}
+    assert "search" in result["instructions"]
+
+
+def test_the_stateless_era_says_what_it_is_before_anything_else(serve: Serve, mcp: Services) -> None:
+    reply = stateless(serve(mcp).client, "/", "server/discover")
+    assert reply.status_code == 200
+    assert MODERN in answered(reply)["result"]["supportedVersions"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_get_without_a_session_is_405_and_no_path_redirects(serve: Serve, mcp: Services, path: str) -> None:
+    client = serve(mcp).client
+    refused = client.get(path, headers={"accept": "text/event-stream"}, follow_redirects=False)
+    assert refused.status_code == 405
+    assert refused.headers["allow"] == "POST, DELETE"
+    assert client.post(path, json=message("tools/list"), follow_redirects=False).status_code == 200
+
+
+def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, mcp: Services) -> None:
+    # Seed 000: no handshake, no session, curl's own Accept, the key and the bank in headers.
+    served = serve(mcp, ServerSettings(api_keys=("your-secret-key",)))
+    headers = {
+        "authorization": "Bearer your-secret-key",
+        "x-bank-id": "my-bank",
+        "content-type": "application/json",
+        "accept": "*/*",
+    }
+    body = '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}'
+    reply = served.client.post("/mcp", content=body, headers=headers)
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "application/json")
+    assert {tool["name"] for tool in reply.json()["result"]["tools"]} >= {"search", "whoami"}
+    called = served.client.post("/mcp", json=message("tools/call", {"name": "whoami", "arguments": {}}), headers=headers)
+    assert called.json()["result"]["structuredContent"]["bank"] == "my-bank"
+    del headers["authorization"]
+    refused = served.client.post("/mcp", content=body, headers=headers)
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_session_serves_the_bank_it_was_opened_for_and_no_other(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp).client
+    alice = open_session(client, "/mcp/alice/")
+    mine = client.post("/mcp/alice", json=message("tools/call", {"name": "whoami"}), headers=alice)
+    assert (_whoami(mine)["bank"], _whoami(mine)["bank_fixed"]) == ("alice", True)
+    for path in ("/mcp/bob/", "/mcp/bob", "/mcp", "/"):
+        theirs = client.post(path, json=message("tools/call", {"name": "whoami"}), headers=alice)
+        assert theirs.status_code == 404, path
+        assert client.get(path, headers=alice).status_code == 404, path
+        assert client.delete(path, headers=alice).status_code == 404, path
+    assert client.post("/mcp/alice/", json=message("ping"), headers=alice).status_code == 200
+
+
+def test_a_session_is_its_keys_own(serve: Serve, mcp: Services) -> None:
+    served = serve(mcp, ServerSettings(api_keys=("one", "two")))
+    session = open_session(served.client, "/mcp", authorization="Bearer one")
+    assert served.client.post("/mcp", json=message("ping"), headers=session).status_code == 200
+    unknown = served.client.post("/mcp", json=message("ping"), headers={**session, "authorization": "Bearer none"})
+    assert unknown.status_code == 401
+    no_key = {name: value for name, value in session.items() if name != "authorization"}
+    assert served.client.post("/mcp", json=message("ping"), headers=no_key).status_code == 401
+
+
+def test_an_ended_session_is_unknown(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp).client
+    session = open_session(client)
+    assert client.delete("/mcp", headers=session).status_code == 200
+    assert client.post("/mcp", json=message("ping"), headers=session).status_code == 404
+    invented = {**ACCEPT, "mcp-session-id": "0" * 32}
+    assert client.post("/mcp", json=message("ping"), headers=invented).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"jsonrpc":', -32700),
+        (b"", -32700),
+        (b"\xff\xfe", -32700),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600),
+        (b'{"id": 1}', -32600),
+        (b"3", -32600),
+        (b"null", -32600),
+    ],
+)
+def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(serve: Serve, mcp: Services, body: bytes, code: int) -> None:
+    client = serve(mcp).client
+    for headers in (ACCEPT, open_session(client)):
+        reply = client.post("/mcp", content=body, headers=headers)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["code"] == code
+
+
+def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp).client
+    calls = {
+        "search": ({"query": "x", "limit": 0}, "limit"),
+        "get": ({"id": "none"}, "no document"),
+        "late": ({}, "ran longer"),
+        "broken": ({}, "no such field"),
+        "unloadable": ({}, "unexpected symbol"),
+        "surprise": ({}, "request id"),
+    }
+    session = open_session(client)
+    for name, (arguments, words) in calls.items():
+        params = {"name": name, "arguments": arguments}
+        for reply in (
+            client.post("/mcp", json=message("tools/call", params), headers=session),
+            client.post("/mcp", json=message("tools/call", params)),
+            stateless(client, "/mcp", "tools/call", params),
+        ):
+            result = answered(reply)["result"]
+            assert result["isError"] is True, name
+            assert words in result["content"][0]["text"]
+            assert "/etc/secret" not in reply.text
+    unknown = stateless(client, "/mcp", "tools/call", {"name": "nope", "arguments": {}})
+    assert answered(unknown)["error"]["code"] == -32602
+    assert answered(client.post("/mcp", json=message("no/such"), headers=session))["error"]["code"] == -32601
+    assert stateless(client, "/mcp", "no/such").status_code == 404
+
+
+def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp, ServerSettings(rate_limit_per_minute=2)).client
+    params = {"name": "whoami", "arguments": {}}
+    replies = [client.post("/mcp", json=message("tools/call", params)) for _ in range(3)]
+    assert [answered(reply).get("error", {}).get("code") for reply in replies] == [None, None, -32005]
+    assert 0 < answered(replies[2])["error"]["data"]["retryAfterMs"] <= 60_001
+    assert client.post("/mcp", json=message("tools/list")).status_code == 200  # only calls count
+
+
+def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Services) -> None:
+    picture = {"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}, {"type": "text", "text": "hi"}]}
+    mcp.toolbox.add(Tool("draw", "Draws", ANYTHING, lambda arguments, caller: picture))
+    mcp.toolbox.add(Tool("words", "Says", ANYTHING, lambda arguments, caller: "just text \ud800"))
+    client = serve(mcp).client
+    drawn = answered(client.post("/mcp", json=message("tools/call", {"name": "draw"})))["result"]
+    assert [block["type"] for block in drawn["content"]] == ["image", "text"]
+    said = answered(client.post("/mcp", json=message("tools/call", {"name": "words"})))["result"]
+    assert (said["content"][0]["text"], said["structuredContent"]) == ("just text ?", {"result": "just text ?"})
+
+
+def _reload(mcp: Services) -> None:
+    mcp.toolbox.add(Tool(f"fresh_{time.monotonic_ns()}", "New", ANYTHING, lambda arguments, caller: None))
+
+
+def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp: Services) -> None:
+    served = serve(mcp)
+
+    async def sessions() -> list[str]:
+        told: list[str] = []
+        first = anyio.Event()
+
+        async def hear(message: Any) -> None:
+            told.append(type(message).__name__)
+            if len(set(told)) == 2:
+                first.set()
+
+        async with Client(served.base + "/", mode="legacy", message_handler=hear) as client:
+            before = await client.list_tools()
+            with anyio.fail_after(10):
+                # The client opens its stream after the handshake: until then there is nowhere to send news.
+                while not first.is_set():
+                    _reload(mcp)
+                    mcp.agents.add(Agent(f"a{time.monotonic_ns()}", "", lambda arguments, caller: Prompt("x")))
+                    with anyio.move_on_after(0.3):
+                        await first.wait()
+            after = await client.list_tools()
+            assert len(after.tools) > len(before.tools)
+        return sorted(set(told))
+
+    async def listening() -> list[str]:
+        told = []
+        async with (
+            Client(served.base + "/mcp") as client,
+            client.listen(tools_list_changed=True, prompts_list_changed=True) as subscription,
+        ):
+            for _ in range(5):
+                _reload(mcp)
+            mcp.agents.add(Agent("another", "", lambda arguments, caller: Prompt("x")))
+            with anyio.fail_after(10):
+                async for event in subscription:
+                    told.append(type(event).__name__)
+                    if len(told) == 2:
+                        break
+        return sorted(told)
+
+    assert anyio.run(sessions) == ["PromptListChangedNotification", "ToolListChangedNotification"]
+    assert anyio.run(listening) == ["PromptsListChanged", "ToolsListChanged"]
+
+
+def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: Services) -> None:
+    def climb(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        if caller.progress is None:
+            return "unasked"
+        for step in range(1, 4):
+            caller.progress(step, 3, f"step {step}")
+        return "climbed"
+
+    mcp.toolbox.add(Tool("climb", "Climbs", ANYTHING, climb))
+    client = serve(mcp).client
+    session = open_session(client)
+    call = {"name": "climb", "arguments": {}}
+    reply = client.post("/mcp", json=message("tools/call", {**call, "_meta": {"progressToken": "t1"}}), headers=session)
+    events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+    steps = [event["params"] for event in events if event.get("method") == "notifications/progress"]
+    assert [(step["progressToken"], step["progress"], step["total"], step["message"]) for step in steps] == [
+        ("t1", number, 3, f"step {number}") for number in (1, 2, 3)
+    ]
+    assert events[-1]["result"]["structuredContent"] == {"result": "climbed"}
+    quiet = client.post("/mcp", json=message("tools/call", call), headers=session)
+    assert answered(quiet)["result"]["structuredContent"] == {"result": "unasked"}
+
+
+def _stream(served: Served, era: str, opened: threading.Event, lines: list[str]) -> None:
+    if era == "sessions":
+        session = open_session(served.client)
+        request = ("GET", "/mcp", {"headers": session})
+    else:
+        listen = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META})
+        headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
+        request = ("POST", "/mcp", {"json": listen, "headers": headers})
+    method, path, rest = request
+    with httpx.Client(base_url=served.base, timeout=20) as client, client.stream(method, path, **rest) as stream:  # type: ignore[arg-type]
+        assert stream.status_code == 200
+        opened.set()
+        lines.extend(line for line in stream.iter_lines() if line)
+
+
+def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp: Services) -> None:
+    served = serve(mcp)
+    heard: dict[str, list[str]] = {"sessions": [], "stateless": []}
+    threads = []
+    for era, lines in heard.items():
+        opened = threading.Event()
+        threads.append(threading.Thread(target=_stream, args=(served, era, opened, lines)))
+        threads[-1].start()
+        assert opened.wait(10)
+    began_s = time.monotonic()
+    served.stop()
+    took_s = time.monotonic() - began_s
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert took_s < STOP_S
+    assert any('"result"' in line for line in heard["stateless"]), heard  # the older era's stream simply ends
+
+
+def test_annotations_say_what_a_tool_does(serve: Serve, mcp: Services) -> None:
+    mcp.toolbox.add(Tool("erase", "Erases", ANYTHING, lambda a, c: None, annotations=Annotations(False, True, True, False)))
+    tools = answered(serve(mcp).client.post("/mcp", json=message("tools/list")))["result"]["tools"]
+    hints = {tool["name"]: tool["annotations"] for tool in tools}
+    assert (hints["search"]["readOnlyHint"], hints["search"]["destructiveHint"]) == (True, False)
+    assert hints["write_note"]["readOnlyHint"] is False
+    assert (hints["erase"]["destructiveHint"], hints["erase"]["idempotentHint"]) == (True, True)
+
+
+def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp).client
+    prompts = answered(client.post("/mcp", json=message("prompts/list")))["result"]["prompts"]
+    reviewer = next(prompt for prompt in prompts if prompt["name"] == "reviewer")
+    assert reviewer["arguments"] == [{"name": "language", "description": "Which language", "required": True}]
+    asked = message("prompts/get", {"name": "reviewer", "arguments": {"language": "Lua"}})
+    messages = answered(client.post("/mcp", json=asked))["result"]["messages"]
+    assert [(each["role"], each["content"]["text"]) for each in messages] == [
+        ("user", "You review Lua."),
+        ("assistant", "Ready."),
+    ]
+    for params in ({"name": "reviewer", "arguments": {}}, {"name": "nobody"}):
+        assert answered(client.post("/mcp", json=message("prompts/get", params)))["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("write", [open_session, None])
+def test_every_reply_bears_the_servers_headers(serve: Serve, mcp: Services, write: Callable[..., dict[str, str]] | None) -> None:
+    client = serve(mcp).client
+    headers = write(client) if write else ACCEPT
+    reply = client.post("/mcp", json=message("tools/list"), headers=headers)
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["x-request-id"]
