@@ -12,6 +12,7 @@ FLOORS = {
     "ctx.errors": 1,
     "ctx.identity": 1,
     "ctx.clock": 1,
+    "ctx.lean": 1,
     "ctx.bundled": 1,
     "ctx.config": 2,
     "ctx.embed": 2,
@@ -30,7 +31,7 @@ FLOORS = {
     "ctx.workspace": 6,
     "ctx.server": 7,
     "ctx.cli": 8,
-    "ctx.__main__": 8,
+    "ctx.__main__": 9,
 }
 # The one sideways step on floor 2: an engine expresses the analysis, which is defined once.
 SIDEWAYS = {("ctx.store", "ctx.analyze")}
