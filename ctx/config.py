@@ -7,11 +7,11 @@ file, the key and the mend. Only the wiring and the CLI import this module.
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Self, dataclass_transform
 
 import tomli
 
 from ctx.errors import ConfigError
+from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")

@@ -5,10 +5,10 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctx import analyze, ranking
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.store.base import Catalog, ChunkRow, SearchIndex
 from ctx.types import JSON, Filters, Hit, SearchResult
 

@@ -6,7 +6,8 @@ Times are integers: milliseconds since the epoch, UTC.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+
+from ctx.lean import Any, NamedTuple
 
 JSON = Any
 """Whatever JSON can say: None, bool, int, float, str, list, dict with str keys."""

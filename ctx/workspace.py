@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from ctx import __version__
 from ctx.agents import Agent, Agents, Prompt
 from ctx.clock import iso_utc
 from ctx.config import Config, Script
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog

@@ -12,7 +12,7 @@ FLOORS = {
     "ctx.errors": 1,
     "ctx.identity": 1,
     "ctx.clock": 1,
-    "ctx.lean": 1,
+    "ctx.lean": 0,
     "ctx.bundled": 1,
     "ctx.config": 2,
     "ctx.embed": 2,

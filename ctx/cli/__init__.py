@@ -83,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.umask(0o077)
         module = __import__(COMMANDS[command][0], fromlist=["run"])
         arguments.remove(command)
-        code: int = module.run(command, arguments)
+        exit_code: int = module.run(command, arguments)
         sys.stdout.flush()
-        return code
+        return exit_code
     except CtxError as error:
         print(f"Error: {error.message}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES if isinstance(error, kind))

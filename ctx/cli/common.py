@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ctx.config import Config, default_config, find_config, load_config
 from ctx.errors import ConfigError
+from ctx.lean import TYPE_CHECKING
 from ctx.types import JSON
 
 if TYPE_CHECKING:

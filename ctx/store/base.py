@@ -5,8 +5,8 @@ and catches up from the catalog, so it may be deleted at any moment.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it

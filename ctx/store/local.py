@@ -18,9 +18,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.lean import TYPE_CHECKING
 from ctx.store.base import Catalog
 from ctx.store.schema import make_private_folder
 from ctx.store.statefile import Stamp, read_state, stamp, write_state

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from ctx.errors import Busy, StoreError
 from ctx.identity import embedding_text
+from ctx.lean import TYPE_CHECKING, Any
 from ctx.store.base import ChunkRow, Listing, Run, StoredDocument, VectorBatch
 from ctx.store.schema import BUSY_TIMEOUT_S, connect, migrate, schema_version, transaction
 from ctx.types import NO_METADATA, Chunk, Document, SourceStatus

@@ -9,12 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import tantivy
 
 from ctx import analyze
 from ctx.errors import Busy, StoreError
+from ctx.lean import Any
 from ctx.store.base import StoredDocument
 from ctx.types import Filters, Hit
 

@@ -1,10 +1,10 @@
 """The built-in tools: search, get, sources, refresh (seed 003; docs/http-api.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from ctx.clock import iso_utc, parse_ms
 from ctx.errors import BadRequest, NotFound
+from ctx.lean import Protocol
 from ctx.search import SearchReply, resolve_sources
 from ctx.store.base import Catalog
 from ctx.tools.base import Annotations, Tool

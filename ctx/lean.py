@@ -1,0 +1,92 @@
+"""Stand-ins for what is dear to import or to make, under the names everybody knows: `typing`'s, and `re.compile`.
+
+`ctx search` is a whole process of thirty milliseconds. `typing` would be five of them, thirty named tuples five more, twenty compiled
+patterns three (docs/decisions/0001-cold-start.md). A type checker sees the originals; a module on that path imports these.
+"""
+
+import re
+from collections import _tuplegetter, namedtuple  # type: ignore[attr-defined]  # the first is what the second makes its fields of
+
+TYPE_CHECKING = False  # true to a type checker, which knows it by this name
+
+if TYPE_CHECKING:
+    from re import compile as compile_pattern
+    from typing import Any as Any
+    from typing import NamedTuple as NamedTuple
+    from typing import Protocol as Protocol
+    from typing import Self as Self
+    from typing import dataclass_transform as dataclass_transform
+
+    pattern = compile_pattern
+else:
+    Any = object
+    Self = object
+
+    class Protocol:
+        """A shape; nothing at run time."""
+
+        __slots__ = ()
+
+    def dataclass_transform(**_):
+        """Tells type checkers of a class; nothing at run time."""
+        return lambda made: made
+
+    class _RecordType(type):
+        """Makes a class with annotations a tuple with those fields: 20 microseconds, where `typing` generates and compiles code for 250."""
+
+        def __new__(mcls, name, bases, body):
+            body["__slots__"] = ()
+            made = super().__new__(mcls, name, bases, body)
+            if bases == (tuple,) or made._fields:  # NamedTuple itself, or a class that adds methods to a finished one
+                return made
+            fields = tuple(made.__annotations__)
+            made._fields = made.__match_args__ = fields
+            made._field_defaults = {field: body[field] for field in fields if field in body}
+            for index, field in enumerate(fields):
+                setattr(made, field, _tuplegetter(index, None))
+            return made
+
+    class NamedTuple(tuple, metaclass=_RecordType):
+        """What `typing.NamedTuple` does for a class that is written out (a test holds the two equal)."""
+
+        _fields = ()
+
+        def __new__(cls, *values, **named):
+            # Most of the classes that a command imports it never makes one of: only the first one made waits for generated code.
+            cls.__new__ = namedtuple(cls.__name__, cls._fields, defaults=cls._field_defaults.values()).__new__
+            return cls(*values, **named)
+
+        @classmethod
+        def _make(cls, values):
+            made = tuple.__new__(cls, values)
+            if len(made) != len(cls._fields):
+                raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, got {len(made)} values")
+            return made
+
+        def _replace(self, /, **changes):
+            made = self._make(map(changes.pop, self._fields, self))
+            if changes:
+                raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
+            return made
+
+        __replace__ = _replace
+
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        def __repr__(self):
+            return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+    class pattern:
+        """A compiled pattern that is compiled when first used; its methods are then the pattern's own, at no further cost."""
+
+        def __init__(self, source, flags=0):
+            self._source = source, flags
+
+        def __getattr__(self, name):
+            found = getattr(re.compile(*self._source), name)
+            self.__dict__[name] = found
+            return found

@@ -1,0 +1,107 @@
+"""The stand-ins for `typing` and `re.compile` behave as the originals do."""
+
+import copy
+import pickle
+import re
+import subprocess
+import sys
+import typing
+
+import pytest
+
+from ctx import lean
+
+
+class Original(typing.NamedTuple):
+    name: str
+    size: int = 3
+    tags: tuple[str, ...] = ()
+
+
+class Lean(lean.NamedTuple):
+    name: str
+    size: int = 3
+    tags: tuple[str, ...] = ()
+
+
+class Longer(Lean):
+    """A finished one with a method more."""
+
+    @property
+    def double(self) -> int:
+        return self.size * 2
+
+
+def test_a_lean_named_tuple_is_made_compared_and_shown_as_the_original_is() -> None:
+    for values, named in ((("a",), {}), (("a", 1), {"tags": ("x",)}), ((), {"size": 2, "name": "b"}), (("a", 1, ("y",)), {})):
+        made: typing.Any = Lean(*values, **named)
+        original: typing.Any = Original(*values, **named)
+        assert made == original
+        assert hash(made) == hash(original)
+        assert repr(made) == repr(original).replace("Original", "Lean")
+        assert made._asdict() == original._asdict()
+        assert made._replace(size=9) == original._replace(size=9)
+        assert (made.name, made.size, made.tags) == tuple(original)
+    assert Lean._fields == Original._fields
+    assert Lean._field_defaults == Original._field_defaults
+    assert tuple(Lean._make(["a", 1, ()])) == Original._make(["a", 1, ()])
+
+
+@pytest.mark.parametrize("kind", [Original, Lean])
+def test_wrong_values_are_refused_as_the_original_refuses_them(kind: typing.Any) -> None:
+    for values, named in (((), {}), (("a", 1, (), 4), {}), (("a",), {"name": "b"}), (("a",), {"unknown": 1})):
+        with pytest.raises(TypeError):
+            kind(*values, **named)
+    with pytest.raises(TypeError):
+        kind._make(["a"])
+    with pytest.raises((TypeError, ValueError)):
+        kind("a")._replace(unknown=1)
+    made = kind("a")
+    with pytest.raises(AttributeError):
+        made.name = "b"
+    with pytest.raises(AttributeError):
+        made.other = "b"
+
+
+def test_a_lean_named_tuple_is_matched_copied_and_pickled() -> None:
+    made = Lean("a", 7)
+    match made:
+        case Lean(name, size, _):
+            assert (name, size) == ("a", 7)
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert type(copy.copy(made)) is Lean
+    assert type(copy.deepcopy(made)) is Lean
+
+
+def test_a_class_may_add_methods_to_a_finished_one() -> None:
+    longer = Longer("a", size=4)
+    assert (longer.double, longer._replace(size=5).double, repr(longer)) == (8, 10, "Longer(name='a', size=4, tags=())")
+
+
+def test_a_lean_pattern_is_the_compiled_one_from_its_first_use_on() -> None:
+    words = lean.pattern("[A-Z]+", re.IGNORECASE)
+    assert words.findall("ab 1 Cd") == ["ab", "Cd"]
+    assert words.pattern == "[A-Z]+"
+    assert words.sub("-", "ab1") == "-1"
+
+
+def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
+    dear = {
+        "typing",
+        "dataclasses",
+        "logging",
+        "pathlib",
+        "argparse",
+        "json",
+        "asyncio",
+        "numpy",
+        "subprocess",
+        "uuid",
+        "hashlib",
+    }
+    code = "import sys, ctx.cli, ctx.cli.search; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not (dear & set(found.stdout.split())) - set(loaded.stdout.split())
