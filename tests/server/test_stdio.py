@@ -1,0 +1,149 @@
+"""MCP over pipes: what leaves, and what a broken line gets."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from real_clients import Pipe, environment, tried_project
+
+pytestmark = pytest.mark.slow  # a process for each, and the SDK takes a second to import
+
+NOISE = """\
+tool = {
+  name = "noise",
+  description = "Prints",
+  parameters = {},
+  execute = function(params, context)
+    for line = 1, 200 do print("noise " .. line) end
+    return {ok = true}
+  end,
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project, not yet indexed."""
+    tried_project(tmp_path)
+    (tmp_path / "tools" / "noise.lua").write_text(NOISE)
+    return tmp_path
+
+
+def test_a_broken_line_is_a_parse_error_and_the_next_one_is_answered(folder: Path) -> None:
+    pipe = Pipe(folder)
+    pipe.say('{"jsonrpc": "2.0", "id": 1, "method"')
+    assert (reply := pipe.hear())["error"]["code"] == -32700
+    assert reply["id"] is None
+    for line in (
+        '[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]',
+        "3",
+        '"text"',
+        '{"jsonrpc": "1.0", "id": 7, "method": "ping"}',
+    ):
+        pipe.say(line)
+        assert pipe.hear()["error"]["code"] == -32600, line
+    pipe.say("")  # nothing is said of an empty line
+    assert pipe.shake_hands()["serverInfo"]["name"] == "ctx"
+    assert pipe.ask("ping", id=2)["result"] == {}
+    assert pipe.ask("no/such", id=3)["error"]["code"] == -32601
+    code, out, _ = pipe.end()
+    assert (code, out) == (0, "")
+
+
+def test_nothing_but_messages_leaves_on_standard_output(folder: Path) -> None:
+    pipe = Pipe(folder, "--log-level", "debug")
+    pipe.shake_hands()
+    assert pipe.ask("tools/call", {"name": "noise", "arguments": {}}, 1)["result"]["structuredContent"] == {"ok": True}
+    assert pipe.ask("tools/call", {"name": "refresh", "arguments": {}}, 2)["result"]["isError"] is False
+    found = pipe.ask("tools/call", {"name": "search", "arguments": {"query": "rollback"}}, 3)
+    assert len(found["result"]["structuredContent"]["results"]) == 1
+    code, out, err = pipe.end()
+    assert (code, out) == (0, "")
+    assert "tool=" in err or "indexed" in err
+
+
+def test_whatever_prints_below_python_reaches_standard_error(tmp_path: Path) -> None:
+    # A C library, a child process and `print`, while the wire is in use.
+    program = """
+import os, subprocess, sys
+from ctx.server.stdio import take_wire
+reading, writing = take_wire()
+print("from print")
+sys.stdout.flush()
+os.write(1, b"from a library\\n")
+subprocess.run(["echo", "from a child"])
+assert sys.stdin.read() == "", "a child could eat the wire"
+writing.write(b"message\\n" + reading.read(4))
+"""
+    done = subprocess.run([sys.executable, "-c", program], input="wire", capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "message\nwire"
+    assert [line for line in done.stderr.splitlines() if line.startswith("from ")] == [
+        "from print",
+        "from a library",
+        "from a child",
+    ]
+
+
+def test_both_eras_are_served_by_one_process(folder: Path) -> None:
+    pipe = Pipe(folder)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    found = pipe.ask("server/discover", {"_meta": meta}, 1)
+    assert "2026-07-28" in found["result"]["supportedVersions"]
+    assert pipe.end()[0] == 0
+    pipe = Pipe(folder)
+    assert pipe.shake_hands()["protocolVersion"] == "2025-11-25"
+    assert pipe.end()[0] == 0
+
+
+def test_the_alias_of_serve_is_the_same(folder: Path) -> None:
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    done = subprocess.run(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--stdio"],
+        cwd=folder,
+        env=environment(),
+        input=line + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "ctx"
+
+
+def test_an_edited_script_is_news_over_pipes(folder: Path) -> None:
+    pipe = Pipe(folder)
+    pipe.shake_hands()
+    tool = folder / "tools" / "shout.lua"
+    fresh = folder / "tools" / "fresh.lua"
+    fresh.write_text(tool.read_text().replace('"shout"', '"fresh"'))
+    while (told := pipe.hear()).get("method") != "notifications/tools/list_changed":
+        assert "id" not in told
+    assert "fresh" in {tool["name"] for tool in pipe.ask("tools/list", id=5)["result"]["tools"]}
+    assert pipe.end()[0] == 0
+
+
+def test_a_process_whose_client_is_gone_ends(folder: Path) -> None:
+    pipe = Pipe(folder)
+    pipe.shake_hands()
+    began_s = time.monotonic()
+    assert pipe.end()[0] == 0
+    assert time.monotonic() - began_s < 5
+
+
+def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "ctx.toml").write_text("[server]\nbnid = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ctx", "mcp"],
+        cwd=tmp_path,
+        env=environment(),
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'bind'" in done.stderr
