@@ -1,10 +1,11 @@
 """Times as the outside writes them."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
+from ctx.lean import pattern
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 
 
 def iso_utc(ms: int) -> str:

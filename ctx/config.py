@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import tomli
 
 from ctx.errors import ConfigError
-from ctx.lean import Any, Self, dataclass_transform
+from ctx.lean import Any, Self, dataclass_transform, pattern
 from ctx.types import JSON
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+NAME = pattern(r"[A-Za-z0-9_.-]{1,64}")
+_VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
@@ -303,7 +303,7 @@ _SCRIPT = {
 }
 _SCRIPT_CONNECTOR = {**_SCRIPT, "timeout": _Key("float", 300.0, 0.01, 86_400), "interval_s": _Key("float", None, 1, 604_800)}
 _INLINE = {"description": _Key("str", ""), "tools": _Key("strs", ()), "system_prompt": _Key("str", required=True)}
-_PACK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_PACK = pattern(r"[a-z0-9][a-z0-9-]{0,63}")
 
 # Keys of Context Harness v0.8 that do nothing here, so that a moved configuration is told why.
 _GONE = {

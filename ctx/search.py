@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctx import analyze, ranking
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
+from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol, pattern
 from ctx.store.base import Catalog, ChunkRow, SearchIndex
 from ctx.types import JSON, Filters, Hit, SearchResult
 
@@ -25,8 +25,8 @@ _HEADROOM = 3  # hits asked for a document wanted
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 
 _BLANKS = re.compile(r"\s+")
-_MARKS = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|[-=~^*_`\"]{3,}.*$|>[ \t]?)", re.MULTILINE)
-_SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s+|[。！？]")
+_MARKS = pattern(r"^[ \t]*(?:#{1,6}[ \t]+|[-=~^*_`\"]{3,}.*$|>[ \t]?)", re.MULTILINE)
+_SENTENCE = pattern(r"[.!?…][\"'’”)\]]*\s+|[。！？]")
 _OPENING = 60  # characters shown before the first matching word at most, where no sentence begins nearer
 
 
