@@ -8,10 +8,9 @@ import os
 import re
 from collections.abc import Mapping
 
-import tomli
-
 from ctx.errors import ConfigError
 from ctx.lean import Any, Self, dataclass_transform, pattern
+from ctx.toml import read_toml
 from ctx.types import JSON
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
@@ -469,18 +468,10 @@ def project_root(path: str) -> str:
     return os.path.dirname(folder) if os.path.basename(folder) in ("config", ".ctx") else folder
 
 
-def load_config(path: str, environ: Mapping[str, str]) -> Config:
-    """The configuration in a file. Raises `ConfigError`."""
+def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
+    """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
     shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-    try:
-        with open(path, "rb") as file:
-            data = tomli.load(file)
-    except OSError as error:
-        raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"{shown}: is not TOML: {error}") from error
+    data = read_toml(path, shown, environ, remember=remember)
     return parse_config(data, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ)
 
 

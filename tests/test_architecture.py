@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "ctx"
 FLOORS = {
     "ctx": 1,
     "ctx.types": 1,
+    "ctx.toml": 2,
     "ctx.errors": 1,
     "ctx.identity": 1,
     "ctx.clock": 1,
@@ -33,8 +34,8 @@ FLOORS = {
     "ctx.cli": 8,
     "ctx.__main__": 9,
 }
-# The one sideways step on floor 2: an engine expresses the analysis, which is defined once.
-SIDEWAYS = {("ctx.store", "ctx.analyze")}
+# The sideways steps on floor 2: an engine expresses the analysis, which is defined once; the configuration is a TOML file.
+SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml")}
 
 
 def _modules() -> dict[str, Path]:

@@ -26,12 +26,15 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
     return made
 
 
-def configuration(explicit: str | None, *, required: bool = True) -> Config:
-    """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`."""
+def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
+    """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
+
+    A command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
+    """
     folder = os.getcwd()
     path = find_config(explicit, os.environ, folder)
     if path is not None:
-        return load_config(path, os.environ)
+        return load_config(path, os.environ, remember=remember)
     if required:
         raise ConfigError("no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another")
     return default_config(folder)

@@ -27,7 +27,7 @@ def _index(command: str, argv: list[str]) -> int:
     options.add_argument("--no-progress", action="store_true", help="no progress bars")
     args = options.parse_args(argv)
     stop = threading.Event()
-    with open_workspace(configuration(args.config)) as workspace, _progress(not args.no_progress) as progress:
+    with open_workspace(configuration(args.config, remember=True)) as workspace, _progress(not args.no_progress) as progress:
         try:
             if args.dry_run:
                 reports = workspace.indexer.run(args.sources, full=args.full, dry_run=True, progress=progress)

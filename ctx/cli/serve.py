@@ -45,7 +45,7 @@ def _serve(argv: list[str]) -> int:
     if args.stdio:
         return _mcp(["--config", args.config] if args.config else [])
     log_to_stderr(args.log_level, args.log_format)
-    config = configuration(args.config)
+    config = configuration(args.config, remember=True)
     if args.bind:
         config = config.replaced(server=config.server.replaced(bind=args.bind))
     with open_workspace(config) as workspace:

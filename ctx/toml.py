@@ -1,0 +1,93 @@
+"""A TOML file as its tables, remembered, so that reading the same file again needs no parser.
+
+Importing `tomli` takes 3 ms of CPU, a tenth of `ctx search`. What is remembered stands beside the very bytes that it was read from and
+counts only for the same bytes, so it cannot be out of date. It is in the user's own cache, where no project can lay it, and is left
+out of account unless it is the user's alone. Commands that write remember; those that only read do not.
+"""
+
+import marshal
+import os
+import sys
+import zlib
+from collections.abc import Mapping
+
+from ctx.errors import ConfigError
+from ctx.types import JSON
+
+_KIND = f"ctx-toml 1 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
+_SLOTS = 64  # files at most: configurations come and go, and the cache must not grow with them
+_MAX_BYTES = 1_000_000  # of a remembered file; a configuration is a hundredth of that
+
+
+def read_toml(path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False) -> dict[str, JSON]:
+    """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+    place = _place(path, environ)
+    known = None if place is None else _remembered(place, data)
+    if known is not None:
+        return known
+    import tomli  # 3 ms, see above
+
+    try:
+        tables = tomli.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
+    except tomli.TOMLDecodeError as error:
+        raise ConfigError(f"{shown}: is not TOML: {error}") from error
+    if remember and place is not None:
+        _remember(place, data, tables)
+    return tables
+
+
+def _place(path: str, environ: Mapping[str, str]) -> str | None:
+    """Where the tables of `path` are remembered; None where the user has no folder for such things."""
+    caches = environ.get("XDG_CACHE_HOME") or (os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else "")
+    if not os.path.isabs(caches):
+        return None
+    slot = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS
+    return os.path.join(caches, "ctx", f"toml-{slot:02d}")
+
+
+def _remembered(place: str, data: bytes) -> dict[str, JSON] | None:
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_size > 2 * _MAX_BYTES:
+            return None
+        content = os.read(descriptor, found.st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    kept, checksum = content[:-4], content[-4:]
+    if not kept.startswith(_KIND) or zlib.crc32(kept).to_bytes(4, "big") != checksum:
+        return None  # of another version, or cut short
+    source, tables = marshal.loads(kept[len(_KIND) :])  # noqa: S302 - only the user can have written it, as with a .pyc
+    return tables if source == data else None
+
+
+def _remember(place: str, data: bytes, tables: dict[str, JSON]) -> None:
+    try:
+        kept = _KIND + marshal.dumps((data, tables))
+    except ValueError:
+        return  # a date, which marshal does not know
+    if len(data) > _MAX_BYTES or len(kept) > 2 * _MAX_BYTES - 4:
+        return
+    new = f"{place}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, kept + zlib.crc32(kept).to_bytes(4, "big"))
+        finally:
+            os.close(descriptor)
+        os.replace(new, place)
+    except OSError:
+        pass  # a home that cannot be written (a container, a full disk) costs the three milliseconds and nothing else
