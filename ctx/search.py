@@ -196,7 +196,7 @@ class Searcher:
         candidates = [] if nearest is None else [nearest]
         if keyword is not None:
             passage = (rows.get(keyword.chunk_no + i) for i in range(keyword.span))
-            candidates += [row for row in passage if row is not None and row.document_no == keyword.document_no]
+            candidates += [row for row in passage if row is not None]
         if not candidates:
             return None
         found = [matcher.terms_in(row.text) for row in candidates]

@@ -246,18 +246,17 @@ def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:
     Even, because the short rest of an uneven cut would outrank its longer neighbours.
     """
     chunks, numbers = stored.chunks, stored.chunk_nos
-    count = len(chunks)
-    if not count:
+    if not chunks:
         return
-    chars = chunks[-1].end - chunks[0].start
-    target = chars / -(-chars // PASSAGE_CHARS) if chars > PASSAGE_CHARS else PASSAGE_CHARS
-    first = 0
-    for i in range(1, count + 1):
-        # The next chunk is left for the next passage when it would overshoot by more than stopping here falls short.
-        if (
-            i == count
-            or numbers[i] != numbers[i - 1] + 1
-            or (chunks[i - 1].end + chunks[i].end) / 2 - chunks[first].start > target
-        ):
+    base = chunks[0].start
+    chars = chunks[-1].end - base
+    target = chars / max(1, round(chars / PASSAGE_CHARS))
+    first, place = 0, 0
+    for i, chunk in enumerate(chunks):
+        middle = (chunk.start + chunk.end) / 2 - base
+        if i > first and (middle >= (place + 1) * target or numbers[i] != numbers[i - 1] + 1):
             yield first, i - first
             first = i
+        while middle >= (place + 1) * target and target:
+            place += 1
+    yield first, len(chunks) - first
