@@ -319,6 +319,7 @@ def test_odd_names_are_told_apart(upstream: Upstream, tmp_path: Path) -> None:
     assert {"%FF.md", "%25FF.md", "two\nlines.md", "ü/ß.md"} < seen.ids
     json.dumps(sorted(seen.ids)).encode()
     assert {item.updated_ms for item in seen.items.values()} == {1_700_001_000_000}
+    assert seen.log.problems == []  # the history named every one of them
     assert Seen(source, seen.known).items == {}
 
 
