@@ -325,8 +325,9 @@ def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
         raise ToolError(f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out Accept-Encoding")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
     parts: list[bytes] = []
-    size = 0
+    size = received = 0
     for chunk in chunks:
+        received += len(chunk)
         try:
             data = unpack.decompress(chunk, MAX_RESPONSE_BYTES - size + 1) if unpack else chunk
         except zlib.error as error:
@@ -335,7 +336,7 @@ def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
         if size > MAX_RESPONSE_BYTES:
             raise ToolError(f"http: the reply is larger than {MAX_RESPONSE_BYTES:,} bytes")
         parts.append(data)
-    if unpack is not None and size and not unpack.eof:
+    if unpack is not None and received and not unpack.eof:
         raise ToolError("http: the reply is damaged: it ends too early")
     return b"".join(parts)
 

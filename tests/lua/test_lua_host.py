@@ -1,0 +1,212 @@
+"""What a script may ask of the machine: files below its folders, listed variables, one line in the log."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from ctx.errors import ToolError
+from ctx.lua import host
+from ctx.lua.host import Policy
+from ctx.types import JSON
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A script's folder with what belongs to it, and beside it what does not."""
+    own = tmp_path / "scripts"
+    (own / "sub" / "deep").mkdir(parents=True)
+    (own / "ok.txt").write_text("ok")
+    (own / "empty").write_text("")
+    (own / "bytes.bin").write_bytes(b"\xff\0\xfe")
+    (own / "sub" / "note.md").write_text("a note")
+    (own / "sub" / "deep" / "far.md").write_text("far")
+    (own / "..hidden").write_text("a name that only begins with dots")
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "scripts-secret").mkdir()
+    (tmp_path / "scripts-secret" / "key").write_text("a folder whose name begins like the root's")
+    (own / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (own / "link_inside.txt").symlink_to("ok.txt")
+    (own / "link_dir").symlink_to(tmp_path)
+    os.mkfifo(own / "fifo")
+    return own
+
+
+def read(root: Path, path: str | bytes, *more: Path) -> bytes:
+    policy = Policy("t", (str(root), *map(str, more)))
+    return host.fs_read(policy, path if isinstance(path, bytes) else path.encode())
+
+
+def listed(root: Path, path: str = ".", glob: str | None = None) -> list[dict[str, JSON]]:
+    rows: list[dict[str, JSON]] = json.loads(
+        host.fs_list(Policy("t", (str(root),)), json.dumps({"dir": path, "glob": glob}).encode())
+    )
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("ok.txt", b"ok"),
+        ("./ok.txt", b"ok"),
+        ("sub//note.md", b"a note"),
+        ("sub/./deep/far.md", b"far"),
+        ("empty", b""),
+        ("bytes.bin", b"\xff\0\xfe"),
+        ("..hidden", b"a name that only begins with dots"),
+    ],
+)
+def test_a_script_reads_the_files_of_its_folder(folder: Path, path: str, said: bytes) -> None:
+    assert read(folder, path) == said
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret.txt",
+        "sub/../../secret.txt",
+        "sub/../ok.txt",  # harmless, and refused: what `..` means is not asked of a tree that others may change
+        "..",
+        "/etc/passwd",
+        "//etc/passwd",
+        "/proc/self/environ",
+        "link.txt",
+        "link_inside.txt",
+        "link_dir/secret.txt",
+        "link_dir",
+        "..%2fsecret.txt",
+        "%2e%2e/secret.txt",
+        "..\\secret.txt",
+        "\u2025/secret.txt",
+        "~/.ssh/id_rsa",
+        "$HOME/secret.txt",
+        "file:///etc/passwd",
+        "ok.txt/x",
+        "fifo",
+        "sub",
+        "",
+        ".",
+        "nope.txt",
+        b"ok.txt\0.md",
+        b"../secret.txt\0ok.txt",
+        b"\xff\xfe",
+        b"a" * 300,
+        b"a/" * 3000,
+    ],
+)
+def test_a_path_that_leads_out_or_to_no_regular_file_is_refused(folder: Path, path: str | bytes) -> None:
+    with pytest.raises(ToolError) as refused:
+        read(folder, path)
+    assert str(folder.parent) not in refused.value.message
+    refused.value.message.encode()  # it can be said in UTF-8, whatever the path was
+
+
+def test_an_absolute_path_into_the_scripts_folder_is_read(folder: Path) -> None:
+    assert read(folder, str(folder / "ok.txt")) == b"ok"
+    with pytest.raises(ToolError, match="not in the script's folders"):
+        read(folder, str(folder.parent / "scripts-secret" / "key"))
+    with pytest.raises(ToolError):
+        read(folder, f"{folder}/../secret.txt")
+
+
+def test_a_folder_that_the_operator_added_is_read_too(folder: Path) -> None:
+    more = folder.parent / "scripts-secret"
+    assert read(folder, str(more / "key"), more) == b"a folder whose name begins like the root's"
+    with pytest.raises(ToolError):
+        read(folder, str(folder.parent / "secret.txt"), more)
+
+
+def test_a_script_without_a_folder_reads_nothing() -> None:
+    with pytest.raises(ToolError, match="no folder"):
+        host.fs_read(Policy("t"), b"ok.txt")
+
+
+def test_a_file_over_the_cap_is_refused(folder: Path) -> None:
+    with (folder / "big").open("wb") as file:
+        file.truncate(host.MAX_FILE_BYTES + 1)
+    with pytest.raises(ToolError, match="larger than"):
+        read(folder, "big")
+
+
+def test_a_folder_becoming_a_link_between_two_steps_leads_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def swap(path: str, *arguments: int, dir_fd: int | None = None) -> int:
+        if path == "sub":
+            (folder / "sub").rename(folder / "gone")
+            (folder / "sub").symlink_to(folder.parent)
+        return real(path, *arguments, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", swap)
+    with pytest.raises(ToolError):
+        read(folder, "sub/secret.txt")
+
+
+def test_a_listing_names_what_fs_read_takes(folder: Path) -> None:
+    rows = listed(folder)
+    names = [row["name"] for row in rows]
+    assert names == sorted(names)
+    assert {"ok.txt", "sub", "fifo"} <= set(names)
+    assert not {"link.txt", "link_dir", "link_inside.txt"} & set(names)
+    assert next(row for row in rows if row["name"] == "ok.txt") == {
+        "path": "ok.txt",
+        "name": "ok.txt",
+        "size": 2,
+        "modified": int((folder / "ok.txt").stat().st_mtime),
+        "dir": False,
+    }
+    assert [row["path"] for row in listed(folder, "sub", "*.md")] == ["sub/note.md"]
+    assert read(folder, "sub/note.md") == b"a note"
+    for row in listed(folder, "./sub/"):
+        assert row["dir"] or read(folder, row["path"])
+
+
+@pytest.mark.parametrize("path", ["..", "../", "/", "/etc", "link_dir", "sub/../..", "ok.txt", "fifo", "nope"])
+def test_a_listing_stays_in_the_scripts_folder(folder: Path, path: str) -> None:
+    with pytest.raises(ToolError):
+        listed(folder, path)
+
+
+def test_a_name_that_json_cannot_say_is_left_out_of_a_listing(folder: Path) -> None:
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x")
+    (folder / "naïve.txt").write_text("y")
+    names = [row["name"] for row in listed(folder)]
+    assert "naïve.txt" in names
+    assert not [name for name in names if name.startswith("caf")]
+    assert read(folder, "naïve.txt") == b"y"
+
+
+def test_only_listed_variables_are_told(folder: Path) -> None:
+    environ = {"TOKEN": "t", "SECRET": "s", "EMPTY": "", "ODD": "a\udcffb"}
+    policy = Policy("t", env=frozenset({"TOKEN", "EMPTY", "MISSING", "ODD"}))
+
+    def get(name: bytes) -> JSON:
+        return json.loads(host.env_get(policy, name, environ))
+
+    assert get(b"TOKEN") == "t"
+    assert get(b"EMPTY") == ""
+    assert get(b"ODD") == "a?b"
+    for name in (b"SECRET", b"MISSING", b"PATH", b"token", b"TOKEN\0", b"\xff", b"", b"*"):
+        assert get(name) is None
+
+
+def test_a_log_line_bears_the_scripts_name_and_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "ctx.script")
+    for level in (b"debug", b"info", b"warn", b"error"):
+        host.log(Policy("tickets"), level + b"\0" + b"100% of %s " + level)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", "[tickets] 100% of %s debug"),
+        ("INFO", "[tickets] 100% of %s info"),
+        ("WARNING", "[tickets] 100% of %s warn"),
+        ("ERROR", "[tickets] 100% of %s error"),
+    ]
+
+
+def test_taking_the_path_check_away_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above hold only while these flags and the refusal of `..` do: without them a link is followed."""
+    monkeypatch.setattr(host, "_FILE", os.O_RDONLY)
+    monkeypatch.setattr(host, "_FOLDER", os.O_RDONLY)
+    assert read(folder, "link.txt") == b"secret"
+    assert read(folder, "link_dir/secret.txt") == b"secret"

@@ -1,0 +1,633 @@
+"""http as a script has it, against real servers on this machine, which `allow_hosts` opens, and names that resolve as a test says."""
+
+import gzip
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from ctx.errors import ToolError
+from ctx.lua import host
+from ctx.lua.host import Policy
+from ctx.types import JSON
+
+PUBLIC = "93.184.216.34"
+Reply = Callable[["Seen", socket.socket], None]
+
+
+class Seen:
+    """A request as it came over the wire."""
+
+    def __init__(self, head: bytes, body: bytes) -> None:
+        line, *rest = head.decode("latin-1").split("\r\n")
+        self.method, self.path, _ = line.split(" ")
+        self.headers = [(name.lower(), value.strip()) for name, _, value in (header.partition(":") for header in rest)]
+        self.body = body
+
+    def get(self, name: str) -> list[str]:
+        return [value for known, value in self.headers if known == name]
+
+
+class Server:
+    """Answers by path what a test says, byte for byte, and remembers what it was asked."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.routes: dict[str, Reply | bytes] = {}
+        self.seen: list[Seen] = []
+        self.socket = socket.create_server((address, 0))
+        self.port = self.socket.getsockname()[1]
+        self.at = f"{address}:{self.port}"
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            data = b""
+            while b"\r\n\r\n" not in data:
+                piece = connection.recv(65536)
+                if not piece:
+                    return
+                data += piece
+            head, _, body = data.partition(b"\r\n\r\n")
+            seen = Seen(head, b"")
+            length = int((seen.get("content-length") or ["0"])[0])
+            while len(body) < length:
+                body += connection.recv(65536)
+            seen.body = body
+            self.seen.append(seen)
+            reply = self.routes.get(seen.path.partition("?")[0], b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            if isinstance(reply, bytes):
+                connection.sendall(reply)
+            else:
+                reply(seen, connection)
+        except OSError:
+            pass  # the client has gone, as it may
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        for connection in self._open:
+            connection.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def ok(body: bytes, *headers: str) -> bytes:
+    lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def to(url: str, status: int = 302) -> bytes:
+    return f"HTTP/1.1 {status} Moved\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
+
+
+class Answer:
+    def __init__(self, answer: bytes) -> None:
+        head, _, self.body = answer.partition(b"\0")
+        told = json.loads(head)
+        self.status, self.ok, self.headers = told["status"], told["ok"], told["headers"]
+
+
+def ask(
+    url: str,
+    *,
+    allow: Sequence[str] = (),
+    method: str = "GET",
+    body: bytes = b"",
+    deadline_s: float = 10.0,
+    resolve: host.Resolve = host.resolve_host,
+    **fields: JSON,
+) -> Answer:
+    payload = json.dumps({"method": method, "url": url, **fields}).encode() + b"\0" + body
+    policy = Policy("t", allow_hosts=frozenset(allow))
+    return Answer(host.http(policy, payload, time.monotonic() + deadline_s, resolve))
+
+
+_attempts: list[JSON] | None = None
+
+
+def _hear(event: str, details: tuple[JSON, ...]) -> None:
+    if event == "socket.connect" and _attempts is not None:
+        _attempts.append(details[1][:2])
+        if details[1][0] == PUBLIC:
+            raise ConnectionRefusedError("tests talk to nobody outside")
+
+
+sys.addaudithook(_hear)  # cannot be taken out again; silent but within `connecting`
+
+
+@contextmanager
+def connecting() -> Iterator[list[JSON]]:
+    """The addresses that this process begins to connect to."""
+    global _attempts
+    _attempts = []
+    try:
+        yield _attempts
+    finally:
+        _attempts = None
+
+
+# ---- what works ------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_arrives_as_the_script_made_it_and_the_answer_comes_back(server: Server) -> None:
+    server.routes["/issues"] = ok(b'{"n": 1}', "Content-Type: application/json", "X-Twice: a", "x-twice: b")
+    answer = ask(
+        f"http://{server.at}/issues?state=open#top",
+        allow=[server.at],
+        method="POST",
+        body=b"\x00\xffbytes",
+        headers={"Authorization": "Bearer k", "user-agent": "mine"},
+        params={"page": "2", "q": "a b&c"},
+    )
+    (seen,) = server.seen
+    assert (seen.method, seen.path, seen.body) == ("POST", "/issues?state=open&page=2&q=a+b%26c", b"\x00\xffbytes")
+    assert seen.get("authorization") == ["Bearer k"]
+    assert seen.get("user-agent") == ["mine"]
+    assert seen.get("host") == [server.at]
+    assert (answer.status, answer.ok, answer.body) == (200, True, b'{"n": 1}')
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-twice"] == "b"
+
+
+@pytest.mark.parametrize("status", [201, 204, 304, 400, 404, 500, 503])
+def test_a_status_is_told_and_not_raised(server: Server, status: int) -> None:
+    server.routes["/"] = f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode()
+    answer = ask(f"http://{server.at}/", allow=[server.at])
+    assert (answer.status, answer.ok) == (status, 200 <= status < 300)
+
+
+def test_a_packed_reply_is_unpacked(server: Server) -> None:
+    server.routes["/gz"] = ok(gzip.compress(b"text " * 1000), "Content-Encoding: gzip")
+    server.routes["/z"] = ok(zlib.compress(b"text"), "Content-Encoding: deflate")
+    server.routes["/short"] = ok(gzip.compress(b"text " * 1000)[:-20], "Content-Encoding: gzip")
+    server.routes["/bad"] = ok(b"not gzip at all", "Content-Encoding: gzip")
+    server.routes["/br"] = ok(b"x", "Content-Encoding: br")
+    assert ask(f"http://{server.at}/gz", allow=[server.at]).body == b"text " * 1000
+    assert ask(f"http://{server.at}/z", allow=[server.at]).body == b"text"
+    for path in ("/short", "/bad", "/br"):
+        with pytest.raises(ToolError, match="the reply is"):
+            ask(f"http://{server.at}{path}", allow=[server.at])
+
+
+@pytest.mark.parametrize(
+    ("named", "reached"),
+    [
+        ("127.0.0.1:PORT", True),
+        ("127.0.0.1", True),
+        ("127.0.0.1:1", False),
+        ("localhost:PORT", False),
+        ("127.0.0", False),
+        ("*", False),
+    ],
+)
+def test_allow_hosts_opens_a_host_or_one_port_of_it_and_nothing_like_it(server: Server, named: str, reached: bool) -> None:
+    server.routes["/"] = ok(b"in")
+    allow = [named.replace("PORT", str(server.port))]
+    if reached:
+        assert ask(f"http://{server.at}/", allow=allow).body == b"in"
+    else:
+        with pytest.raises(ToolError):
+            ask(f"http://{server.at}/", allow=allow)
+        assert server.seen == []
+
+
+def test_allow_hosts_names_an_ipv6_host_in_brackets() -> None:
+    try:
+        server = Server("::1")
+    except OSError:
+        pytest.skip("no IPv6 loopback here")
+    server.routes["/"] = ok(b"six")
+    try:
+        assert ask(f"http://[::1]:{server.port}/", allow=[f"[::1]:{server.port}"]).body == b"six"
+        with pytest.raises(ToolError):
+            ask(f"http://[::1]:{server.port}/")
+    finally:
+        server.close()
+
+
+# ---- where it may not go ---------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "http://127.0.0.1/",
+    "http://localhost/",
+    "http://localhost./",
+    "http://0.0.0.0/",
+    "http://0/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0177.0.0.1/",
+    "http://0x7f.1/",
+    "http://0x7f000001/",
+    "http://127.0.0.1./",
+    "http://[::1]/",
+    "http://[::]/",
+    "http://[0:0:0:0:0:0:0:1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:7f00:1]/",
+    "http://[::127.0.0.1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://[fe80::1%25lo]/",
+    "http://[fe80::1%lo]/",
+    "http://[fec0::1]/",
+    "http://[fd00::1]/",
+    "http://10.0.0.1/",
+    "http://172.16.0.1/",
+    "http://192.168.0.1/",
+    "http://100.64.0.1/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://224.0.0.1/",
+    "http://255.255.255.255/",
+    "http://198.18.0.1/",
+    "http://192.88.99.1/",
+    "http://example.com@127.0.0.1/",
+    "http://user:pass@example.com/",
+    "http://@example.com/",
+    "http://127.0.0.1\\@example.com/",
+    "http://\\127.0.0.1/",
+    "http://127.0.0.1\t.example.com/",
+    "http://exa mple.com/",
+    "http://example.com/a b\r\nX: y",
+    "http://example.com/\x00",
+    "http://ｌｏｃａｌｈｏｓｔ/",
+    "http://127。0。0。1/",
+    "http://%31%32%37.0.0.1/",
+    "http:127.0.0.1",
+    "http:/127.0.0.1/",
+    "http:///127.0.0.1/",
+    "//127.0.0.1/",
+    "127.0.0.1",
+    "",
+    "http://",
+    "http://:80/",
+    "http://[::1/",
+    "http://[]/",
+    "http://example.com:99999/",
+    "http://example.com:-1/",
+    "http://example.com:abc/",
+    "http://example.com:22/",
+    "https://example.com:6379/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_INFO",
+    "ftp://example.com/",
+    "ws://example.com/",
+    "javascript:alert(1)",
+    "unix:/var/run/docker.sock",
+    "http+unix://%2Fvar%2Frun%2Fdocker.sock/info",
+    "http://example.com/" + "a" * 9000,
+]
+
+
+@pytest.mark.parametrize("url", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_spelling_of_this_machine_or_of_no_web_address_is_connected_to(url: str) -> None:
+    with connecting() as attempts, pytest.raises(ToolError):
+        ask(url, deadline_s=3)
+    assert attempts == []
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd12::1"]
+)
+def test_a_name_with_any_private_address_is_refused_whatever_else_it_has(address: str) -> None:
+    for addresses in ([address], [PUBLIC, address], [address, PUBLIC]):
+        with connecting() as attempts, pytest.raises(ToolError, match="private network"):
+            ask("http://innocent.example/", resolve=lambda name, port, found=addresses: found, deadline_s=2)  # type: ignore[misc]
+        assert attempts == []
+
+
+def test_a_name_is_asked_for_once_and_the_connection_goes_to_the_answer() -> None:
+    """DNS rebinding: the name would lead to this machine the second time. It is not asked a second time."""
+    asked: list[str] = []
+
+    def rebinding(name: str, port: int) -> list[str]:
+        asked.append(name)
+        return [PUBLIC] if len(asked) == 1 else ["127.0.0.1"]
+
+    with connecting() as attempts, pytest.raises(ToolError):
+        ask("http://rebind.example/", resolve=rebinding, deadline_s=0.3)
+    assert asked == ["rebind.example"]
+    assert attempts == [(PUBLIC, 80)]
+
+
+def test_a_name_that_is_not_known_says_so() -> None:
+    def unknown(name: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with pytest.raises(ToolError, match=r"HTTP GET http://no\.example/p failed: the host is not known"):
+        ask("http://no.example/p?key=secret", resolve=unknown)
+
+
+def test_taking_the_address_check_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "address_allowed", lambda address: True)
+    with connecting() as attempts, pytest.raises(ToolError):
+        ask("http://127.0.0.9/", deadline_s=2)
+    assert attempts == [("127.0.0.9", 80)]
+
+
+# ---- redirects -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hops", [0, 1, 5])
+def test_a_redirect_to_a_private_host_is_refused_on_every_hop(server: Server, other: Server, hops: int) -> None:
+    for hop in range(hops):
+        server.routes[f"/{hop}"] = to(f"/{hop + 1}")
+    server.routes[f"/{hops}"] = to(f"http://{other.at}/secret")
+    other.routes["/secret"] = ok(b"secret")
+    with connecting() as attempts, pytest.raises(ToolError, match=r"port|private"):
+        ask(f"http://{server.at}/0", allow=[server.at])
+    assert other.seen == []
+    assert {port for _, port in attempts} == {server.port}
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1/",
+        "//127.0.0.1/",
+        "http://169.254.169.254/latest/",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1/",
+        "http://user:pw@example.com/",
+        "http://[::1/",
+        "http://example.com:22/",
+    ],
+)
+def test_a_redirect_to_what_may_not_be_asked_for_is_refused(server: Server, location: str) -> None:
+    server.routes["/"] = to(location)
+    with connecting() as attempts, pytest.raises(ToolError, match="http:"):
+        ask(f"http://{server.at}/", allow=[server.at])
+    assert attempts == [("127.0.0.1", server.port)]
+
+
+def test_credentials_do_not_follow_to_another_origin(server: Server, other: Server) -> None:
+    server.routes["/here"] = to("/there")
+    server.routes["/there"] = to(f"http://{other.at}/elsewhere")
+    other.routes["/elsewhere"] = to(f"http://{server.at}/back")
+    server.routes["/back"] = ok(b"done")
+    secrets = {"Authorization": "Bearer k", "Cookie": "c=1", "X-Other": "kept"}
+    assert ask(f"http://{server.at}/here", allow=[server.at, other.at], headers=secrets).body == b"done"
+    here, there, back = server.seen
+    for seen in (here, there):
+        assert seen.get("authorization") == ["Bearer k"]
+        assert seen.get("cookie") == ["c=1"]
+    for seen in (other.seen[0], back):  # once taken off they stay off
+        assert seen.get("authorization") == seen.get("cookie") == []
+        assert seen.get("x-other") == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [
+        (301, "POST", "GET"),
+        (302, "POST", "GET"),
+        (303, "POST", "GET"),
+        (303, "PUT", "GET"),
+        (303, "DELETE", "GET"),
+        (301, "PUT", "PUT"),
+        (307, "POST", "POST"),
+        (308, "PATCH", "PATCH"),
+    ],
+)
+def test_a_redirect_changes_the_method_as_browsers_do(server: Server, status: int, method: str, then: str) -> None:
+    server.routes["/from"] = to("/to", status)
+    server.routes["/to"] = ok(b"")
+    headers = {"Content-Type": "text/csv"}
+    ask(f"http://{server.at}/from", allow=[server.at], method=method, body=b"a,b", headers=headers)
+    last = server.seen[-1]
+    assert (last.method, last.body) == (then, b"" if then == "GET" else b"a,b")
+    assert last.get("content-type") == ([] if then == "GET" else ["text/csv"])
+
+
+def test_redirects_end_somewhere(server: Server) -> None:
+    server.routes["/"] = to("/")
+    with pytest.raises(ToolError, match="more than 10 redirects"):
+        ask(f"http://{server.at}/", allow=[server.at])
+    assert len(server.seen) == 11
+
+
+def test_a_redirect_with_letters_beyond_ascii_is_followed(server: Server) -> None:
+    server.routes["/"] = "HTTP/1.1 302 X\r\nLocation: /caf\u00e9 x\r\nContent-Length: 0\r\n\r\n".encode()
+    server.routes["/caf%C3%A9%20x"] = ok(b"found")
+    assert ask(f"http://{server.at}/", allow=[server.at]).body == b"found"
+
+
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Host", "evil.example"),
+        ("hOsT", "evil.example"),
+        ("Content-Length", "5"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "upgrade"),
+        ("Proxy-Authorization", "x"),
+        ("TE", "trailers"),
+        ("Upgrade", "h2c"),
+        ("X-A", "b\r\nHost: evil"),
+        ("X-A", "b\nHost: evil"),
+        ("X-A", "b\0c"),
+        ("X-A\r\nHost", "evil"),
+        ("X A", "b"),
+        ("", "b"),
+        (":authority", "evil"),
+        ("X:", "b"),
+    ],
+)
+def test_a_header_that_would_speak_for_the_client_is_refused(server: Server, name: str, value: str) -> None:
+    with connecting() as attempts, pytest.raises(ToolError, match="header"):
+        ask(f"http://{server.at}/", allow=[server.at], headers={name: value})
+    assert attempts == []
+
+
+def test_only_known_methods_are_sent(server: Server) -> None:
+    for method in ("TRACE", "CONNECT", "GET / HTTP/1.1\r\nX: y\r\n\r\nGET", ""):
+        with pytest.raises(ToolError, match="method"):
+            ask(f"http://{server.at}/", allow=[server.at], method=method)
+    assert server.seen == []
+
+
+# ---- how much, and for how long ----------------------------------------------------------------------------------------
+
+
+def test_a_gzip_bomb_is_cut_off_before_it_is_in_memory(server: Server) -> None:
+    bomb = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    zeros = bytes(1 << 20)
+    packed = b"".join([*(bomb.compress(zeros) for _ in range(64)), bomb.flush()])
+    assert len(packed) < 1 << 20
+    server.routes["/"] = ok(packed, "Content-Encoding: gzip")
+    tracemalloc.start()
+    with pytest.raises(ToolError, match="larger than"):
+        ask(f"http://{server.at}/", allow=[server.at])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 3 * host.MAX_RESPONSE_BYTES  # of 64 MiB, and it needs pieces of it twice
+
+
+def test_a_body_without_an_end_is_cut_off(server: Server) -> None:
+    def endless(seen: Seen, connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.sendall(bytes(1 << 16))
+
+    server.routes["/"] = endless
+    with pytest.raises(ToolError, match="larger than"):
+        ask(f"http://{server.at}/", allow=[server.at])
+
+
+def test_headers_without_an_end_are_cut_off(server: Server) -> None:
+    def endless(seen: Seen, connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"X-Header: " + b"a" * 4000 + b"\r\n")
+
+    server.routes["/"] = endless
+    with pytest.raises(ToolError, match="protocol"):
+        ask(f"http://{server.at}/", allow=[server.at])
+
+
+def _drip(what: bytes) -> Reply:
+    def drip(seen: Seen, connection: socket.socket) -> None:
+        connection.sendall(what)
+        while True:  # every single read is in time
+            connection.sendall(b"x")
+            threading.Event().wait(0.02)
+
+    return drip
+
+
+@pytest.mark.parametrize("what", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+@pytest.mark.parametrize("by", ["deadline", "timeout"])
+def test_a_server_that_drips_is_left_at_the_deadline(server: Server, what: bytes, by: str) -> None:
+    server.routes["/"] = _drip(what)
+    began_s = time.monotonic()
+    fields: dict[str, JSON] = {"timeout_s": 0.4} if by == "timeout" else {"timeout_s": 1e9}
+    with pytest.raises(ToolError, match=r"timed out|protocol"):
+        ask(f"http://{server.at}/", allow=[server.at], deadline_s=0.4 if by == "deadline" else 30, **fields)
+    assert time.monotonic() - began_s < 2
+
+
+def test_a_server_that_says_nothing_is_left_at_the_deadline(server: Server) -> None:
+    def silent(seen: Seen, connection: socket.socket) -> None:
+        connection.recv(1)  # until the client hangs up
+
+    server.routes["/"] = silent
+    began_s = time.monotonic()
+    with pytest.raises(ToolError, match="timed out"):
+        ask(f"http://{server.at}/", allow=[server.at], deadline_s=0.3)
+    assert time.monotonic() - began_s < 2
+
+
+def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        at = f"127.0.0.1:{deaf.getsockname()[1]}"
+        began_s = time.monotonic()
+        with pytest.raises(ToolError, match="timed out"):
+            ask(f"http://{at}/", allow=[at], method="POST", body=bytes(12_000_000), deadline_s=0.4)
+        assert time.monotonic() - began_s < 2
+
+
+def test_several_addresses_share_one_deadline() -> None:
+    """Each address is tried in its turn; all of them together have the time that one has."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        fillers = []
+        for _ in range(4):  # until the queue is full, and a further connection hangs
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+            fillers.append(filler)
+        began_s = time.monotonic()
+        with pytest.raises(ToolError):
+            ask(
+                f"http://many.example:{port}/",
+                allow=[f"many.example:{port}"],
+                resolve=lambda n, p: ["127.0.0.1"] * 8,
+                deadline_s=0.5,
+            )
+        assert time.monotonic() - began_s < 2
+        for filler in fillers:
+            filler.close()
+
+
+def test_a_server_that_hangs_up_is_an_error_with_a_sentence(server: Server) -> None:
+    server.routes["/"] = b""
+    with pytest.raises(ToolError, match=r"HTTP GET http://127\.0\.0\.1:\d+/ failed: the server"):
+        ask(f"http://{server.at}/?token=secret", allow=[server.at])
+    free = Server()
+    free.close()
+    with pytest.raises(ToolError, match="the connection failed") as failed:
+        ask(f"http://{free.at}/?token=secret", allow=[free.at])
+    assert "secret" not in failed.value.message
+
+
+def test_no_descriptor_is_left_open(server: Server) -> None:
+    server.routes["/"] = ok(b"x")
+    server.routes["/endless"] = _drip(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    def once() -> None:
+        ask(f"http://{server.at}/", allow=[server.at])
+        with pytest.raises(ToolError):
+            ask(f"http://{server.at}/endless", allow=[server.at], deadline_s=0.05)
+
+    once()
+    mine = _client_sockets(server.port)
+    for _ in range(5):
+        once()
+    assert _client_sockets(server.port) <= mine
+
+
+def _client_sockets(port: int) -> int:
+    """Sockets of this process that are connected to that port."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as end:
+                count += end.family == socket.AF_INET and end.getpeername()[1] == port
+        except OSError:
+            continue  # no socket, or not connected
+    return count
+
+
+def test_tls_is_checked(server: Server) -> None:
+    """A server that does not speak TLS, and by the same way one whose certificate is wrong, is no server."""
+    server.routes["/"] = ok(b"x")
+    with pytest.raises(ToolError, match="failed"):
+        ask(f"https://{server.at}/", allow=[server.at], deadline_s=3)
