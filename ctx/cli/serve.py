@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctx.cli.common import configuration, parser, print_json
 from ctx.config import Config
-from ctx.errors import ConfigError
+from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import McpDoor, Services, create_app
 from ctx.server.keys import KeyRing
 from ctx.server.openapi import Described, describe
@@ -172,7 +172,13 @@ def _mcp(argv: list[str]) -> int:
     options.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="warning", help="how much goes to standard error"
     )
+    options.add_argument("--url", help="carry the messages to the ctx that serves there, instead of serving from here")
+    options.add_argument("--key-env", metavar="NAME", help="with --url: the environment variable that holds the key")
     args = options.parse_args(argv)
+    if args.url:
+        return _mcp_from(args.url, args.bank, args.key_env, args.log_level)
+    if args.key_env:
+        raise BadRequest("--key-env is for --url: a ctx that runs here asks nobody for a key")
     import asyncio
 
     from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
@@ -196,6 +202,22 @@ def _mcp(argv: list[str]) -> int:
         server = mcp_server(workspace, work, enter_pipe(caller))
         asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
     work.close()
+    return 0
+
+
+def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
+    import asyncio
+
+    from ctx.server.proxy import remote, serve_remote
+    from ctx.server.stdio import Wire, take_wire
+
+    key = os.environ.get(key_env) if key_env else None
+    if key_env and not key:
+        raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
+    address = remote(url, bank)
+    reading, writing = take_wire()
+    log_to_stderr(log_level, "text")
+    asyncio.run(serve_remote(Wire(reading, writing), address, key))
     return 0
 
 

@@ -1,0 +1,300 @@
+"""`ctx mcp --url`: a client's pipes carried to a ctx on another machine (or in another process), over HTTP.
+
+Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client line by line. In the era with
+sessions the proxy keeps the session, listens on its stream, and opens a new one where the server has forgotten it (a restart); in the stateless
+era it adds the headers that the body calls for. What fails on the way is a JSON-RPC error that names the mend.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import mcp_types as types
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+
+from ctx.errors import ConfigError
+from ctx.server.policy import is_loopback
+from ctx.server.stdio import Wire
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 10.0
+FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
+LAST_REPLIES_S = 30.0  # for calls under way when the client closes its end
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+
+
+def remote(url: str, bank: str | None = None) -> str:
+    """The address to post to: the bare server's stands for its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for what is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")
+    if parts.username or parts.password:
+        raise ConfigError("--url must not hold a key; export it and name its variable with --key-env")
+    path = parts.path
+    if path.rstrip("/") in ("", "/mcp") and bank:
+        path = f"/mcp/{quote(bank, safe='')}"
+    return parts._replace(path=path if path not in ("", "/") else "/mcp", fragment="").geturl()
+
+
+class Proxy:
+    """One client on a `Wire`, one server at `url`. `run` lasts until the client closes its end."""
+
+    def __init__(self, wire: Wire, url: str, key: str | None = None) -> None:
+        self._wire = wire
+        self._url = url
+        host = urlsplit(url).hostname or ""
+        if key and url.startswith("http:") and not is_loopback(host):
+            logger.warning("the key goes to %s unencrypted; use https, or a tunnel", host)
+        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        # A proxy of the environment is not on the way to this machine itself.
+        self._http = httpx.AsyncClient(
+            headers=headers, timeout=httpx.Timeout(None, connect=CONNECT_S), trust_env=not is_loopback(host)
+        )
+        self._key_given = bool(key)
+        self._session: dict[str, str] = {}
+        self._handshake: dict[str, JSON] | None = None
+        self._opening = asyncio.Lock()
+        self._under_way: dict[JSON, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Task[None] | None = None
+        self._schemas: dict[str, Mapping[str, Any]] = {}  # of tools whose arguments are mirrored as headers
+
+    async def run(self) -> None:
+        async with self._http:
+            try:
+                async for line in self._wire:
+                    await self._take(json.loads(line))
+                if self._tasks:
+                    await asyncio.wait(self._tasks, timeout=LAST_REPLIES_S)
+            finally:
+                await self._end()
+
+    async def _take(self, message: dict[str, Any]) -> None:
+        method = message.get("method")
+        if method == "initialize":
+            self._handshake = message
+            await self._request(message)  # what follows needs its session
+        elif method == "notifications/initialized":
+            await self._request(message)
+            self._listen()
+        elif method == "notifications/cancelled" and not self._session:
+            # The stateless era cancels by closing the reply.
+            task = self._under_way.get((message.get("params") or {}).get("requestId"))
+            if task is not None:
+                task.cancel()
+        else:
+            task = asyncio.ensure_future(self._request(message))
+            id = message.get("id") if method else None
+            # A subscription lasts as long as the client: nothing waits for its end.
+            self._keep(task, id, waited_for=method != "subscriptions/listen")
+
+    def _keep(self, task: "asyncio.Task[None]", id: JSON, *, waited_for: bool) -> None:
+        if waited_for:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if id is not None:
+            self._under_way[id] = task
+            task.add_done_callback(lambda done: self._under_way.pop(id, None))
+
+    async def _request(self, message: dict[str, Any]) -> None:
+        """Carries one message there, and what comes back to the client."""
+        try:
+            await self._exchange(message)
+        except httpx.HTTPError as error:
+            logger.debug("request failed", exc_info=error)
+            await self._fail(message, _reason(error, self._url))
+        except ValueError:
+            await self._fail(message, f"what {self._url} answered is no MCP; is it the address of a ctx?")
+
+    async def _exchange(self, message: dict[str, Any]) -> None:
+        session = self._session
+        again = await self._post(message)
+        if again:
+            # The server no longer knows the session: it was started anew, or we were silent too long.
+            async with self._opening:
+                if self._session is session:
+                    await self._open_again()
+            if await self._post(message):
+                await self._fail(message, f"{self._url} forgot the session twice; start the client anew")
+
+    async def _post(self, message: dict[str, Any], *, silent: bool = False) -> bool:
+        """Whether the server did not know the session. `silent`: the reply is the proxy's own."""
+        async with self._http.stream("POST", self._url, json=message, headers=self._headers(message)) as reply:
+            if reply.status_code == 404 and self._session and message.get("method") != "initialize":
+                return True
+            if message.get("method") == "initialize" and reply.status_code == 200:
+                self._session = {}
+                if "mcp-session-id" in reply.headers:
+                    self._session = {"Mcp-Session-Id": reply.headers["mcp-session-id"]}
+            if reply.status_code in (202, 204):
+                return False
+            kind = reply.headers.get("content-type", "")
+            if kind.startswith("text/event-stream"):
+                async for data in _events(reply):
+                    await self._hand_over(data, silent=silent)
+                return False
+            body = await reply.aread()
+            answer = _answer(body)
+            if answer is None or reply.status_code in (401, 403, 413, 421, 429):
+                if silent:
+                    raise ValueError(self._refusal(reply, body))
+                await self._fail(message, self._refusal(reply, body))
+            else:
+                await self._hand_over(body, silent=silent)
+        return False
+
+    def _headers(self, message: dict[str, Any]) -> dict[str, str]:
+        params = message.get("params") or {}
+        version = (params.get("_meta") or {}).get(VERSION_KEY) if isinstance(params, dict) else None
+        if not isinstance(version, str):
+            return {} if message.get("method") == "initialize" else self._session
+        method = str(message.get("method"))
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+        name = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and name in self._schemas:
+                mirrored = x_mcp_header_map(self._schemas[name])
+                headers.update(mcp_param_headers(mirrored, params.get("arguments") or {}))
+        return headers
+
+    async def _hand_over(self, data: bytes, *, silent: bool) -> None:
+        message = json.loads(data)
+        result = message.get("result") if isinstance(message, dict) else None
+        if isinstance(result, dict):
+            if isinstance(result.get("protocolVersion"), str) and self._session:
+                self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
+            for tool in result.get("tools") or ():
+                if "x-mcp-header" in str(tool) and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None:
+                    self._schemas[tool["name"]] = tool["inputSchema"]
+        if not silent:
+            await self._say(message)
+
+    async def _open_again(self) -> None:
+        if self._handshake is None:
+            return
+        self._session = {}
+        logger.info("opening a new session at %s", self._url)
+        await self._post(self._handshake, silent=True)
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, silent=True)
+        self._listen()
+        for what in ("tools", "prompts"):  # a server started anew may have others
+            await self._say({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed"})
+
+    # -- the session's own stream ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+        self._listener = asyncio.ensure_future(self._follow(self._session)) if self._session else None
+
+    async def _follow(self, session: dict[str, str]) -> None:
+        """Hands over what the server says unasked (changed lists), for as long as the session lasts."""
+        pause_s = FIRST_RETRY_S
+        while self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
+            try:
+                headers = {**self._session, "Accept": "text/event-stream"}
+                async with self._http.stream("GET", self._url, headers=headers) as stream:
+                    if stream.status_code in (400, 404, 405):
+                        lost = stream.status_code == 404
+                        break
+                    stream.raise_for_status()
+                    pause_s = FIRST_RETRY_S
+                    async for data in _events(stream):
+                        await self._hand_over(data, silent=False)
+            except (httpx.HTTPError, ValueError) as error:
+                logger.debug("the stream of news ended: %s", error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(LAST_RETRY_S, pause_s * 2)
+        else:
+            return
+        if lost:
+            # Nobody has called since the server was started anew; the news must go on all the same.
+            async with self._opening:
+                if self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
+                    self._listener = None  # this task: `_open_again` must not cancel what it runs in
+                    try:
+                        await self._open_again()
+                    except (httpx.HTTPError, ValueError) as error:
+                        logger.warning("no new session at %s: %s", self._url, error)
+
+    # -- to the client -----------------------------------------------------------------------------------------------
+
+    async def _say(self, message: JSON) -> None:
+        await asyncio.to_thread(self._wire.send, json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+
+    async def _fail(self, message: dict[str, Any], why: str) -> None:
+        logger.warning("%s", why)
+        if "id" in message and "method" in message:
+            error = {"code": types.INTERNAL_ERROR, "message": why}
+            await self._say({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    def _refusal(self, reply: httpx.Response, body: bytes) -> str:
+        answer = _answer(body)
+        told = answer.get("error", {}).get("message") if answer and isinstance(answer.get("error"), dict) else None
+        told = f": {str(told)[:300]}" if told else ""
+        if reply.status_code == 401:
+            mend = "the key was refused" if self._key_given else "a key is needed: export it and name its variable with --key-env"
+            return f"{self._url} answered 401, {mend}{told}"
+        if reply.status_code == 404:
+            return f"{self._url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
+        return f"{self._url} answered {reply.status_code}{told}"
+
+    async def _end(self) -> None:
+        for task in (*self._under_way.values(), *self._tasks, *([self._listener] if self._listener else ())):
+            task.cancel()
+        if self._session:
+            try:
+                await self._http.delete(self._url, headers=self._session, timeout=2)
+            except httpx.HTTPError as error:
+                logger.debug("the session was left to expire: %s", error)
+
+
+async def _events(reply: httpx.Response) -> AsyncIterator[bytes]:
+    """The data of each event of a stream."""
+    data: list[str] = []
+    async for line in reply.aiter_lines():
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            text = "\n".join(data)
+            data.clear()
+            if text.strip():
+                yield text.encode()
+
+
+def _answer(body: bytes) -> dict[str, Any] | None:
+    """The body as a JSON-RPC reply, None where it is none."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) and answer.get("jsonrpc") == "2.0" else None
+
+
+def _reason(error: httpx.HTTPError, url: str) -> str:
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return f"nothing answers at {url}; is `ctx serve mcp` running there? ({error})"
+    return f"the connection to {url} broke off ({type(error).__name__}); the call may or may not have run"
+
+
+async def serve_remote(wire: Wire, url: str, key: str | None = None) -> None:
+    """Serves one client from the ctx at `url` (of `remote`) until it closes its end."""
+    await Proxy(wire, url, key).run()
