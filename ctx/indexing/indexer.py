@@ -119,6 +119,7 @@ class Indexer:
             return self._index(connector, full, True, progress, None, stop, items)
         with self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
+            index.catch_up(self.catalog)
             published_s = time.monotonic()
 
             def publish() -> None:
@@ -126,6 +127,8 @@ class Indexer:
                 if time.monotonic() - published_s > PUBLISH_EVERY_S:
                     index.catch_up(self.catalog)
                     published_s = time.monotonic()
+                else:
+                    index.feed(self.catalog)
 
             report = self._index(connector, full, False, report_progress, publish, stop, items)
             index.catch_up(self.catalog)

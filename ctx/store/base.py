@@ -183,6 +183,10 @@ class SearchIndex(Protocol):
         """Applies what the catalog has and this index lacks, durably; the seq applied. One writer at a time."""
         ...
 
+    def feed(self, catalog: Catalog) -> None:
+        """Takes in what was written since without publishing it, so that the engine can work beside a long run; `catch_up` publishes."""
+        ...
+
     def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
         """The k best chunks by words, best first. Any text is a query; raises only `StoreError`."""
         ...

@@ -64,6 +64,7 @@ class LocalIndex:
         self._keyword_writer_folder = ""
         self._model: str | None = None  # as the published state has it
         self._vectors: VectorReader | None = None
+        self._fed: tuple[str, int] | None = None  # the folder, and the seq up to which its writer has documents
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
@@ -111,6 +112,7 @@ class LocalIndex:
 
     def close(self) -> None:
         """Waits for tantivy's merges and lets the files go."""
+        self._fed = None
         writer, self._keyword_writer = self._keyword_writer, None
         if writer is not None:
             writer.close()
@@ -186,6 +188,36 @@ class LocalIndex:
                 os.unlink(self._suspect_path)
             return applied
 
+    def feed(self, catalog: Catalog) -> None:
+        """Gives tantivy what was written since, and publishes nothing: its threads index while the caller reads on.
+
+        What is fed is published by the next `catch_up`. A crash before that loses nothing: the seq that counts is the published one.
+        """
+        if not self._writable:
+            raise StoreError("the index was opened to be read only")
+        with self._catching_up:
+            if self._fed is None:
+                usable, applied = self._usable_keyword(catalog)
+                if usable is None:
+                    return  # to build anew is for `catch_up`
+                self._fed = usable, applied
+            folder, fed = self._fed
+            target = catalog.seq()
+            try:
+                with _surviving():
+                    self._add_documents(catalog, folder, fed, target)
+            except BaseException:
+                self._forget_writer()
+                raise
+            self._fed = folder, target
+
+    def _forget_writer(self) -> None:
+        """Nothing uncommitted may be left in a writer that a later call would commit under a newer seq."""
+        self._fed = None
+        writer, self._keyword_writer = self._keyword_writer, None
+        if writer is not None:
+            _close_quietly(writer)
+
     def _up_to_date(self, catalog: Catalog, model: str) -> bool:
         """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
         seq = catalog.seq()
@@ -237,19 +269,21 @@ class LocalIndex:
         target = catalog.seq()
         folder, applied = self._usable_keyword(catalog)
         if folder is None:
+            self._fed = None
             folder, applied = self._fresh_keyword_folder(), 0
         elif applied == target and self._model == model:
+            self._fed = folder, target
             return target
+        elif self._fed is not None and self._fed[0] == folder:
+            applied = self._fed[1]
         self._model = model
         try:
             with _surviving():
                 self._apply_to_keyword(catalog, folder, applied, target)
         except BaseException:
-            # Nothing uncommitted may be left in a writer that a later call would commit under a newer seq.
-            writer, self._keyword_writer = self._keyword_writer, None
-            if writer is not None:
-                _close_quietly(writer)
+            self._forget_writer()
             raise
+        self._fed = folder, target
         return target
 
     def _usable_keyword(self, catalog: Catalog) -> tuple[str | None, int]:
@@ -292,6 +326,10 @@ class LocalIndex:
         return self._keyword_writer
 
     def _apply_to_keyword(self, catalog: Catalog, folder: str, applied: int, target: int) -> None:
+        self._add_documents(catalog, folder, applied, target, publish=True)
+        self._publish_keyword(catalog, folder, target)
+
+    def _add_documents(self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False) -> None:
         published_s = time.monotonic()
         if applied == 0:
             self._writer_of(folder)  # an index of nothing is an index too
@@ -301,13 +339,12 @@ class LocalIndex:
         for stored in catalog.documents_since(applied):
             if stored.seq > target:
                 break  # written meanwhile: the next call has it
-            if stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
+            if publish and stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
                 # All up to the seq before this one is in.
                 self._publish_keyword(catalog, folder, applied)
                 published_s = time.monotonic()
             self._writer_of(folder).add(stored)
             applied = stored.seq
-        self._publish_keyword(catalog, folder, target)
 
     def _publish_keyword(self, catalog: Catalog, folder: str, applied: int) -> None:
         if self._keyword_writer is not None:

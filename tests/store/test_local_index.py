@@ -454,3 +454,31 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(store: tuple[SqliteC
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
+
+
+# -- feeding ------------------------------------------------------------------------------------------------------
+def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteCatalog, LocalIndex]) -> None:
+    catalog, index = store
+    catalog.put_documents([make("fed", "a", ["xylophone"])])
+    index.feed(catalog)
+    assert index.keyword("xylophone", ALL, 10) == []
+    catalog.put_documents([make("fed", "b", ["another xylophone"])])
+    catalog.delete_documents("fed", ["a"])
+    index.feed(catalog)
+    index.catch_up(catalog)
+    assert len(index.keyword("xylophone", ALL, 10)) == 1
+    assert index.applied_seq() == catalog.seq()
+
+
+def test_an_index_closed_with_documents_fed_and_not_published_has_them_after_the_next_catch_up(tmp_path: Path) -> None:
+    catalog, index = open_store(tmp_path)
+    index.catch_up(catalog)
+    catalog.put_documents([make("fed", "a", ["xylophone"])])
+    index.feed(catalog)
+    index.close()
+    catalog.close()
+    catalog, index = open_store(tmp_path)
+    index.catch_up(catalog)
+    assert len(index.keyword("xylophone", ALL, 10)) == 1
+    index.close()
+    catalog.close()
