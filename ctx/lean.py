@@ -5,7 +5,6 @@ patterns three (docs/decisions/0001-cold-start.md). A type checker sees the orig
 """
 
 import re
-from collections import _tuplegetter, namedtuple  # type: ignore[attr-defined]  # the first is what the second makes its fields of
 
 TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     pattern = compile_pattern
 else:
+    from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
+
     Any = object
     Self = object
 
@@ -53,7 +54,11 @@ else:
 
         def __new__(cls, *values, **named):
             # Most of the classes that a command imports it never makes one of: only the first one made waits for generated code.
-            cls.__new__ = namedtuple(cls.__name__, cls._fields, defaults=cls._field_defaults.values()).__new__
+            fields = ", ".join(cls._fields)
+            source = f"lambda _cls, {fields}: _made(_cls, ({fields},))"  # as `collections.namedtuple` does it
+            make = eval(source, {"_made": tuple.__new__})  # noqa: S307 - the names are those of a class body
+            make.__defaults__ = tuple(cls._field_defaults.values())
+            cls.__new__ = make
             return cls(*values, **named)
 
         @classmethod
