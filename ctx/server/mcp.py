@@ -13,6 +13,7 @@ import json
 import logging
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import mcp_types as types
@@ -221,7 +222,8 @@ class McpServer:
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         entrance = self._enter(context)
-        caller = entrance.caller(self._progress(context))
+        told: set[Future[None]] = set()
+        caller = entrance.caller(self._progress(context, told))
         profile = self._profile(caller)
         name = profile.resolve(params.name, caller)
         if name is None:
@@ -231,6 +233,8 @@ class McpServer:
             tool = self.toolbox.get(name)
             entrance.admit(tool)
             result = await self._work.call(self.toolbox, tool, params.arguments or {}, caller)
+            # Behind the result the last step would find the stream closed.
+            await asyncio.gather(*map(asyncio.wrap_future, tuple(told)), return_exceptions=True)
         except CtxError as error:
             if _is_protocol_fault(error, profile.dialect):
                 raise _rpc_error(error, profile.dialect) from error
@@ -241,16 +245,19 @@ class McpServer:
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         return _tool_result(result, tool, pretty=profile.dialect.pretty)
 
-    def _progress(self, context: Context) -> Callable[[float, float | None, str], None] | None:
+    def _progress(self, context: Context, told: "set[Future[None]]") -> Callable[[float, float | None, str], None] | None:
+        """How a tool's thread tells how far it is. What is on its way to the client stands in `told`."""
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
 
         def progress(done: float, total: float | None, message: str) -> None:
             try:
-                asyncio.run_coroutine_threadsafe(context.session.report_progress(done, total, message), loop)
+                sending = asyncio.run_coroutine_threadsafe(context.session.report_progress(done, total, message), loop)
             except RuntimeError:
-                pass  # the server has stopped: nobody listens any more
+                return  # the server has stopped: nobody listens any more
+            told.add(sending)
+            sending.add_done_callback(told.discard)
 
         return progress
 
