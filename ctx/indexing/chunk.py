@@ -21,7 +21,7 @@ LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or
 MAX_LONG_LINE_CHUNKS = 200  # all long lines of a document together; they are cut coarser rather than more often
 
 # Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown, reStructuredText, Python, Go, C, JavaScript
-# and plain text (benchmarks/chunk_sizes.py). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
+# and plain text (`benchmarks/chunking.py` shows how well they hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
 # character outside Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT: Final = 100
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
@@ -209,13 +209,13 @@ class _Cutter:
         self._cut_evenly(start, end, path, room)
 
     def _cut_evenly(self, start: int, end: int, path: str, room: int) -> None:
-        costs, body, pieces, overlap = self.costs, self.body, self.pieces, self.overlap
+        costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
             left = costs[end] - costs[start]
             if left <= room:
                 if overlap and start > first:
-                    start = self._reach_back(first, start)
+                    start = self._reach_back(first, start, overlap)
                 pieces.append((start, end, path))
                 return
             step = room - overlap if start > first else room
@@ -225,7 +225,7 @@ class _Cutter:
             even = left // -(-left // step)
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
             cut = self._cut(start, ideal, high, room)
-            pieces.append((self._reach_back(first, start) if overlap and start > first else start, cut, path))
+            pieces.append((self._reach_back(first, start, overlap) if overlap and start > first else start, cut, path))
             start = cut
             if body[start].isspace():
                 found = _NON_BLANK.search(body, start, end)
@@ -234,9 +234,9 @@ class _Cutter:
                 # Blank lines go, the first line's indentation stays.
                 start = max(start, body.rfind("\n", start, found.start()) + 1)
 
-    def _reach_back(self, first: int, start: int) -> int:
+    def _reach_back(self, first: int, start: int, overlap: int) -> int:
         """Where a piece that begins at `start` begins with its overlap: at a line, else at a word."""
-        low = bisect_left(self.costs, self.costs[start] - self.overlap, first, start)
+        low = bisect_left(self.costs, self.costs[start] - overlap, first, start)
         if low <= first:
             return first
         line = self.body.find("\n", low, start - 1)

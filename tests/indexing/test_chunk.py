@@ -1,6 +1,7 @@
 """Where a document is cut."""
 
 import string
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -237,14 +238,14 @@ def test_overlap_repeats_the_end_of_the_piece_before() -> None:
     text = "# Title\n\n" + "\n".join(f"Line {i} of the page says something." for i in range(100))
     chunks = _cut(text, overlap_tokens=30)
     assert len(chunks) > len(_cut(text))
-    for (_, before), (_, after) in zip(chunks, chunks[1:], strict=False):
+    for (_, before), (_, after) in pairwise(chunks):
         first = after.split("\n")[0]
         assert first in before
 
 
 def test_overlap_does_not_reach_into_another_section() -> None:
     text = f"# T\n\n## A\n\n{SENTENCE * 30}\n\n## B\n\n{SENTENCE * 30}"
-    assert [piece for _, piece in _cut(text, overlap_tokens=40) if "## B" in piece][0].startswith("## B")
+    assert next(piece for _, piece in _cut(text, overlap_tokens=40) if "## B" in piece).startswith("## B")
 
 
 def test_a_document_without_text_has_one_empty_chunk() -> None:

@@ -103,9 +103,11 @@ def _blocks(lines: str, headings: list[Heading]) -> list[tuple[int, int]]:
         else:
             at = end
     spans.extend((found.start(), found.end() - 1) for found in _GRID.finditer(lines))
-    for found in _SIMPLE_TABLE.finditer(lines):
-        end = lines.find("\n\n", found.end())
-        spans.append((found.start(), (end if end >= 0 else len(lines)) - 1))
+    at = 0
+    while (found := _SIMPLE_TABLE.search(lines, at)) is not None:
+        at = lines.find("\n\n", found.end())
+        at = at if at >= 0 else len(lines)
+        spans.append((found.start(), at - 1))
     spans.sort()
     apart: list[tuple[int, int]] = []
     for start, end in spans:

@@ -1,0 +1,101 @@
+"""Reading and cutting take time in proportion to the text, whatever it says."""
+
+import time
+
+import pytest
+
+from ctx.indexing.chunk import chunk
+from ctx.indexing.extract import extract
+from ctx.types import Content
+
+SIZE = 300_000  # characters; what is quadratic takes a minute at this size, what is linear half a second
+LIMIT_S = 15.0
+
+ANYWHERE = ["a", " ", "\n", "a ", "\t", ".", "漢", "가", " " * 50 + "\n", "\x08a", "\x1b[", "a\n\n"]
+MARKDOWN = [
+    "# a\n", "```\n", "    ```x\n", "```a\n~~~~b\n", "<!--", "<!--\n", "<h1>\n", "| a |\n", "=\n", "a\n---\n", "---\n", "- a\n", "> ", "# [", "# ![a](", "# [a](b ",
+    "# *a", "# _a_", "# `", "# \\", "# <a ", "# {#a} ", "# &#1", "# " + "[a](" * 200 + "\n", "# " + "*a " * 300 + "\n", "# " + " " * 900 + "{\n",
+]  # fmt: skip
+RST = ["a\n=\n", "====\na\n====\n", "::\n\n", "::\n x\n", ".. code::\n", ".. _a:\n", "+---+\n", "=== ===\n", "``a", ":a:`", "a_ "]
+HTML = ["<", "<a ", '<a b="', "<a b='\"", "<div>", "</div>", "<script>", "<nav>", "<main>", "<pre>", "<td>", "<table>", "<li>", "<ul>", "<b><p>", "&#1", "&", "<title>",
+        '<div role="main">', "<a " + "b " * 2000 + ">", "<code>", "<!", "<?"]  # fmt: skip
+ROFF = [
+    ".SH\n",
+    ".SH a\n",
+    "\\f",
+    "\\(",
+    "\\[",
+    '.B "',
+    ".TP\n",
+    ".nf\n",
+    ".if n \\{\n",
+    ".ie t \\{\n",
+    ".el a\n",
+    ".de x\n",
+    ".ds a \\*a\\*a\n",
+    ".Op Fl ",
+    ".TS\n",
+    "a\\\n",
+]
+CODE = ["def a(\n", "class a\n", "  def a(): pass\nx\n", "function ", "impl<", "impl<a> ", "a(b,", "public static ", "int a * ", "a::", "const a = (", "a{", "#define a(",
+        "@a\n", "//\n", "if (a) {\n", "a b ", "type a ", "create a ", "[a", '"', "a:\n", "(def ", "async get ", "template<"]  # fmt: skip
+CASES = [
+    (name, pattern)
+    for names, patterns in [
+        (("a.md",), MARKDOWN),
+        (("a.rst",), RST),
+        (("a.html",), HTML),
+        (("a.1",), ROFF),
+        (
+            (
+                "a.py",
+                "a.ts",
+                "a.c",
+                "a.cpp",
+                "a.rs",
+                "a.java",
+                "a.go",
+                "a.sql",
+                "a.rb",
+                "a.php",
+                "a.hs",
+                "a.tf",
+                "a.yaml",
+                "a.toml",
+            ),
+            CODE,
+        ),
+        (("a.txt",), ["A B\n", "Title\n=====\n\n", "=\n", "a\x08", "AB:\n\n"]),
+        (("a.ipynb",), ["[", '{"a":', '"\\ud800'[:1]]),
+        (("a.md", "a.rst", "a.html", "a.1", "a.txt", "a.py", "a.js", "a.c", "a.json", "a"), ANYWHERE),
+    ]
+    for name in names
+    for pattern in patterns
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
+def test_no_text_takes_more_than_its_share_of_time(name: str) -> None:
+    for pattern in [pattern for one, pattern in CASES if one == name]:
+        text = (".TH A 1\n" if name == "a.1" else "") + pattern * (SIZE // len(pattern))
+        began_s = time.process_time()
+        extracted = extract(Content(text), name)
+        chunks = chunk(extracted, extracted.title) if extracted else []
+        assert time.process_time() - began_s < LIMIT_S, f"{pattern!r} x {SIZE // len(pattern)} in {name}"
+        assert len(chunks) < SIZE / 50
+
+
+@pytest.mark.slow
+def test_ten_megabytes_on_one_line_are_read_in_seconds() -> None:
+    for name, text in (
+        ("data.json", '{"key": [1, 2, "three"], "x": "é"}, ' * 280_000),
+        ("bundle.min.js", "var a=1;function b(c){return c+1}" * 310_000),
+    ):
+        began_s = time.process_time()
+        extracted = extract(Content(text.encode()), name)
+        assert extracted is not None
+        chunks = chunk(extracted, extracted.title)
+        assert time.process_time() - began_s < LIMIT_S
+        assert len(chunks) < 250
+        assert sum(one.end - one.start for one in chunks) > 0.99 * len(text.rstrip())
