@@ -22,6 +22,7 @@ EVERYTHING = Filters()
 
 _KIND_SAMPLE = 10  # documents from which prose or code is told
 _HEADROOM = 3  # hits asked for a document wanted
+_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 
 _BLANKS = re.compile(r"\s+")
@@ -135,6 +136,8 @@ class Searcher:
         for document_no, score in self._living(ranked, of_keyword, of_semantic, rows, limit):
             found = self._best_row(of_keyword.get(document_no), of_semantic.get(document_no), rows, matcher)
             if found is None:
+                found = self._rewritten(document_no, rows, matcher, by_words=document_no not in of_semantic)
+            if found is None:
                 continue
             row, matched = found
             if mode == "keyword" and not results:
@@ -205,6 +208,23 @@ class Searcher:
         everywhere = set().union(*found, matcher.terms_in(f"{row.title} {row.heading} {row.source_id}"))
         return row, [term for term in matcher.terms if term in everywhere]
 
+    @staticmethod
+    def _rewritten(document_no: int, rows: "_Rows", matcher: "_Matcher", *, by_words: bool) -> tuple[ChunkRow, list[str]] | None:
+        """What to show of a document that was rewritten since the index was published: its text as it is now.
+
+        Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
+        is left out: the index is a moment old, the answer must not be wrong.
+        """
+        chunk_nos = rows.current(document_no)
+        found = [(row, matcher.terms_in(row.text)) for row in map(rows.get, chunk_nos) if row is not None]
+        if not found:
+            return None
+        row, terms = max(found, key=lambda pair: len(pair[1]))
+        terms = terms | matcher.terms_in(f"{row.title} {row.heading} {row.source_id}")
+        if by_words and not terms:
+            return None
+        return row, [term for term in matcher.terms if term in terms]
+
     def _missing(self, model: str) -> str | None:
         """What to tell of chunks that have no embedding yet."""
         with self._counting:
@@ -258,6 +278,12 @@ class _Rows:
 
     def get(self, chunk_no: int) -> ChunkRow | None:
         return self._known.get(chunk_no)
+
+    def current(self, document_no: int) -> Sequence[int]:
+        """A document's chunks as they are now, read; the first ones of a long document."""
+        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
+        self.read(chunk_nos)
+        return chunk_nos
 
 
 class _Matcher:

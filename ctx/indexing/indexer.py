@@ -23,7 +23,7 @@ from ctx.types import SourceItem
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
-PUBLISH_EVERY_S = 3.0  # how old the searchable snapshot may grow during a long run
+PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow during a long run
 
 
 class Lock(Protocol):

@@ -117,6 +117,10 @@ class Catalog(Protocol):
         """The rows of those chunks that still exist, by chunk_no."""
         ...
 
+    def chunks_of(self, document_no: int) -> Sequence[int]:
+        """The numbers of a document's chunks as they are now, in order; none where it is gone."""
+        ...
+
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
         """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
         ...

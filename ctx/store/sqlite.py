@@ -417,6 +417,11 @@ class SqliteCatalog:
             )
             return [value for (value,) in rows]
 
+    def chunks_of(self, document_no: int) -> Sequence[int]:
+        with self._reading() as connection:
+            row = connection.execute("SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)).fetchone()
+            return range(row[0], row[0] + row[1]) if row else ()
+
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
         """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""
         seen = (seq, _EVERY)
