@@ -14,7 +14,7 @@ from ctx import __version__
 from ctx.agents import Agent, Agents, Prompt
 from ctx.clock import iso_utc
 from ctx.config import Config, Script
-from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
 from ctx.store.local import LocalIndex
@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # the indexer brings numpy, git and the file formats with it:
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.reflect import LanguageModel
+
+_EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
 def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
@@ -350,6 +352,7 @@ class Workspace:
                 self.runner(),
                 lambda: self.memory,
                 self.toolbox,
+                self.agents,
                 shared=config.memory.shared,
                 root=config.root,
                 environ=os.environ,
@@ -376,6 +379,26 @@ class Workspace:
             before=self.drop_unconfigured,
         )
         self._watcher.start()
+        if self.packs and self.embedder is not None:
+            self._embed_memories(self.memory)
+
+    def _embed_memories(self, store: "MemoryStore") -> None:
+        """Embeds, in the background, what was stored while there was no model, or another."""
+        stopping = threading.Event()
+
+        def embed() -> None:
+            try:
+                while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
+                    pass
+            except CtxError as error:
+                import logging  # 8 ms, and only a failure needs it
+
+                logging.getLogger(__name__).warning("memories are not embedded yet: %s", error.message)
+
+        thread = threading.Thread(target=embed, name="ctx-memories", daemon=True)
+        thread.start()
+        self._opened.append(thread.join)
+        self._opened.append(stopping.set)  # before it is waited for
 
     def follow(self, say: Callable[[str], None]) -> None:
         """Follows the sources until Ctrl-C (`ctx index --watch`)."""

@@ -67,7 +67,7 @@ def services(workspace: Workspace) -> Services:
         stop=workspace.close,
         keys=key_ring(workspace.config),
         pack_routes=pack_routes(workspace.toolbox, workspace.packs),
-        mcp=mcp_door(workspace) if workspace.config.mcp.enabled else None,
+        mcp=mcp_door(workspace) if workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs) else None,
     )
 
 
@@ -193,8 +193,9 @@ def _mcp(argv: list[str]) -> int:
         _ = workspace.scripts
         pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
         bank = args.bank or os.environ.get("CTX_BANK")
-        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None and pack is None, pack=args.pack)
+        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=args.pack)
         if pack is not None:
+            pack.forward(os.environ)
             # The same project goes on with its session after a restart.
             caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
         else:
@@ -208,7 +209,8 @@ def _mcp(argv: list[str]) -> int:
 def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
     import asyncio
 
-    from ctx.server.proxy import remote, serve_remote
+    from ctx.server.address import remote
+    from ctx.server.proxy import serve_remote
     from ctx.server.stdio import Wire, take_wire
 
     key = os.environ.get(key_env) if key_env else None

@@ -27,6 +27,13 @@ class PackTool(NamedTuple):
     bank_parameter: str | None
 
 
+class PackAgent(NamedTuple):
+    """A prompt of a pack: `agent.resolve` of a script, with the same grants."""
+
+    name: str
+    script: str
+
+
 class PackRouteSpec(NamedTuple):
     method: str
     path: str
@@ -48,7 +55,7 @@ class Manifest(NamedTuple):
     at_banks: bool
     bank: str | None  # its own bank; None: the caller's
     default_bank: str
-    environ: Mapping[str, str]  # what: environment variable (bank, api_key, mcp_enabled, rate_limit, sessions)
+    environ: Mapping[str, tuple[str, ...]]  # what (see _ENVIRON): environment variables, the first that is set counts
     codes: Mapping[str, int]
     details: bool
     pretty: bool
@@ -59,8 +66,19 @@ class Manifest(NamedTuple):
     methods: Mapping[str, str]  # JSON-RPC method -> script
     envelope: str | None  # "sekha": errors on its routes are {"success": false, ...}
     instructions: str
+    agents: tuple[PackAgent, ...]
+    remote_path: str | None  # where a tool is on a server of the real product: "/mcp/tools/{tool}"
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """The environment variables for `what`."""
+        return self.environ.get(what, ())
+
+    def variable(self, environ: Mapping[str, str], what: str) -> str | None:
+        """The value of the first that is set and not empty."""
+        return next((environ[name] for name in self.names(what) if environ.get(name)), None)
 
 
+_ENVIRON = ("bank", "api_key", "key_demanded", "mcp_enabled", "rate_limit", "url")
 _DEFAULTS: dict[str, tuple[type, JSON]] = {
     "name": (str, None),
     "api": (int, None),
@@ -83,6 +101,8 @@ _DEFAULTS: dict[str, tuple[type, JSON]] = {
     "instructions": (str, ""),
     "tools": (list, None),
     "routes": (list, []),
+    "agents": (list, []),
+    "remote_path": (str, None),
 }
 _REQUIRED = ("name", "api", "grants", "tools")
 
@@ -133,7 +153,7 @@ def read_manifest(folder: str) -> Manifest:
         at_banks=values["at_banks"],
         bank=values["bank"],
         default_bank=values["default_bank"],
-        environ=values["environ"],
+        environ=_environ(values["environ"], shown),
         codes=codes,
         details=details,
         pretty=values["pretty"],
@@ -144,7 +164,27 @@ def read_manifest(folder: str) -> Manifest:
         methods={method: _script(folder, name, shown) for method, name in values["methods"].items()},
         envelope=values["envelope"],
         instructions=values["instructions"].strip(),
+        agents=tuple(_agent(entry, folder, shown) for entry in values["agents"]),
+        remote_path=values["remote_path"],
     )
+
+
+def _environ(table: Mapping[str, JSON], shown: str) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for what, names in table.items():
+        named = [names] if isinstance(names, str) else names
+        if what not in _ENVIRON or not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
+            raise ConfigError(
+                f"{shown}: environ.{what}: one of {', '.join(_ENVIRON)}, with the name of a variable or a list of names"
+            )
+        found[what] = tuple(named)
+    return found
+
+
+def _agent(entry: JSON, folder: str, shown: str) -> PackAgent:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not set(entry) <= {"name", "script"}:
+        raise ConfigError(f"{shown}: agents: each has a name and a script")
+    return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), shown))
 
 
 def _tool(entry: JSON, folder: str, shown: str) -> PackTool:

@@ -1,6 +1,7 @@
 """Memory packs: a folder of Lua tools and a manifest become tools, routes and profiles; the core keeps what they promise.
 
 The bank is fixed here, before any Lua runs; a script cannot name another. One pack's memories are its own, unless `[memory] shared`.
+A call that fails takes back what it wrote.
 """
 
 import json
@@ -8,16 +9,18 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from ctx import __version__
+from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.bundled import bundled_path
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound, StoreError, ToolError, Unauthorized
 from ctx.extensions.bridge import Bridge
-from ctx.extensions.manifest import Manifest, PackTool, read_manifest
+from ctx.extensions.manifest import Manifest, PackAgent, PackTool, read_manifest
 from ctx.extensions.parameters import parameters_schema
+from ctx.extensions.remote import RemotePack
 from ctx.extensions.scripts import Runner, ScriptFile, annotations
 from ctx.extensions.sessions import Rate, Sessions
 from ctx.lua.host import Policy
@@ -31,14 +34,9 @@ logger = logging.getLogger(__name__)
 
 SHIPPED = ("hindsight", "claude-recall", "sekha")
 SETTINGS = ("api_key_env", "default_bank", "rate_limit_per_minute", "sessions_file", "path")
-
-
-class Dialect(NamedTuple):
-    """How the pack's own endpoint words protocol errors: JSON-RPC codes by name, and whether each carries data.details."""
-
-    codes: Mapping[str, int]
-    details: bool
-    pretty: bool
+OWN_BANK = "pack:"  # how the banks of packs begin that have their own; no caller can name one
+NO = ("false", "0", "no", "off")
+SESSION_ARGUMENT = "sessionId"  # of any tool: whose session the call belongs to
 
 
 class Pack:
@@ -67,23 +65,21 @@ class Pack:
             if key not in SETTINGS:
                 raise ConfigError(f"[packs.{self.name}] {key}: unknown key (known: {', '.join(SETTINGS)})")
         self.keys = _keys(manifest, settings, environ)
-        named = environ.get(manifest.environ.get("bank", ""))
-        self.default_bank = check_bank_id(str(settings.get("default_bank") or named or manifest.default_bank))
-        limit = settings.get("rate_limit_per_minute")
-        given = environ.get(manifest.environ.get("rate_limit", ""), "")
-        if limit is None:
-            limit = int(given) if given.isdecimal() else manifest.rate_per_minute
-        self.rate = Rate(int(str(limit)))
+        named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
+        self.default_bank = _nameable(str(named))
+        self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
+        self.rate = Rate(_rate(manifest, settings, environ))
         place = settings.get("sessions_file") or manifest.sessions_file
         self.sessions = Sessions(os.path.join(home, str(place).removeprefix("~/")) if place else None)
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
         self._sources: dict[str, bytes] = {}
+        self._remote: RemotePack | None = None
 
     # -- loading -------------------------------------------------------------------------------------------------
 
-    def load(self, toolbox: Toolbox) -> None:
-        """Reads every tool's metadata and registers it. Raises a `CtxError` where a shipped script does not load."""
+    def load(self, toolbox: Toolbox, agents: Agents) -> None:
+        """Reads every script's metadata and registers it. Raises a `CtxError` where one does not load."""
         for spec in self.manifest.tools:
             script = ScriptFile(
                 spec.name, spec.script, timeout_s=spec.timeout_s, shown=f"{self.name}/{os.path.basename(spec.script)}"
@@ -106,6 +102,38 @@ class Pack:
             )
             toolbox.add(tool)
             self.tools[spec.name] = tool
+        for spec_agent in self.manifest.agents:
+            agents.add(self._agent(spec_agent, taken={agent.name for agent in agents.list()}))
+
+    def _agent(self, spec: PackAgent, *, taken: set[str]) -> Agent:
+        script = ScriptFile(spec.name, spec.script, shown=f"{self.name}/{os.path.basename(spec.script)}")
+        source = script.source()
+        found = self._runner.metadata(script, source, "agent")
+        arguments = tuple(
+            AgentArgument(str(entry["name"]), str(entry.get("description") or ""), entry.get("required") is True)
+            for entry in found.get("arguments") or ()
+        )
+
+        def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
+            bank_id = self._opened_bank(self._named(caller), caller)
+            session = self.sessions.open(self._connection(caller))
+            answer = self._execute(spec.name, source, given, bank_id, session, caller, 30.0, None, agent=True)
+            if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
+                raise ToolError(f"{script.where}: resolve must return a table with a string called 'system'")
+            return Prompt(answer["system"], tuple(tool.name for tool in self.tools.values()))
+
+        # Two packs may have a prompt of one name: the pack that was enabled later adds its own.
+        name = f"{spec.name}-{self.name}" if spec.name in taken else spec.name
+        return Agent(name, str(found.get("description") or ""), resolve, (), arguments, "pack", script.where, self.name)
+
+    def forward(self, environ: Mapping[str, str]) -> bool:
+        """Sends the calls to the server that the environment names (`SEKHA_API_URL`), from now on; False where it names none."""
+        url = self.manifest.variable(environ, "url")
+        if not url or self.manifest.remote_path is None:
+            return False
+        names = (self.manifest.names("url")[0], (self.manifest.names("api_key") or ("",))[0])
+        self._remote = RemotePack(self.name, url, self.manifest.remote_path, self.keys[0] if self.keys else None, names)
+        return True
 
     def own_name(self, shown: str) -> str | None:
         """The Toolbox's name of a tool by its bare or its full name; None where the pack has none."""
@@ -113,30 +141,25 @@ class Pack:
         tool = self.tools.get(bare)
         return tool.name if tool else None
 
-    @property
-    def dialect(self) -> Dialect:
-        return Dialect(self.manifest.codes, self.manifest.details, self.manifest.pretty)
-
     # -- a call --------------------------------------------------------------------------------------------------
 
     def _run(self, spec: PackTool, source: bytes, output: JSON) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-            session = self.sessions.open(_session_argument(arguments) or caller.session_id)
-            self.rate.spend(session)
+            connection = self._connection(caller)
+            self.rate.spend(connection)  # whatever session the arguments name: or each call would name a new one
+            given = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
+            if self._remote is not None:
+                return self._remote.call(spec.name, given, spec.timeout_s)
+            bank_id = self._bank_id(spec, given, caller)
+            session = self.sessions.open(_session_argument(arguments) or connection)
             self.sessions.touch(session)
-            return self._execute(
-                spec.name,
-                source,
-                "execute",
-                arguments,
-                self._bank_id(spec, arguments, caller),
-                session,
-                caller,
-                spec.timeout_s,
-                output,
-            )
+            return self._execute(spec.name, source, given, bank_id, session, caller, spec.timeout_s, output)
 
         return run
+
+    def _connection(self, caller: Caller) -> str:
+        """The session of the caller's connection; callers of one door and key that have none share one."""
+        return caller.session_id or self.sessions.open(None, place=f"{caller.door}:{caller.principal or 'open'}")
 
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
@@ -144,48 +167,51 @@ class Pack:
         source = self._sources.get(path)
         if source is None:
             source = self._sources[path] = ScriptFile(method, path).source()
-        session = self.sessions.open(caller.session_id)
-        return self._execute(method, source, "execute", {}, self.bank_for(caller), session, caller, 10.0, None)
+        session = self.sessions.open(self._connection(caller))
+        bank_id = self._opened_bank(self._named(caller), caller)
+        return self._execute(method, source, {}, bank_id, session, caller, 10.0, None)
 
-    def bank_for(self, caller: Caller) -> str:
-        """The bank of a call that names none: the URL's or the header's, else the pack's default. Packs do not share unless told to."""
-        bank = caller.bank or self.default_bank
-        own = self.manifest.bank
-        if own is None or self._shared:
-            return bank
-        return own if bank == self.default_bank else check_bank_id(f"{own}:{bank}")
+    def _named(self, caller: Caller) -> str:
+        """The bank of a call that names none: the URL's or the header's, else the pack's default."""
+        return _nameable(caller.bank or self.default_bank)
 
     def _bank_id(self, spec: PackTool, arguments: dict[str, JSON], caller: Caller) -> str:
         if spec.bank_parameter is None:
-            bank = self.bank_for(caller)
-        else:
-            wanted = arguments.get(spec.bank_parameter)
-            bank = check_bank_id(wanted if isinstance(wanted, str) else "")
-            if caller.bank_fixed and bank != caller.bank:
-                raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
-        if caller.banks is not None and bank not in caller.banks and caller.bank not in caller.banks:
+            return self._opened_bank(self._named(caller), caller)
+        wanted = arguments.get(spec.bank_parameter)
+        bank = _nameable(wanted if isinstance(wanted, str) else "")
+        if caller.bank_fixed and bank != caller.bank:
+            raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
+        return self._opened_bank(bank, caller)
+
+    def _opened_bank(self, bank: str, caller: Caller) -> str:
+        """The store's bank behind the one that was named. Raises `Unauthorized` where the caller's key does not open it."""
+        if caller.banks is not None and bank not in caller.banks:
             raise Unauthorized(f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True})
-        return bank
+        own = self.manifest.bank
+        if own is None or self._shared:
+            return bank
+        return OWN_BANK + own if bank == self.default_bank else check_bank_id(f"{OWN_BANK}{own}:{bank}")
 
     def _execute(
         self,
         name: str,
         source: bytes,
-        entry: str,
         arguments: JSON,
         bank_id: str,
         session: str,
         caller: Caller,
         timeout_s: float,
         output: JSON,
+        *,
+        agent: bool = False,
     ) -> JSON:
         bank = self._store().bank(bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session))
-        memory = _Memory(self, bank, session, caller)
-        started = self.sessions.data(session).get("startTime")
+        memory = _Memory(self, bank, session)
         context = {
             "config": {},
             "bank": {"id": bank_id},
-            "session": {"id": session, "started_at": started},
+            "session": {"id": session, "started_at": self.sessions.data(session).get("startTime")},
             "request": {
                 "transport": caller.door,
                 "pack": self.name,
@@ -196,18 +222,22 @@ class Pack:
         job = Job(
             name=name,
             source=source,
-            entry=entry,
+            entry="resolve" if agent else "execute",
             arguments=json.dumps(arguments).encode(),
             context=json.dumps(context).encode(),
             grants=self.manifest.grants,
             trust="operator",
-            reuse=True,
-            kind="tool",
+            reuse=not agent,
+            kind="agent" if agent else "tool",
             output_schema=output,
         )
         left_s = timeout_s if caller.deadline_s is None else max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
         host = Bridge(self._runner.bridge.toolbox, memory=memory.answer).host_for(self._policy, caller)
-        return self._runner.pool.run(job, host, left_s)
+        try:
+            return self._runner.pool.run(job, host, left_s)
+        except BaseException:
+            memory.take_back()
+            raise
 
     # -- what the core knows -------------------------------------------------------------------------------------
 
@@ -272,17 +302,19 @@ class Pack:
 class _Memory:
     """`context.memory`, `bank`, `session` and `health` of one call."""
 
-    def __init__(self, pack: Pack, bank: MemoryBank, session: str, caller: Caller) -> None:
+    def __init__(self, pack: Pack, bank: MemoryBank, session: str) -> None:
         self._pack = pack
         self._bank = bank
         self._session = session
-        self._caller = caller
+        self._writing = threading.Lock()
+        self._written: list[str] = []  # operations, in order
+        self._ended = False
 
     def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
         room, _, name = operation.partition(".")
         given = arguments if isinstance(arguments, list) else []
         if room == "memory":
-            return call(self._bank, name, _named(name, given))
+            return self._memory(name, given)
         if room == "bank":
             return call(self._bank, name, {})
         if operation == "session.count":
@@ -296,8 +328,30 @@ class _Memory:
             return self._pack.snapshot(self._session)
         raise ToolError(f"{operation} is not available to this script")
 
+    def _memory(self, name: str, given: list[JSON]) -> JSON:
+        named = _by_name(name, given)
+        if name not in OPS or not OPS[name].writes:
+            return call(self._bank, name, named)
+        with self._writing:
+            if self._ended:  # the deadline passed while this was on its way
+                raise ToolError("the call has ended")
+            reply = call(self._bank, name, named)
+            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str):
+                self._written.append(reply["op_id"])
+            return reply
 
-def _named(name: str, given: list[JSON]) -> JSON:
+    def take_back(self) -> None:
+        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written, refuses what comes late."""
+        with self._writing:
+            self._ended = True
+            for operation in reversed(self._written):
+                try:
+                    self._bank.undo(operation)
+                except CtxError as error:
+                    logger.warning("pack=%s undo=failed operation=%s reason=%s", self._pack.name, operation, error.message)
+
+
+def _by_name(name: str, given: list[JSON]) -> JSON:
     """Lua's positional arguments by name: what the operation requires comes first, a table of options last."""
     spec = OPS.get(name)
     if spec is None:
@@ -312,8 +366,29 @@ def _named(name: str, given: list[JSON]) -> JSON:
 
 
 def _session_argument(arguments: dict[str, JSON]) -> str | None:
-    value = arguments.get("sessionId")
+    value = arguments.get(SESSION_ARGUMENT)
     return value if isinstance(value, str) and 0 < len(value) <= 128 else None
+
+
+def _nameable(bank: str) -> str:
+    """The bank, checked. Raises `BadRequest` for what is none, and for a pack's own."""
+    if check_bank_id(bank).startswith(OWN_BANK):
+        raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
+    return bank
+
+
+def _rate(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:
+    """Calls a minute for each session; 0 for no limit. Raises `ConfigError`."""
+    value = settings.get("rate_limit_per_minute")
+    origin = f"[packs.{manifest.name}] rate_limit_per_minute"
+    if value is None:
+        given = manifest.variable(environ, "rate_limit")
+        if given is None:
+            return manifest.rate_per_minute
+        origin, value = manifest.names("rate_limit")[0], int(given) if given.strip().isdecimal() else given
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{origin}: a whole number of calls a minute is needed, 0 for no limit")
+    return value
 
 
 def _keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -325,7 +400,13 @@ def _keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str
                 f"[packs.{manifest.name}] api_key_env: the environment variable {variable} is not set; export it or delete the line"
             )
         return (key,)
-    key = environ.get(manifest.environ.get("api_key", ""), "")
+    key = manifest.variable(environ, "api_key")
+    demand = manifest.variable(environ, "key_demanded")
+    if demand and not key:
+        # Whoever asked for authentication must not get an open server because the key was forgotten.
+        raise ConfigError(
+            f"{manifest.names('key_demanded')[0]} is set, but {manifest.names('api_key')[0]} is not: set the key too"
+        )
     return (key,) if key else ()
 
 
@@ -347,6 +428,7 @@ def load_packs(
     runner: Runner,
     store: Callable[[], MemoryStore],
     toolbox: Toolbox,
+    agents: Agents,
     *,
     shared: bool,
     root: str,
@@ -363,16 +445,6 @@ def load_packs(
         pack = Pack(
             manifest, own, runner, store, shared=shared, environ=environ, home=environ.get("HOME") or root, database=database
         )
-        pack.load(toolbox)
+        pack.load(toolbox, agents)
         packs.append(pack)
     return packs
-
-
-def metadata_only(runner: Runner, manifest: Manifest) -> list[tuple[str, str]]:
-    """(name, description) of a pack's tools, for `ctx pack list`."""
-    listed = []
-    for spec in manifest.tools:
-        script = ScriptFile(spec.name, spec.script, shown=f"{manifest.name}/{os.path.basename(spec.script)}")
-        found = runner.metadata(script, script.source(), "tool")
-        listed.append((manifest.prefix + spec.name, str(found.get("description") or "")))
-    return listed

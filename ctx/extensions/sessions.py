@@ -34,38 +34,38 @@ class Sessions:
         self._clock = clock
         self._lock = threading.RLock()
         self._known: dict[str, dict[str, JSON]] = {}
+        self._changed: set[str] = set()  # since the last save
         self._saved_ms = 0
-        for id, data in self._read():
-            self._known[id] = data
+        self._learn()
 
     def open(self, id: str | None, *, place: str | None = None) -> str:
-        """The session of that id, of this place (a project folder) if it has one, or a new one."""
+        """The session of that id, else the last of this place (a project folder), else a new one."""
         with self._lock:
-            if id is None and place is not None:
-                mine = [
-                    (data.get("lastActivity", 0), known) for known, data in self._known.items() if data.get("project") == place
-                ]
-                id = max(mine)[1] if mine else None
-            id = id or f"session_{self._clock()}_{secrets.token_hex(4)}"
+            found = self._find(id, place)
+            if found is None:
+                self._learn()  # another process may have begun it
+                found = self._find(id, place)
             now_ms = self._clock()
-            fresh = id not in self._known
-            data = self._known.setdefault(id, {"id": id, "startTime": now_ms, "toolCalls": 0})
+            fresh = found is None
+            id = found or id or f"session_{now_ms}_{secrets.token_hex(4)}"
+            data = self._session(id)
             data["lastActivity"] = now_ms
             if place is not None:
                 data["project"] = place
             if fresh:
                 self._trim()
-                self._save()
+                self._save_if_possible()
             return id
 
     def touch(self, id: str) -> None:
         """Counts a call of the session."""
         with self._lock:
-            data = self._known.setdefault(id, {"id": id, "startTime": self._clock(), "toolCalls": 0})
+            data = self._session(id)
             data["lastActivity"] = self._clock()
-            data["toolCalls"] = int(data.get("toolCalls", 0)) + 1
+            calls = data.get("toolCalls")
+            data["toolCalls"] = (calls if isinstance(calls, int) else 0) + 1
             if self._clock() - self._saved_ms > SAVE_EVERY_MS:
-                self._save()
+                self._save_if_possible()
 
     def data(self, id: str) -> dict[str, JSON]:
         with self._lock:
@@ -79,7 +79,7 @@ class Sessions:
     def set(self, id: str, key: str, value: JSON) -> None:
         """Keeps a value with the session, durably. Raises `StoreError`."""
         with self._lock:
-            kept = self._known.setdefault(id, {"id": id, "startTime": self._clock(), "toolCalls": 0}).setdefault("kv", {})
+            kept = self._session(id).setdefault("kv", {})
             kept[key] = value
             self._save()
 
@@ -87,19 +87,41 @@ class Sessions:
         """How many there are, and how many were active in the last five minutes."""
         with self._lock:
             now_ms = self._clock()
-            active = sum(now_ms - int(data.get("lastActivity", 0)) < ACTIVE_MS for data in self._known.values())
+            active = sum(now_ms - _activity_ms(data) < ACTIVE_MS for data in self._known.values())
             return len(self._known), active
 
     def close(self) -> None:
+        """Saves what is not. Raises `StoreError`."""
         with self._lock:
             self._save()
 
+    def _find(self, id: str | None, place: str | None) -> str | None:
+        if id is not None:
+            return id if id in self._known else None
+        mine = [(_activity_ms(data), known) for known, data in self._known.items() if place and data.get("project") == place]
+        return max(mine)[1] if mine else None
+
+    def _session(self, id: str) -> dict[str, JSON]:
+        self._changed.add(id)
+        return self._known.setdefault(id, {"id": id, "startTime": self._clock(), "toolCalls": 0})
+
     def _trim(self) -> None:
         while len(self._known) > MAX_SESSIONS:
-            oldest = min(self._known, key=lambda id: self._known[id].get("lastActivity", 0))
-            del self._known[oldest]
+            oldest = min(self._known, key=lambda id: _activity_ms(self._known[id]))
+            del self._known[oldest]  # in the file it stays, as whatever else is there
 
-    def _read(self) -> list[tuple[str, dict[str, JSON]]]:
+    def _learn(self) -> None:
+        try:
+            entries = self._entries()
+        except (OSError, ValueError) as error:
+            logger.warning("the sessions file is not readable and is left alone path=%s reason=%s", self._path, error)
+            return
+        for entry in entries:
+            if _is_entry(entry):
+                self._known.setdefault(entry[0], entry[1])
+
+    def _entries(self) -> list[JSON]:
+        """What the file holds. Raises `OSError`, or `ValueError` where it is not a list of sessions."""
         if self._path is None:
             return []
         try:
@@ -107,30 +129,38 @@ class Sessions:
                 loaded = json.load(file)
         except FileNotFoundError:
             return []
-        except (OSError, ValueError) as error:
-            logger.warning(
-                "the sessions file is not readable and is left alone file=%s reason=%s", os.path.basename(self._path), error
-            )
-            return []
-        return [(entry[0], entry[1]) for entry in loaded if _is_entry(entry)] if isinstance(loaded, list) else []
+        if not isinstance(loaded, list):
+            raise ValueError("not a list")
+        return loaded
+
+    def _save_if_possible(self) -> None:
+        try:
+            self._save()
+        except StoreError as error:
+            # When somebody was last seen is not worth a memory that is not stored.
+            logger.warning("%s", error.message)
+            self._saved_ms = self._clock()
 
     def _save(self) -> None:
-        if self._path is None or not self._known:
+        if self._path is None or not self._changed:
             return
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             with self._locked():
-                # What another process (or the real product) has written since is kept; ours win for our own.
-                merged = {**dict(self._read()), **self._known}
+                # Ours are put in their places; what another process or the real product keeps there stays as it is.
+                ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
+                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in self._entries()]
+                entries += [[id, data] for id, data in ours.items()]
                 partial = f"{self._path}.partial-{os.getpid()}"
                 with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                    json.dump([[id, data] for id, data in merged.items()], file)
+                    json.dump(entries, file)
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(partial, self._path)
+            self._changed.clear()
             self._saved_ms = self._clock()
-        except OSError as error:
-            raise StoreError(f"the sessions cannot be saved: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise StoreError(f"the sessions cannot be saved: {error}") from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -144,6 +174,12 @@ class Sessions:
 
 def _is_entry(entry: JSON) -> bool:
     return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], dict)
+
+
+def _activity_ms(data: dict[str, JSON]) -> float:
+    """When a session was last seen; the real product's may say it otherwise."""
+    value = data.get("lastActivity", 0)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 class Rate:

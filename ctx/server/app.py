@@ -87,7 +87,12 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     mcp = services.mcp(work) if services.mcp else None
     page = _read_page(page_folder)
     pack_routes = list(services.pack_routes)
-    policy = Policy(settings, ring=services.keys, pack_paths=[compile_path(route.path)[0] for route in pack_routes])
+    policy = Policy(
+        settings,
+        ring=services.keys,
+        pack_paths=[compile_path(route.path)[0] for route in pack_routes],
+        pack_errors=[(compile_path(route.path)[0], route.error_body) for route in pack_routes if route.error_body],
+    )
     services.toolbox.observe(_log_call)
 
     @asynccontextmanager

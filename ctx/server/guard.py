@@ -19,6 +19,7 @@ from ctx.errors import BadRequest, Busy, CtxError, Misdirected, NotFound, Origin
 from ctx.server import errors
 from ctx.server.keys import BANK
 from ctx.server.policy import ACCESS, Access, Policy, wants_mcp
+from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
 DRAIN_BYTES = 8 << 20  # read and thrown away of a body too large, so that the client reads our answer before a reset
 PREFLIGHT_MAX_AGE_S = 600
 
+_PACK_MCP = re.compile(r"/packs/([^/]+)/mcp/?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _BANK_PATH = re.compile(r"/mcp/([^/]+)/?")
@@ -107,6 +109,7 @@ class Guard:
         preflight = method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
         intended = headers["access-control-request-method"] if preflight else method
         access.zone = exchange.zone = policy.zone(path, intended, headers)
+        exchange.error_body = policy.error_body(path) if access.zone == "pack" else None
         origin = headers.get("origin")
         if origin is not None:
             access.foreign = not policy.trusts(origin, host)
@@ -178,6 +181,13 @@ class Guard:
                 raise Unauthorized("send 'Authorization: Bearer KEY'")
             if access.zone == "metrics":
                 access.admit_documents()
+        own = _PACK_MCP.fullmatch(path)
+        if own is not None:
+            if own[1] not in policy.packs:
+                raise NotFound(f"no memory pack called {own[1][:64]} is enabled")
+            access.admit_pack(own[1])
+        if access.zone == "mcp" and path in ("/mcp", "/mcp/") and grant is None and policy.mcp_locked():
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
         if access.zone == "mcp" and access.bank is not None:
             if grant is None and policy.bank_locked():
                 raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
@@ -209,6 +219,7 @@ class _Exchange:
         "_send",
         "_whole",
         "access_id",
+        "error_body",
         "finished",
         "request_headers",
         "scope",
@@ -228,6 +239,7 @@ class _Exchange:
         self._abandoned = False  # the rest of the body is not waited for, so the connection cannot be used again
         self.access_id = "-"
         self.zone = "open"
+        self.error_body: Callable[[CtxError], JSON] | None = None  # a pack's own shape of errors
         self.share_with: str | None = None
         self.started = False
         self.finished = False
@@ -286,7 +298,7 @@ class _Exchange:
             self.finished = True
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        shape = errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body
+        shape = self.error_body or (errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body)
         extra = {"content-type": "application/json", **errors.headers(error)}
         if self._abandoned:
             extra["connection"] = "close"

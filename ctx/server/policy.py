@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ctx.agents import Agent
-from ctx.errors import ConfigError, OriginNotAllowed, RateLimited, Unauthorized
+from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Unauthorized
 from ctx.server.keys import Grant, KeyRing, digest, match
 from ctx.tools.base import Tool
-from ctx.types import Caller
+from ctx.types import JSON, Caller
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -114,6 +114,7 @@ class Policy:
         *,
         ring: KeyRing | None = None,
         pack_paths: Iterable[re.Pattern[str]] = (),
+        pack_errors: Iterable[tuple[re.Pattern[str], Callable[[CtxError], JSON]]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         host, _ = split_bind(settings.bind)
@@ -122,6 +123,7 @@ class Policy:
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.limiter = SlidingWindow(settings.rate_limit_per_minute, clock=clock) if settings.rate_limit_per_minute else None
         self._pack_paths = tuple(pack_paths)
+        self._pack_errors = tuple(pack_errors)
         self._ring = ring
         own = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
         self._hosts = frozenset(name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text)))
@@ -174,6 +176,10 @@ class Policy:
             return "mcp"
         return "metrics" if path == "/metrics" else "open"
 
+    def error_body(self, path: str) -> Callable[[CtxError], JSON] | None:
+        """How a pack shapes the errors of its own route at this path; None: as everywhere."""
+        return next((shape for pattern, shape in self._pack_errors if pattern.fullmatch(path)), None)
+
     def locked(self, pack: PackPolicy) -> bool:
         """Whether the pack's tools need a key."""
         return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
@@ -181,6 +187,10 @@ class Policy:
     def bank_locked(self) -> bool:
         """Whether a request that names a bank needs a key before anything is known of what it asks."""
         return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
+
+    def mcp_locked(self) -> bool:
+        """Whether `/mcp` itself needs a key: it is the endpoint of the pack at the banks, and that pack was given one (seed 000)."""
+        return any(pack.at_banks and pack.keys for pack in self.packs.values())
 
 
 class Access:
