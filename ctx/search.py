@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctx import analyze, ranking
@@ -368,9 +367,10 @@ def _window(text: str, spans: list[tuple[int, int]]) -> tuple[int, int]:
     if spans:
         starts = [span[0] for span in spans]
         words = [text[a:b].lower()[:5] for a, b in spans]
-        first, most = 0, 0.0
+        first, most, last = 0, 0.0, 0
         for i, at in enumerate(starts):
-            last = bisect_left(starts, at + SNIPPET_CHARS - _OPENING, i)
+            while last < len(starts) and starts[last] < at + SNIPPET_CHARS - _OPENING:
+                last += 1
             value = len(set(words[i:last])) + 0.01 * (last - i)
             if value > most:
                 first, most = at, value

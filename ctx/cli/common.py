@@ -50,6 +50,8 @@ def print_json(value: JSON) -> None:
 
 def plain(text: str) -> str:
     """Text that cannot drive the terminal: control characters shown as `?` (a document may hold escape sequences)."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
