@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 import mcp_types as types
@@ -25,7 +25,6 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from ctx.errors import ConfigError
 from ctx.server.policy import is_loopback
 from ctx.server.stdio import Wire
 from ctx.types import JSON
@@ -36,19 +35,6 @@ CONNECT_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
 LAST_REPLIES_S = 30.0  # for calls under way when the client closes its end
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-
-
-def remote(url: str, bank: str | None = None) -> str:
-    """The address to post to: the bare server's stands for its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for what is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")
-    if parts.username or parts.password:
-        raise ConfigError("--url must not hold a key; export it and name its variable with --key-env")
-    path = parts.path
-    if path.rstrip("/") in ("", "/mcp") and bank:
-        path = f"/mcp/{quote(bank, safe='')}"
-    return parts._replace(path=path if path not in ("", "/") else "/mcp", fragment="").geturl()
 
 
 class Proxy:
@@ -296,5 +282,5 @@ def _reason(error: httpx.HTTPError, url: str) -> str:
 
 
 async def serve_remote(wire: Wire, url: str, key: str | None = None) -> None:
-    """Serves one client from the ctx at `url` (of `remote`) until it closes its end."""
+    """Serves one client from the ctx at `url` (see address.py) until it closes its end."""
     await Proxy(wire, url, key).run()

@@ -17,9 +17,9 @@ from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
 from serving import ANYTHING, Serve
 
 from ctx.errors import ConfigError
+from ctx.server.address import remote
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
-from ctx.server.proxy import remote
 from ctx.tools.base import Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -163,7 +163,7 @@ def test_a_bank_is_a_path_of_the_server() -> None:
     assert remote("http://localhost:7331/mcp/bob", "alice") == "http://localhost:7331/mcp/bob"
 
 
-@pytest.mark.parametrize("url", ["localhost:7331", "ftp://x/", "http://", "http://:secret@host/"])
+@pytest.mark.parametrize("url", ["localhost:7331", "ftp://x/", "http://", "http://:secret@host/", "http://host:port/"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="--url") as refused:
         remote(url)
