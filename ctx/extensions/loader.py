@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ctx.agents import Agents
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool
-from ctx.extensions.trust import NotTrusted, TrustFile, project_scripts
+from ctx.extensions.trust import NotTrusted, TrustFile, project_files
 from ctx.tools.base import NAME, RESERVED, Toolbox
 
 logger = logging.getLogger(__name__)
@@ -139,6 +139,10 @@ class Scripts:
             known = self._entries.get((kind, script.name))
             if known is not None:
                 raise ConfigError(f"two {kind}s are called '{script.name}': {known.script.where} and {script.where}; rename one")
+            others = self._toolbox.list() if kind == "tool" else self._agents.list()
+            taken = next((other.origin for other in others if other.name == script.name), None)
+            if taken is not None:
+                raise ConfigError(f"two {kind}s are called '{script.name}': {taken} and {script.where}; rename one")
             self._entries[kind, script.name] = _Loaded(kind, script, removable=removable)
 
     def _in_folder(self) -> list[ScriptFile]:
@@ -161,17 +165,8 @@ class Scripts:
         if self._project is None or self._trust is None:
             return []
         return [
-            (
-                found.kind,
-                ScriptFile(
-                    found.name,
-                    found.path,
-                    trust="untrusted",
-                    shown=f".ctx/{found.kind}s/{found.name}.lua",
-                    vouched_by=self._trust,
-                ),
-            )
-            for found in project_scripts(self._project, {})
+            (kind, ScriptFile(name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust))
+            for kind, name, path in project_files(self._project)
         ]
 
     def _find_new(self) -> None:

@@ -253,7 +253,8 @@ class ScriptConnector:
 def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem | None:
     """An item of a scan, or a line of the report where it is none."""
     if isinstance(item, ItemProblem):
-        log.problem(f"item {number}", item.message)
+        log.problem(f"item {number}", item.message.removeprefix(f"item {number}: "))
+        log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
         return None
     if not isinstance(item, dict):
         log.problem(f"item {number}", "is not a table")

@@ -99,12 +99,11 @@ def digest_of(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
-    """The scripts in a project's `.ctx/tools` and `.ctx/agents`, by kind and name. Only of this project, never of a folder above it.
+def project_files(root: str) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`. Only of this project, never of a folder above it.
 
     A link is passed over: it would give the script the folder that it leads to.
     """
-    found = []
     for folder, kind in FOLDERS.items():
         place = os.path.join(os.path.realpath(root), ".ctx", folder)
         if os.path.islink(place) or os.path.islink(os.path.dirname(place)):
@@ -115,12 +114,18 @@ def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
             continue
         for name in names:
             path = os.path.join(place, name)
-            if not name.endswith(".lua") or os.path.islink(path) or not os.path.isfile(path):
-                continue
-            try:
-                with open(path, "rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError:
-                continue
-            found.append(Found(kind, name.removesuffix(".lua"), path, digest, trusted.get(path) == digest))
+            if name.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
+                yield kind, name.removesuffix(".lua"), path
+
+
+def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
+    """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
+    found = []
+    for kind, name, path in project_files(root):
+        try:
+            with open(path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            continue  # it went meanwhile
+        found.append(Found(kind, name, path, digest, trusted.get(path) == digest))
     return found

@@ -61,7 +61,9 @@ class Running:
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        assert line.startswith("Listening on "), line + self.said()
+        if not line.startswith("Listening on "):
+            self.stop()
+            pytest.fail(f"the server did not start: {line}{self.said()}")
         self.host, _, port = line.split()[-1].rpartition(":")
         self.port = int(port)
 

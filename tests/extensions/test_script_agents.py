@@ -1,0 +1,152 @@
+"""Agents: inline and in Lua, over REST, MCP and the command line."""
+
+from pathlib import Path
+
+import pytest
+from kit import workspace
+from running import Running, configured
+
+from ctx.errors import BadRequest, ConfigError, NotFound, ScriptTimeout, ToolError
+from ctx.types import JSON, Caller
+
+CALLER = Caller("cli")
+
+PLANNER = """
+agent = {
+  name = "other-name",
+  description = "Plans work",
+  tools = { "search", "get" },
+  arguments = { { name = "task", description = "What to plan", required = true }, { name = "depth" } },
+}
+function agent.resolve(args, config, context)
+  local hits = context.search(args.task, { mode = "hybrid", limit = 3 })
+  return {
+    system = ("%s %s; %d found"):format(config.voice or "Plan", args.task, #hits),
+    tools = { "search" },
+    messages = { { role = "assistant", content = "Ready." }, { content = "Go." } },
+  }
+end
+"""
+
+
+def agent(body: str, fields: str = "") -> str:
+    return f"agent = {{ {fields} }}\nfunction agent.resolve(args, config, context)\n  {body}\nend\n"
+
+
+def configure(folder: Path, **scripts: str) -> Path:
+    (folder / "agents").mkdir()
+    tables = []
+    for name, text in scripts.items():
+        (folder / "agents" / f"{name}.lua").write_text(text)
+        tables.append(f'[agents.script.{name}]\npath = "./agents/{name}.lua"\ntimeout = 1.0')
+    tables.append('voice = "Consider"' if scripts else "")  # of the last one
+    inline = '[agents.inline.reviewer]\ndescription = "Reviews"\ntools = ["search"]\nsystem_prompt = "You review code."'
+    return configured(folder, "\n".join([*tables, inline]))
+
+
+def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
+    configure(tmp_path, broken="agent = {", loops=agent("while true do end"), planner=PLANNER)
+    with Running(tmp_path) as server:
+        listed = {entry["name"]: entry for entry in server.ask("GET", "/agents/list").body["agents"]}
+        assert set(listed) == {"reviewer", "loops", "planner"}
+        assert listed["reviewer"] == {
+            "name": "reviewer",
+            "description": "Reviews",
+            "tools": ["search"],
+            "source": "toml",
+            "arguments": [],
+        }
+        assert listed["planner"] == {
+            "name": "planner",
+            "description": "Plans work",
+            "tools": ["search", "get"],
+            "source": "lua",
+            "arguments": [
+                {"name": "task", "description": "What to plan", "required": True},
+                {"name": "depth", "description": "", "required": False},
+            ],
+        }
+
+        def prompt(name: str, arguments: JSON) -> tuple[int, JSON]:
+            answer = server.ask("POST", f"/agents/{name}/prompt", arguments)
+            return answer.status, answer.body
+
+        assert prompt("reviewer", {}) == (200, {"system": "You review code.", "tools": ["search"], "messages": []})
+        status, body = prompt("planner", {"task": "release token"})
+        assert status == 200
+        assert body["system"].startswith("Consider release token; ")
+        assert (body["tools"], body["messages"]) == (
+            ["search"],
+            [{"role": "assistant", "content": "Ready."}, {"role": "user", "content": "Go."}],
+        )
+        assert prompt("planner", {})[0] == 400
+        assert prompt("nobody", {})[0] == 404
+        assert prompt("loops", {})[0] == 408
+        assert prompt("broken", {})[0] == 500
+
+        def rpc(method: str, params: JSON) -> JSON:
+            return server.ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).body
+
+        prompts = {entry["name"]: entry for entry in rpc("prompts/list", {})["result"]["prompts"]}
+        assert {"reviewer", "planner"} <= set(prompts)
+        assert prompts["planner"]["arguments"][0]["required"] is True
+        got = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"]["messages"]
+        assert [message["role"] for message in got] == ["user", "assistant", "user"]
+        assert got[0]["content"]["text"].startswith("Consider release")
+
+        (tmp_path / "agents" / "planner.lua").write_text(agent('return { system = "edited" }'))
+        assert prompt("planner", {})[1]["system"] == "edited"
+        (tmp_path / "agents" / "planner.lua").write_text("agent = {")
+        assert prompt("planner", {})[1]["system"] == "edited"
+
+
+@pytest.mark.parametrize(
+    ("body", "tools", "messages"),
+    [
+        ('return { system = "s" }', (), ()),  # what the table `agent` lists is for the list: as Context Harness has it
+        ('return { system = "s", tools = {} }', (), ()),
+        ('return { system = "s", tools = { "a", 1, "b" } }', ("a", "b"), ()),
+        ('return { system = "s", messages = { "x", { content = "c" } } }', (), ({"role": "user", "content": "c"},)),
+    ],
+)
+def test_what_resolve_leaves_out_is_empty(tmp_path: Path, body: str, tools: JSON, messages: JSON) -> None:
+    with workspace(configure(tmp_path, a=agent(body, 'tools = { "search" }'))) as space:
+        _ = space.scripts
+        prompt = space.agents.prompt("a", {}, CALLER)
+        assert (prompt.system, prompt.tools, prompt.messages) == ("s", tools, messages)
+        assert space.agents.list()[0].tools == ("search",)
+
+
+@pytest.mark.parametrize("body", ["return nil", 'return "text"', "return {}", "return { system = 7 }", 'error("no")'])
+def test_an_agent_that_gives_no_prompt_is_an_error_of_its_script(tmp_path: Path, body: str) -> None:
+    with workspace(configure(tmp_path, a=agent(body))) as space:
+        _ = space.scripts
+        with pytest.raises(ToolError):
+            space.agents.prompt("a", {}, CALLER)
+
+
+def test_errors_of_agents_are_told_by_type(tmp_path: Path) -> None:
+    with workspace(configure(tmp_path, late=agent('error("timed out")'), loops=agent("while true do end"))) as space:
+        _ = space.scripts
+        with pytest.raises(ToolError):
+            space.agents.prompt("late", {}, CALLER)
+        with pytest.raises(ScriptTimeout):
+            space.agents.prompt("loops", {}, CALLER)
+        with pytest.raises(NotFound):
+            space.agents.prompt("nobody", {}, CALLER)
+        with pytest.raises(BadRequest):
+            space.agents.prompt("loops", [], CALLER)
+
+
+def test_an_agent_without_its_function_does_not_load(tmp_path: Path) -> None:
+    with workspace(configure(tmp_path, a='agent = { description = "x" }')) as space:
+        assert "does not define the function" in (space.scripts.statuses()[0].error or "")
+
+
+def test_two_agents_of_one_name_end_the_start(tmp_path: Path) -> None:
+    config = configure(tmp_path, reviewer=agent('return { system = "s" }'))
+    with (
+        workspace(config) as space,
+        pytest.raises(ConfigError, match=r"two agents are called 'reviewer': .*agents/reviewer\.lua"),
+    ):
+        _ = space.scripts

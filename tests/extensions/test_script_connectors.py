@@ -1,0 +1,313 @@
+"""Connectors in Lua, through an index run and a search: what is kept, what is reported, what is deleted."""
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from kit import workspace
+from running import configured
+
+from ctx.connectors.base import ScanLog
+from ctx.errors import ConfigError, SourceError
+from ctx.extensions.scripts import ScriptConnector, ScriptFile, moment_ms
+from ctx.types import JSON, Caller
+from ctx.workspace import Workspace, script_file
+
+CALLER = Caller("cli")
+
+TICKETS = """
+connector = { name = "tickets", description = "Tickets" }
+function connector.scan(config)
+  local items = {}
+  for _, row in ipairs(json.parse(fs.read("rows.json"))) do items[#items + 1] = row end
+  return items
+end
+"""
+
+
+def ticket(number: int, **more: JSON) -> dict[str, JSON]:
+    return {
+        "source_id": f"T-{number}",
+        "title": f"Ticket {number}",
+        "body": f"The elevator of building {number} is stuck.",
+        "updated_at": "2026-01-02T03:04:05Z",
+        **more,
+    }
+
+
+class Project:
+    """A project with one connector, whose rows a test writes."""
+
+    def __init__(self, folder: Path, text: str = TICKETS, settings: str = "") -> None:
+        self.folder = folder
+        (folder / "connectors").mkdir()
+        self.script = folder / "connectors" / "tickets.lua"
+        self.script.write_text(text)
+        self.rows([])
+        self.config = configured(folder, f'[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n{settings}')
+
+    def rows(self, rows: list[JSON]) -> None:
+        (self.folder / "connectors" / "rows.json").write_text(json.dumps(rows))
+
+    def index(self, space: Workspace) -> dict[str, JSON]:
+        (report,) = space.refresh(["script:tickets"])
+        return report
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def ids(space: Workspace) -> list[str]:
+    return sorted(s.document.source_id for s in space.catalog.export() if s.document.source == "script:tickets")
+
+
+def counts(report: dict[str, JSON]) -> tuple[JSON, ...]:
+    return tuple(report[name] for name in ("ok", "added", "updated", "unchanged", "deleted", "failed"))
+
+
+def test_items_are_documents_that_a_search_finds(project: Project) -> None:
+    project.rows(
+        [
+            ticket(
+                1, author="ann", source_url="https://t.example/1", created_at=1700000000, metadata={"labels": ["a"], "n": 1.5}
+            ),
+            ticket(
+                2,
+                url="https://t.example/2",
+                metadata_json='{"state": "open"}',
+                content_type="text/markdown",
+                body="# Head\n\nlift",
+            ),
+            {"source_id": 3, "body": "A numbered one, without a title or a date."},
+        ]
+    )
+    with workspace(project.config) as space:
+        assert counts(project.index(space)) == (True, 3, 0, 0, 0, 0)
+        (hit,) = space.toolbox.call("search", {"query": "elevator", "source": "script"}, CALLER)["results"]
+        assert (hit["source"], hit["source_id"], hit["title"]) == ("script:tickets", "T-1", "Ticket 1")
+        assert (hit["source_url"], hit["updated_at"]) == ("https://t.example/1", "2026-01-02T03:04:05Z")
+        first = space.toolbox.call("get", {"id": hit["id"]}, CALLER)
+        assert (first["author"], first["created_at"]) == ("ann", "2023-11-14T22:13:20Z")
+        assert first["metadata"] == {"labels": ["a"], "n": 1.5}
+        (second,) = space.toolbox.call("search", {"query": "lift"}, CALLER)["results"]
+        document = space.toolbox.call("get", {"id": second["id"]}, CALLER)
+        assert (document["metadata"], document["content_type"]) == ({"state": "open"}, "text/markdown")
+        assert document["source_url"] == "https://t.example/2"
+        assert ids(space) == ["3", "T-1", "T-2"]
+
+
+def test_a_second_run_reads_only_what_changed_and_deletes_what_is_gone(project: Project) -> None:
+    rows: list[JSON] = [ticket(1), ticket(2), ticket(3), {"source_id": "undated", "body": "no date at all"}]
+    project.rows(rows)
+    with workspace(project.config) as space:
+        project.index(space)
+        assert counts(project.index(space)) == (True, 0, 0, 4, 0, 0)
+        project.rows([rows[0], ticket(2, body="It moves again."), rows[3]])
+        assert counts(project.index(space)) == (True, 0, 1, 2, 1, 0)
+        assert ids(space) == ["T-1", "T-2", "undated"]
+        project.rows([])
+        assert counts(project.index(space)) == (True, 0, 0, 0, 3, 0)
+
+
+def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(project: Project) -> None:
+    project.rows([ticket(1), ticket(2)])
+    with workspace(project.config) as space:
+        project.index(space)
+        bad: list[JSON] = [
+            "text",
+            7,
+            {},
+            {"body": "no id"},
+            {"source_id": ""},
+            {"source_id": True, "body": "x"},
+            ticket(1, body="  "),
+        ]
+        project.rows([*bad, ticket(3), ticket(3, body="twice"), ticket(4, metadata_json="{")])
+        report = project.index(space)
+        assert counts(report) == (True, 2, 0, 0, 1, 9)
+        assert ids(space) == ["T-1", "T-3", "T-4"]
+        assert "item 1: is not a table (and 8 more)" in [status.note for status in space.statuses()]
+
+
+def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Path) -> None:
+    text = """
+    connector = {}
+    function connector.scan(config)
+      emit({ source_id = "a", body = "first" })
+      if config.bad then emit({ source_id = "b", body = "\\xff\\xfe" }) else emit({ source_id = "b", body = "second" }) end
+    end
+    """
+    project = Project(tmp_path, text)
+    with workspace(project.config) as space:
+        assert counts(project.index(space)) == (True, 2, 0, 0, 0, 0)
+    with workspace(configured(tmp_path, '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\nbad = true')) as space:
+        report = project.index(space)
+        assert (report["deleted"], report["failed"]) == (0, 1)
+        (status,) = [status for status in space.statuses() if status.name == "script:tickets"]
+        assert (status.note or "").startswith("item 2: a string is not valid UTF-8")
+        assert ids(space) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        ('error("the API is down")', "the API is down"),
+        ("while true do end", "timed out"),
+        ('local x = ("x"):rep(1e9)', "memory"),
+        ('http.get("http://127.0.0.1/")', "private"),
+        ("coroutine.yield()", "yield"),
+    ],
+)
+def test_an_incomplete_scan_deletes_nothing_and_keeps_what_it_read(tmp_path: Path, ending: str, why: str) -> None:
+    text = f"""
+    connector = {{}}
+    function connector.scan(config)
+      for _, row in ipairs(json.parse(fs.read("rows.json"))) do
+        if row.stop then {ending} end
+        emit(row)
+      end
+    end
+    """
+    project = Project(tmp_path, text, "timeout = 1.0")
+    project.rows([ticket(1), ticket(2), ticket(3)])
+    with workspace(project.config) as space:
+        project.index(space)
+        project.rows([ticket(1, body="The doors close."), ticket(4), {"stop": True}])
+        report = project.index(space)
+        assert counts(report)[:5] == (False, 1, 1, 0, 0)
+        assert why in report["note"]
+        assert ids(space) == ["T-1", "T-2", "T-3", "T-4"]
+        assert space.toolbox.call("search", {"query": "doors"}, CALLER)["results"]
+        (status,) = [s for s in space.statuses() if s.name == "script:tickets"]
+        assert status.healthy is False
+        project.rows([ticket(4)])
+        assert counts(project.index(space))[:5] == (True, 0, 0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        "return { A, B }",
+        "emit(A) emit(B)",
+        "emit(A) return { B }",
+        "local n = 0 return function() n = n + 1 return ({ A, B })[n] end",
+        "return coroutine.create(function() coroutine.yield(A) coroutine.yield(B) end)",
+        "return coroutine.wrap(function() coroutine.yield(A) coroutine.yield(B) end)",
+        "context.emit(A) context.emit(B)",
+    ],
+)
+def test_a_scan_may_give_its_items_in_several_ways(tmp_path: Path, ways: str) -> None:
+    text = f"""
+    connector = {{}}
+    local A, B = {{ source_id = "a", body = "a" }}, {{ source_id = "b", body = "b" }}
+    function connector.scan(config, context) {ways} end
+    """
+    project = Project(tmp_path, text)
+    with workspace(project.config) as space:
+        assert counts(project.index(space)) == (True, 2, 0, 0, 0, 0)
+
+
+def test_the_settings_reach_the_script_with_variables_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TICKET_TOKEN", "t0ken ${TICKET_TOKEN}")
+    text = """
+    connector = {}
+    function connector.scan(config, context)
+      return { { source_id = "config", body = json.encode(config), title = tostring(context.config == config) } }
+    end
+    """
+    project = Project(tmp_path, text, 'token = "Bearer ${TICKET_TOKEN}"\nprojects = ["a", "b"]\ndeep = { n = 1 }')
+    with workspace(project.config) as space:
+        project.index(space)
+        stored = next(s for s in space.catalog.export() if s.document.source == "script:tickets")
+        assert stored.document.title == "true"
+        assert json.loads(stored.document.body) == {
+            "token": "Bearer t0ken ${TICKET_TOKEN}",  # put in once: a value is not looked at again
+            "projects": ["a", "b"],
+            "deep": {"n": 1},
+        }
+    monkeypatch.delenv("TICKET_TOKEN")
+    with pytest.raises(ConfigError, match="TICKET_TOKEN"):
+        workspace(project.config)
+
+
+def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
+    """120 items of a megabyte each never stand in memory together, in the server or in the script (128 MiB)."""
+    text = """
+    connector = {}
+    function connector.scan(config)
+      local body = ("word "):rep(200000)
+      for number = 1, 120 do emit({ source_id = "i" .. number, body = number .. body }) end
+    end
+    """
+    project = Project(tmp_path, text)
+    with workspace(project.config) as space:
+        connector = ScriptConnector(script_file(space.config.script_connectors[0], space.config.root), space.runner)
+        tracemalloc.start()
+        count = sum(1 for _ in connector.scan({}, ScanLog()))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert count == 120
+    assert most < 30_000_000
+
+
+def test_a_scan_that_nobody_reads_to_the_end_ends_its_script(tmp_path: Path) -> None:
+    text = "connector = {} function connector.scan() local n = 0 return function() n = n + 1 return { source_id = n, body = 'x' } end end"
+    project = Project(tmp_path, text)
+    with workspace(project.config) as space:
+        connector = ScriptConnector(script_file(space.config.script_connectors[0], space.config.root), space.runner)
+        items = connector.scan({}, ScanLog())
+        assert next(items).source_id == "1"
+        items.close()  # type: ignore[attr-defined]
+        assert space.pool._running == 0
+
+
+def test_a_script_that_is_gone_is_a_source_that_cannot_be_read(project: Project) -> None:
+    project.rows([ticket(1)])
+    with workspace(project.config) as space:
+        project.index(space)
+        project.script.unlink()
+        report = project.index(space)
+        assert (report["ok"], report["deleted"]) == (False, 0)
+        with pytest.raises(SourceError, match="cannot be read"):
+            list(ScriptConnector(ScriptFile("x", str(project.script)), space.runner).scan({}, ScanLog()))
+
+
+def test_an_edited_connector_is_what_the_next_run_reads(project: Project) -> None:
+    project.rows([ticket(1)])
+    with workspace(project.config) as space:
+        project.index(space)
+        project.script.write_text('connector = {} function connector.scan() return { { source_id = "new", body = "new" } } end')
+        assert counts(project.index(space))[:5] == (True, 1, 0, 0, 1)
+        project.script.write_text("connector = {")
+        report = project.index(space)
+        assert (report["ok"], report["deleted"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "ms"),
+    [
+        ("2026-01-02T03:04:05Z", 1767323045000),
+        ("2026-01-02T03:04:05", 1767323045000),
+        ("2026-01-02 03:04:05", 1767323045000),
+        ("2026-01-02T05:04:05+02:00", 1767323045000),
+        ("2026-01-02T03:04:05.250Z", 1767323045250),
+        ("2026-01-02", 1767312000000),
+        ("20260102", 1767312000000),
+        (1767323045, 1767323045000),
+        (1767323045.25, 1767323045250),
+        ("1767323045.000200", 1767323045000),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (True, None),
+        ({}, None),
+        (1e300, None),
+        (float("nan"), None),
+        ("9" * 400, None),
+    ],
+)
+def test_a_time_is_read_as_scripts_write_it(said: JSON, ms: int | None) -> None:
+    assert moment_ms(said) == ms

@@ -1,0 +1,160 @@
+"""Scripts of a project's own `.ctx/` folder run only where the user has trusted their very text."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from kit import ctx, workspace
+from running import Running, configured
+
+from ctx.errors import ConfigError, ToolError
+from ctx.extensions.trust import TrustFile, digest_of, project_scripts, trust_path
+from ctx.types import JSON, Caller
+
+CALLER = Caller("cli")
+
+
+def answering(value: str) -> str:
+    return f"tool = {{ }} function tool.execute() return {{ said = [[{value}]] }} end"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that brings a tool along, and a user who has trusted nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "project"
+    (folder / ".ctx" / "tools").mkdir(parents=True)
+    (folder / ".ctx" / "agents").mkdir()
+    (folder / ".ctx" / "tools" / "deploy.lua").write_text(answering("one"))
+    (folder / ".ctx" / "agents" / "guide.lua").write_text('agent = {} function agent.resolve() return { system = "s" } end')
+    configured(folder, "")
+    return folder
+
+
+def trust(project: Path, *arguments: str) -> JSON:
+    done = ctx("trust", "--json", *arguments, cwd=project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]})
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["scripts"]
+
+
+def test_nothing_of_the_folder_runs_before_it_is_trusted(project: Path) -> None:
+    with workspace(project / "ctx.toml") as space:
+        statuses = space.scripts.statuses()
+        assert [(s.kind, s.name, s.serving) for s in statuses] == [("agent", "guide", False), ("tool", "deploy", False)]
+        assert all("ctx trust" in (s.error or "") for s in statuses)
+        assert [tool.name for tool in space.toolbox.list() if not tool.builtin] == []
+        assert space.agents.list() == []
+        with pytest.raises(ToolError, match="not trusted"):
+            space.toolbox.call("deploy", {}, CALLER)
+        assert space.pool.zygote_pid is None  # not so much as a sandbox was started
+
+
+def test_trust_is_recorded_for_the_text_and_lost_with_it(project: Path) -> None:
+    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [("deploy", False), ("guide", False)]
+    assert [(s["name"], s["trusted"]) for s in trust(project, "deploy")] == [("deploy", True)]
+    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [("deploy", True), ("guide", False)]
+    file = Path(trust_path(os.environ))
+    assert project not in file.parents
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    script = project / ".ctx" / "tools" / "deploy.lua"
+    with workspace(project / "ctx.toml") as space:
+        _ = space.scripts
+        assert space.toolbox.call("deploy", {}, CALLER) == {"said": "one"}
+        script.write_text(answering("two"))
+        with pytest.raises(ToolError, match="not trusted"):  # also the old text: the user has not seen what replaced it
+            space.toolbox.call("deploy", {}, CALLER)
+        assert [tool.name for tool in space.toolbox.list() if not tool.builtin] == []
+        assert trust(project, "--list")[0]["trusted"] is False
+        trust(project, "deploy")
+        assert space.toolbox.call("deploy", {}, CALLER) == {"said": "two"}  # a running server follows
+        trust(project, "--revoke", "deploy")
+        with pytest.raises(ToolError, match="not trusted"):
+            space.toolbox.call("deploy", {}, CALLER)
+
+
+def test_a_running_server_never_runs_an_untrusted_text(project: Path) -> None:
+    with Running(project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}) as server:
+        assert server.call("deploy").status == 500
+        trust(project)
+        assert server.call("deploy").body == {"result": {"said": "one"}}
+        for _ in range(3):
+            (project / ".ctx" / "tools" / "deploy.lua").write_text(answering("evil"))
+            assert server.call("deploy").status == 500
+            (project / ".ctx" / "tools" / "deploy.lua").write_text(answering("one"))
+            assert server.call("deploy").body == {"result": {"said": "one"}}
+
+
+def test_a_trusted_text_at_another_place_is_not_trusted(project: Path) -> None:
+    trust(project)
+    copy = project / ".ctx" / "tools" / "copy.lua"
+    copy.write_text(answering("one"))
+    with workspace(project / "ctx.toml") as space:
+        _ = space.scripts
+        with pytest.raises(ToolError, match="not trusted"):
+            space.toolbox.call("copy", {}, CALLER)
+
+
+def test_a_repository_cannot_take_names_or_stop_the_start(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (project / "tools").mkdir()
+    (project / "tools" / "deploy.lua").write_text(answering("the operator's"))
+    for name in ("search", "a b", "list"):
+        (project / ".ctx" / "tools" / f"{name}.lua").write_text(answering("evil"))
+    trust(project)
+    config = configured(project, '\n[tools.script.deploy]\npath = "./tools/deploy.lua"')
+    with workspace(config) as space:
+        _ = space.scripts
+        assert space.toolbox.call("deploy", {}, CALLER) == {"said": "the operator's"}
+        assert space.toolbox.get("search").builtin
+    assert caplog.text.count("not loaded") == 4
+
+
+def test_links_in_the_folder_are_passed_over(project: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.lua"
+    outside.write_text(answering("out"))
+    (project / ".ctx" / "tools" / "link.lua").symlink_to(outside)
+    os.mkfifo(project / ".ctx" / "tools" / "fifo.lua")
+    (project / ".ctx" / "tools" / "folder.lua").mkdir()
+    assert [found.name for found in project_scripts(str(project), {})] == ["deploy", "guide"]
+
+
+def test_the_folder_of_a_parent_is_not_looked_at(project: Path) -> None:
+    child = project / "child"
+    configured(child, "")
+    with workspace(child / "ctx.toml") as space:
+        assert space.scripts.statuses() == []
+
+
+def test_a_trusted_script_has_its_own_folder_and_no_variables(project: Path) -> None:
+    (project / ".ctx" / "tools" / "deploy.lua").write_text(
+        "tool = {} function tool.execute() return { ok = pcall(fs.read, '../../ctx.toml'), home = env.get('HOME') or 'none' } end"
+    )
+    trust(project)
+    with workspace(project / "ctx.toml") as space:
+        _ = space.scripts
+        assert space.toolbox.call("deploy", {}, CALLER) == {"ok": False, "home": "none"}
+
+
+def test_scripts_that_nobody_named_need_the_strict_sandbox(project: Path) -> None:
+    trust(project)
+    with workspace(project / "ctx.toml") as space:
+        space.pool.start()
+        space.pool._strict = False  # a machine without a system call filter
+        _ = space.scripts
+        with pytest.raises(ToolError, match="strict"):
+            space.toolbox.call("deploy", {}, CALLER)
+
+
+def test_a_damaged_trust_file_trusts_nothing_and_says_how_to_mend_it(tmp_path: Path) -> None:
+    file = TrustFile(str(tmp_path / "state" / "trusted.json"))
+    assert file.digests() == {}
+    file.record({"/a.lua": digest_of(b"a")})
+    assert file.vouches("/a.lua", b"a")
+    assert not file.vouches("/a.lua", b"b")
+    assert not file.vouches("/b.lua", b"a")
+    file.record({"/a.lua": None})
+    assert file.digests() == {}
+    Path(file.path).write_text("{")
+    with pytest.raises(ConfigError, match="run `ctx trust` again"):
+        file.digests()
