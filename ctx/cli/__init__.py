@@ -3,11 +3,13 @@
 `ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the one asked for.
 """
 
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
 
+from ctx import __version__
 from ctx.errors import (
     BadRequest,
     ConfigError,
@@ -70,19 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    if sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a Latin-1 terminal lacks letters, and that is no failure
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = next((word for word in arguments if not word.startswith("-")), None)
-    config = next((index for index, word in enumerate(arguments) if word == "--config"), None)
-    if config is not None and config + 1 < len(arguments) and arguments[config + 1] == command:
-        rest = [word for word in arguments[config + 2 :] if not word.startswith("-")]
-        command = rest[0] if rest else None
     try:
-        if command is None or command not in COMMANDS:
-            return _outline(arguments, command)
+        command = _command(arguments)
+        if command is None:
+            return _outline(arguments)
         if command not in SHARED_WORK:
             os.umask(0o077)
         module = __import__(COMMANDS[command][0], fromlist=["run"])
-        arguments.remove(command)
         exit_code: int = module.run(command, arguments)
         sys.stdout.flush()
         return exit_code
@@ -95,24 +94,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("Error: the disk is full: free some space and try again", file=sys.stderr)
+        return 4
 
 
-def _outline(arguments: list[str], command: str | None) -> int:
-    from ctx import __version__
+def _command(arguments: list[str]) -> str | None:
+    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest` for a command there is not."""
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        if arguments[at] in ("-h", "--help", "-V", "--version"):
+            return None
+        if not arguments[at].startswith("--config"):
+            raise BadRequest(f"unknown option '{arguments[at]}'; `ctx --help` lists the commands")
+        at += 1 if "=" in arguments[at] else 2
+    if at > len(arguments):
+        raise BadRequest("--config needs the path of a configuration file")
+    if at == len(arguments):
+        return None
+    command = arguments.pop(at)
+    if command == "help":
+        if at == len(arguments):
+            return None
+        command = arguments[at]
+        arguments[at:] = ["--help"]
+    if command not in COMMANDS:
+        import difflib  # 5 ms, and only a mistyped command needs it
 
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f"did you mean `ctx {near[0]}`?" if near else "`ctx --help` lists them"
+        raise BadRequest(f"unknown command '{command}'; {hint}")
+    return command
+
+
+def _outline(arguments: list[str]) -> int:
     if "--version" in arguments or "-V" in arguments:
         print(f"ctx {__version__}")
         return 0
-    asked = not arguments or "-h" in arguments or "--help" in arguments or command == "help"
-    out = sys.stdout if asked else sys.stderr
-    if not asked:
-        import difflib  # 5 ms, and only a mistyped command needs it
-
-        near = difflib.get_close_matches(command or arguments[0], COMMANDS, 1)
-        hint = f"; did you mean 'ctx {near[0]}'?" if near else ""
-        print(f"Error: unknown command '{command or arguments[0]}'{hint}\n", file=out)
-    print("usage: ctx [--config PATH] COMMAND ...\n\nA local-first context server.\n\ncommands:", file=out)
+    print("usage: ctx [--config PATH] COMMAND ...\n\nA local-first context server.\n\ncommands:")
     for name, (_, purpose) in COMMANDS.items():
-        print(f"  {name:<10} {purpose}", file=out)
-    print("\n`ctx COMMAND --help` says more of each.", file=out)
-    return 0 if asked else 2
+        print(f"  {name:<10} {purpose}")
+    print("\n`ctx COMMAND --help` says more of each.")
+    return 0

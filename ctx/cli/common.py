@@ -5,19 +5,24 @@ import sys
 from collections.abc import Sequence
 
 from ctx.config import Config, default_config, find_config, load_config
-from ctx.errors import ConfigError
+from ctx.errors import BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING
 from ctx.types import JSON
 
 if TYPE_CHECKING:
     import argparse
+    from typing import NoReturn
 
 
 def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.ArgumentParser":
     """A command's parser, with `--config`, and `--json` for commands that read."""
     import argparse  # 5 ms, and `ctx search` does without it
 
-    made = argparse.ArgumentParser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> "NoReturn":
+            raise BadRequest(f"{message}; `{self.prog} --help` says more")
+
+    made = Parser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
     made.add_argument(
         "--config", metavar="PATH", help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)"
     )
@@ -44,15 +49,15 @@ def print_json(value: JSON) -> None:
     """One JSON document on standard output."""
     import json  # 3 ms that a plain search does not need
 
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8", indent=2)
     print(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def plain(text: str) -> str:
-    """Text that cannot drive the terminal: control characters shown as `?` (a document may hold escape sequences)."""
+    """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`, odd spaces as plain ones."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else " " if char.isspace() else "?" for char in text)
 
 
 def styled(out: object = None) -> bool:

@@ -24,10 +24,13 @@ def run(command: str, argv: list[str]) -> int:
     quoted = os.path.normpath(args.root).replace("\\", "\\\\").replace('"', '\\"')
     text = text.replace('root = "./docs"', f'root = "{quoted}"', 1)
     folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
     partial = f"{path}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(partial, path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
     return 0

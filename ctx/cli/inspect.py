@@ -3,9 +3,11 @@
 import os
 import sys
 import time
+from typing import TextIO
 
 from ctx.cli.common import ago, configuration, parser, plain, print_json, table
 from ctx.clock import iso_utc
+from ctx.errors import BadRequest
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
 from ctx.workspace import open_workspace
@@ -96,11 +98,7 @@ def _export(argv: list[str]) -> int:
     partial = f"{args.output}.partial" if args.output else None
     documents = chunks = 0
     with open_workspace(configuration(args.config), reading=True) as workspace:
-        out = (
-            os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
-            if partial
-            else sys.stdout
-        )
+        out = _open_private(partial) if partial else sys.stdout
         try:
             out.write('{"documents": [')
             for stored in workspace.catalog.export():
@@ -132,3 +130,10 @@ def _export(argv: list[str]) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _open_private(path: str) -> TextIO:
+    try:
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"--output: {os.path.dirname(path) or '.'} cannot be written: {error.strerror}") from error

@@ -29,7 +29,9 @@ def run(command: str, argv: list[str]) -> int:
 
 def _serve(argv: list[str]) -> int:
     options = parser("serve", "Serve REST and MCP over HTTP; index the sources and follow them.")
-    options.add_argument("what", choices=("mcp",), help="`ctx serve mcp` serves everything: REST, MCP and the page")
+    options.add_argument(
+        "what", nargs="?", choices=("mcp",), default="mcp", help="`ctx serve mcp` serves everything: REST, MCP and the page"
+    )
     options.add_argument("--bind", metavar="HOST:PORT", help="instead of [server] bind")
     options.add_argument("--stdio", action="store_true", help="MCP on standard input and output instead (`ctx mcp`)")
     options.add_argument(
