@@ -175,10 +175,25 @@ def _parts(identifier: str) -> list[str]:
 def _identifiers(text: str) -> list[str]:
     found = [part for identifier in _humped(text) for part in _parts(identifier)] if _HUMP.search(text) else []
     if "_" in text:
-        # Piece by piece: over a whole text the pattern would begin anew at every letter of every word.
-        for piece in text.split():
-            if "_" in piece:
-                found += [match.replace("_", "") for match in re.findall(_SNAKE, piece)]
+        found += _underscored(text)
+    return found
+
+
+def _underscored(text: str) -> list[str]:
+    """The identifiers with underscores, without them. Looked for around each underscore: words without one cost nothing."""
+    snake = re.compile(_SNAKE)
+    found: list[str] = []
+    read_to = 0
+    while (at := text.find("_", read_to)) >= 0:
+        begin, low = at, max(read_to, at - MAX_TERM_BYTES)
+        while begin > low and text[begin - 1].isalnum():
+            begin -= 1
+        match = snake.match(text, begin) if begin < at else None
+        if match is None:
+            read_to = at + 1
+            continue
+        found.append(match[0].replace("_", ""))
+        read_to = match.end()
     return found
 
 
