@@ -120,11 +120,13 @@ class Indexer:
         with self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             index.catch_up(self.catalog)
-            published_s = time.monotonic()
+            began_s = published_s = time.monotonic()
 
             def publish() -> None:
                 nonlocal published_s
-                if time.monotonic() - published_s > PUBLISH_EVERY_S:
+                now_s = time.monotonic()
+                # A publication stops the engine's threads for a moment: the longer a run, the rarer.
+                if now_s - published_s > max(PUBLISH_EVERY_S, (now_s - began_s) / 3):
                     index.catch_up(self.catalog)
                     published_s = time.monotonic()
                 else:
