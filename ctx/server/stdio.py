@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import mcp_types as types
@@ -19,6 +20,7 @@ from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.types import JSON, Caller
 
 MAX_LINE_BYTES = 16 << 20
+LAST_WORDS_S = 30.0  # how long a client that has closed its end (`echo ... | ctx mcp`) is still answered
 
 
 class PipeEntrance:
@@ -73,10 +75,16 @@ class Wire:
         self._lenient = lenient
         self._framed = False
         self._lock = threading.Lock()
+        self._unanswered = 0
+        self._all_answered = asyncio.Event()
 
     # What the SDK writes to: one line a message.
     async def write(self, text: str) -> None:
         await asyncio.to_thread(self.send, text.rstrip("\n").encode("utf-8", "replace"))
+        if '"id":' in text[:40]:  # a reply: notifications have none
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._all_answered.set()
 
     async def flush(self) -> None:
         pass
@@ -107,7 +115,15 @@ class Wire:
         while (message := await arrived.get()) is not None:
             sound = self._checked(message)
             if sound is not None:
+                if '"id":' in sound and '"method":' in sound and json.loads(sound).get("id") is not None:
+                    self._unanswered += 1
+                    self._all_answered.clear()
                 yield sound
+        if self._unanswered:
+            # The SDK drops what it is still about when the input ends.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._all_answered.wait()
 
     def _raw(self) -> Any:
         buffered = _Lines(self._reading)
