@@ -104,7 +104,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count_head(name, value)
-        super().on_header(name, value)
+        super().on_header(name, value.strip(b" \t"))  # space around a value is no part of it (RFC 9110, 5.5)
 
     def on_headers_complete(self) -> None:
         self._head_came()

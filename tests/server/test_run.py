@@ -238,3 +238,14 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(tmp_path:
     assert errors == ""
     assert process.returncode == 0
     assert took_s < STOP_S
+
+
+def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    with socket.create_connection((served.host, served.port), timeout=10) as connection:
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\nconnection: close\r\n\r\n"
+        )
+        reply = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b"x-request-id: asked-for-this\r\n" in reply

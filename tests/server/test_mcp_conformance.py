@@ -1,0 +1,44 @@
+"""The public conformance suite of MCP, both eras. What ctx declines is in a baseline file, with a reason each."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conformance_fixtures import ConformanceServer
+from mcp_doors import no_catalog
+from real_clients import SCRIPTS, node_run, package_program
+from serving import Serve
+
+from ctx.server.app import McpDoor, Services
+from ctx.server.mcp_http import HttpDoor, enter_http
+from ctx.server.work import Work
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(600)]
+
+
+def _door(services: Services) -> Callable[[Work], McpDoor]:
+    def make(work: Work) -> McpDoor:
+        return HttpDoor(ConformanceServer(services.toolbox, services.agents, no_catalog, work, enter=enter_http))
+
+    return make
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/alice/"])
+@pytest.mark.parametrize(("revision", "at_least"), [("2025-11-25", 60), ("2026-07-28", 100)])
+def test_the_suite_finds_nothing_but_what_ctx_declines(
+    serve: Serve, services: Services, tmp_path: Path, path: str, revision: str, at_least: int
+) -> None:
+    served = serve(services._replace(mcp=_door(services)))
+    done = node_run(
+        package_program("@modelcontextprotocol/conformance", "conformance"),
+        "server",
+        *("--url", served.base + path, "--requirements", revision),
+        *("--expected-failures", str(SCRIPTS / f"expected-failures-{revision}.yml")),
+        *("--output-dir", str(tmp_path)),
+        timeout_s=580,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    checks = [check for file in tmp_path.rglob("checks.json") for check in json.loads(file.read_text())]
+    passed = [check for check in checks if check["status"] == "SUCCESS"]
+    assert len(passed) >= at_least, f"{len(passed)} of {len(checks)} checks: did the suite run?"
