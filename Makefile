@@ -52,6 +52,7 @@ $(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) ..."
 	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q ctx  # pip compiles what it installs, but not what it only links to; the first search would
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
