@@ -138,6 +138,13 @@ def test_small_neighbours_are_joined_under_their_parent() -> None:
     assert "### S5" in chunks[1][1]
 
 
+def test_many_small_neighbours_make_a_few_chunks_of_their_parent() -> None:
+    small = "".join(f"### S{i}\n\n{SENTENCE * 2}\n\n" for i in range(24))
+    chunks = _cut(f"# Title\n\n## Part\n\n{small}## Other\n\n{SENTENCE * 9}\n")
+    assert 5 <= len(chunks) <= 10
+    assert [heading for heading, _ in chunks] == ["Part"] * (len(chunks) - 1) + ["Other"]
+
+
 def test_large_neighbours_are_not_joined() -> None:
     chunks = _cut("".join(f"# Part {i}\n\n{SENTENCE * 5}\n\n" for i in range(3)), max_tokens=200)
     assert [heading for heading, _ in chunks] == ["", "Part 1", "Part 2"]

@@ -26,6 +26,7 @@ POLISH = "Zażółć gęślą jaźń. Wszystkie pliki są wczytywane przy każdy
         (POLISH, "iso8859-2"),
         (RUSSIAN, "cp1251"),
         (RUSSIAN, "koi8-r"),
+        (RUSSIAN + "Все файлы индексируются заново. ", "koi8-r"),
         (JAPANESE, "shift_jis"),
         (JAPANESE, "euc_jp"),
         (JAPANESE, "iso2022_jp"),

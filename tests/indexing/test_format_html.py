@@ -81,6 +81,7 @@ def test_a_description_is_metadata() -> None:
     ("source", "body"),
     [
         ('<a title="a > b">x</a>', "x"),
+        ('<a title="never closed>one</a> two', "one two"),
         ("a < b and c > d", "a < b and c > d"),
         ("<!-- <p>gone</p> -->x", "x"),
         ("x<!-- never closed", "x<!-- never closed"),
