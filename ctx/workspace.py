@@ -160,7 +160,8 @@ class Workspace:
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
         pending = self.catalog.pending_count(self.model) if self.model else 0
-        answer: dict[str, JSON] = {"status": "ok", "version": __version__, "pending": pending, "index_behind": self.behind()}
+        answer: dict[str, JSON] = {"status": "ok", "version": __version__, "model": self.model}  # None: embeddings are disabled
+        answer |= {"pending": pending, "index_behind": self.behind()}
         oldest = (
             min((s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None), default=None)
             if pending
@@ -207,7 +208,7 @@ class Workspace:
                     folder.name,
                     folder.root,
                     include_globs=DEFAULT_INCLUDE_GLOBS if folder.include_globs is None else folder.include_globs,
-                    exclude_globs=folder.exclude_globs,
+                    exclude_globs=(*folder.exclude_globs, *self._own_file(folder.root)),
                     follow_symlinks=folder.follow_symlinks,
                     max_file_bytes=folder.max_file_bytes,
                     respect_gitignore=folder.gitignore,
@@ -231,6 +232,13 @@ class Workspace:
         for script in self.config.script_connectors:
             made.append(ScriptConnector(script_file(script, self.config.root), self.runner))
         return made
+
+    def _own_file(self, root: str) -> tuple[str, ...]:
+        """The configuration as a pattern to exclude, where it lies below `root`: it is about the documents, and may hold a key."""
+        inside = "" if self.config.path is None else os.path.relpath(self.config.path, root)
+        if not inside or inside.startswith(".."):
+            return ()
+        return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)
 
     def refresh(
         self, names: Sequence[str], progress: Callable[[float, float | None, str], None] | None = None

@@ -69,6 +69,7 @@ async function search({ keepAddress = false } = {}) {
       if (error.code !== "embeddings_disabled") throw error;
       answer = await call("/tools/search", { ...body, mode: "keyword" });
       remark = " · by keyword: embeddings are disabled on this server";
+      onlyKeywords();
     }
     const count = answer.results.length;
     find("welcome").hidden = true;
@@ -286,6 +287,25 @@ function loadConnect() {
   }));
 }
 
+// ---- what the server can do ---------------------------------------------------------------------------------------------
+
+function onlyKeywords() {
+  for (const choice of document.querySelectorAll("[name=mode]")) {
+    choice.disabled = choice.value !== "keyword";
+    choice.checked = choice.value === "keyword";
+    if (choice.disabled) choice.parentElement.title = "Embeddings are disabled on this server";
+  }
+}
+
+async function loadHealth() {
+  try {
+    const health = await call("/health");
+    if (health.model === null) onlyKeywords();
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
 // ---- views and keys -------------------------------------------------------------------------------------------------
 
 function view(name) {
@@ -311,8 +331,8 @@ find("key-form").addEventListener("submit", (event) => {
   state.key = find("key").value.trim();
   sessionStorage.setItem("ctx-key", state.key);
   find("key-form").hidden = true;
+  loadHealth().then(() => search());
   loadSources();
-  search();
 });
 document.addEventListener("keydown", (event) => {
   if (find("document").open || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -341,7 +361,8 @@ find("query").value = given.get("q") || "";
 const mode = document.querySelector(`[name=mode][value="${CSS.escape(given.get("mode") || "hybrid")}"]`);
 if (mode) mode.checked = true;
 loadConnect();
-loadSources().then(() => {
+loadSources();
+loadHealth().then(() => {
   if (find("query").value) search({ keepAddress: true });
   const id = location.hash.slice(1);
   if (/^[0-9a-f-]{36}$/.test(id)) openDocument({ id }, find("query"));
