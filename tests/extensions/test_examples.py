@@ -1,0 +1,122 @@
+"""The example scripts that ship with ctx, each run as its first lines say."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit import workspace
+from running import configured
+
+from ctx.types import JSON, Caller
+
+EXAMPLES = Path(__file__).parents[2] / "extensions" / "examples"
+CALLER = Caller("cli")
+
+
+def test_every_example_is_run_here() -> None:
+    assert sorted(file.name for file in EXAMPLES.iterdir()) == ["feed.lua", "onboarding.lua", "stale-docs.lua"]
+
+
+def test_the_tool_lists_what_has_not_changed_for_long(tmp_path: Path) -> None:
+    feed = [
+        {"source_id": "old", "title": "Old", "body": "rotate the token", "updated_at": "2020-01-01T00:00:00Z"},
+        {"source_id": "older", "title": "Older", "body": "rotate the token", "updated_at": "2019-01-01T00:00:00Z"},
+        {"source_id": "new", "title": "New", "body": "rotate the token"},
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(feed))
+    (tmp_path / "rows.lua").write_text("connector = {} function connector.scan() return json.parse(fs.read('rows.json')) end")
+    config = configured(
+        tmp_path,
+        f'[tools.script.stale-docs]\npath = "{EXAMPLES}/stale-docs.lua"\nmonths = 12\n[connectors.script.rows]\npath = "./rows.lua"',
+    )
+    with workspace(config) as space:
+        space.refresh([])
+        _ = space.scripts
+        found = space.toolbox.call("stale-docs", {"topic": "token"}, CALLER)
+        assert [document["source_id"] for document in found["documents"]] == ["older", "old"]
+        assert found["count"] == 2
+        assert space.toolbox.call("stale-docs", {"topic": "nothing like it"}, CALLER)["documents"] == []
+        assert space.toolbox.get("stale-docs").annotations.read_only
+
+
+@pytest.fixture
+def feed() -> Iterator[str]:
+    """Two pages of a JSON feed."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pages: dict[str, JSON] = {
+                "/feed.json": {
+                    "title": "Releases",
+                    "authors": [{"name": "Ann"}],
+                    "next_url": f"http://{self.headers['Host']}/page2.json",
+                    "items": [
+                        {
+                            "id": "1",
+                            "title": "Faster lifts",
+                            "content_text": "The lifts are faster.",
+                            "date_published": "2026-01-01",
+                        },
+                        {
+                            "id": "2",
+                            "content_html": "<p>Quiet &amp; safe <b>doors</b>.</p><script>bad()</script>",
+                            "tags": ["doors"],
+                        },
+                    ],
+                },
+                "/page2.json": {
+                    "items": [{"id": 3, "url": "https://e.example/3", "summary": "Third", "authors": [{"name": "Bo"}]}]
+                },
+            }
+            page = pages.get(self.path)
+            authorized = self.headers["Authorization"] == "Bearer t0ken"
+            body = json.dumps(page).encode() if page and authorized else b"{}"
+            self.send_response(200 if page and authorized else 403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: JSON) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:
+    table = f'[connectors.script.blog]\npath = "{EXAMPLES}/feed.lua"\nurl = "http://{feed}/feed.json"\nallow_hosts = ["{feed}"]\n'
+    with workspace(configured(tmp_path, table + 'token = "t0ken"')) as space:
+        (report,) = space.refresh(["script:blog"])
+        assert (report["ok"], report["added"], report["failed"]) == (True, 3, 0)
+        stored = {s.document.source_id: s.document for s in space.catalog.export() if s.document.source == "script:blog"}
+        assert (stored["1"].title, stored["1"].author) == ("Faster lifts", "Ann")
+        assert "Quiet & safe doors." in stored["2"].body
+        assert "bad()" not in stored["2"].body
+        assert stored["2"].metadata["tags"] == ["doors"]
+        assert (stored["3"].author, stored["3"].source_url) == ("Bo", "https://e.example/3")
+        assert space.refresh(["script:blog"])[0]["unchanged"] == 3
+    with workspace(configured(tmp_path, table + 'token = "wrong"')) as space:
+        (report,) = space.refresh(["script:blog"])
+        assert (report["ok"], report["deleted"]) == (False, 0)
+        assert "answered 403" in str(report["note"])
+
+
+def test_the_agent_introduces_a_subject(tmp_path: Path) -> None:
+    config = configured(tmp_path, f'[agents.script.onboarding]\npath = "{EXAMPLES}/onboarding.lua"\nteam = "Platform"')
+    with workspace(config) as space:
+        space.refresh([])
+        _ = space.scripts
+        prompt = space.agents.prompt("onboarding", {"subject": "release token", "role": "an engineer"}, CALLER)
+        assert "1. Release guide" in prompt.system
+        assert "in the Platform team" in prompt.system
+        assert prompt.tools == ("search", "get", "sources")
+        assert prompt.messages[0]["content"] == "Introduce me to release token."
+        assert "Nothing is indexed" in space.agents.prompt("onboarding", {"subject": "zebras"}, CALLER).system
