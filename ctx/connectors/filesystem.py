@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
+from typing import Protocol, runtime_checkable
 from urllib.parse import quote
 
 from ctx.connectors.base import ScanLog
@@ -36,6 +37,7 @@ RULE_FILES = (".gitignore", ".ctxignore")  # of one folder, in this order: ours 
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder that holds one says itself that it is a cache or an environment
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}  # build output where one of these stands beside it
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
+_FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 READ_ATTEMPTS = 3  # of a file that changes under the reader
 SNIFF_BYTES = 8192
 FINE_TICK_NS = 100_000_000  # kernels stamp files with a clock of 1 to 10 ms; ten times that
@@ -339,8 +341,17 @@ class FilesystemConnector:
             return data
 
 
+@runtime_checkable
+class _Indexed(Protocol):
+    """Known ids that can tell what is below a few without being read all."""
+
+    def below(self, tops: Iterable[str]) -> set[str]: ...
+
+
 def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
     """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many tops there are."""
+    if isinstance(known, _Indexed) and len(tops) <= _FEW_TOPS:
+        return known.below(tops)
     inside: dict[str, bool] = {"": False}
 
     def within(folder: str) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from watchfiles import watch
+from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.globs import SKIPPED_FOLDERS
@@ -26,7 +26,8 @@ MAX_PATHS = 5000  # more than this at once (a branch switch) is cheaper as one s
 FULL_SCAN_EVERY_S = 3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
 MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0
-POLL_MS = 1000  # of a watched tree where the kernel cannot tell us of changes
+POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
+POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
 
 
 class Intervals(NamedTuple):
@@ -77,6 +78,7 @@ class Watcher:
         self._due: dict[str, _Work] = {}
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
+        self._slowest_scan_s = 0.0
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
         self._threads: list[threading.Thread] = []
 
@@ -164,6 +166,7 @@ class Watcher:
         try:
             if work.paths is None or not isinstance(connector, Watchable):
                 report = self._indexer.run_source(connector, stop=self._stop)
+                self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
             else:
                 paths, watched = work.paths, connector
                 report = self._indexer.run_source(
@@ -227,27 +230,38 @@ class Watcher:
 
     def _watch_loop(self) -> None:
         watched = {c.name: os.path.realpath(c.root) for c in self._indexer.connectors.values() if isinstance(c, Watchable)}
+        if not self._polling and any(_is_remote(root) for root in watched.values()):
+            self._poll_because("of a network file system only this machine's own changes are told")
         while not self._stop.is_set():
             present = {name: root for name, root in watched.items() if os.path.isdir(root)}
             if not present:
                 self._stop.wait(MISSING_ROOT_EVERY_S)
                 continue
             self._indexer.watching("polling" if self._polling else "native")
-            # A root that was missing, or events lost while nobody listened: look at everything once we listen again.
             try:
-                self._listen(present, watched)
+                if self._polling:
+                    self._poll(watched)
+                else:
+                    self._listen(present, watched)
             except FileNotFoundError:
                 self._stop.wait(0.2)  # a root went away between the look and the watch
-            except OSError as error:
-                if self._polling:
-                    logger.error("watching failed reason=%s", error.strerror or error)
-                    self._stop.wait(RETRY_S)
-                    continue
-                self._polling = True
-                self._indexer.degrade(
-                    "watch", f"the system cannot watch so many folders ({error.strerror or error}); polling instead"
-                )
-                logger.warning("watching falls back to polling reason=%s", error)
+            except (OSError, WatchfilesRustInternalError) as error:
+                self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+
+    def _poll_because(self, reason: str) -> None:
+        self._polling = True
+        self._indexer.degrade("watch", f"{reason}; polling instead")
+        logger.warning("watching falls back to polling reason=%s", reason)
+
+    def _poll(self, watched: Mapping[str, str]) -> None:
+        """Scans the trees again and again.
+
+        Not watchfiles' own polling: that compares times in whole seconds, and would miss an edit in the second of its last look.
+        """
+        while not self._stop.is_set():
+            for name in watched:
+                self.request(name)
+            self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _matters(self, path: str, roots: Sequence[str]) -> bool:
         """Whether a change there can change the index: not in our own store, not in the machinery of version control and builds."""
@@ -257,34 +271,62 @@ class Watcher:
 
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
         """Listens until stopped or until a root appears or vanishes."""
-        for name in present:
-            self.request(name)
         roots = sorted(set(present.values()))
-        batches = watch(
-            *roots,
-            watch_filter=lambda _, path: self._matters(path, roots),
-            debounce=max(self._intervals.debounce_ms * 8, 400),
-            step=max(self._intervals.debounce_ms, 1),
-            stop_event=self._stop,
-            rust_timeout=int(MISSING_ROOT_EVERY_S * 1000),
-            yield_on_timeout=True,
-            raise_interrupt=False,
-            force_polling=self._polling,
-            poll_delay_ms=POLL_MS,
-            ignore_permission_denied=True,
-        )
-        for changes in batches:
-            if self._stop.is_set():
-                return
-            if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
-                for name in present:
-                    self.request(name)
-                return
-            if not changes:
-                continue
-            paths = {path for _, path in changes}
-            for name, root in present.items():
-                below = root.rstrip(os.sep) + os.sep
-                mine = frozenset(path for path in paths if path.startswith(below) or path == root)
-                if mine:
-                    self._add(name, _Work(mine))
+        step_ms = max(self._intervals.debounce_ms, 1)
+        with _listener(roots) as listener:
+            # Only now, since what changes before anybody listens is told by nobody.
+            for name in present:
+                self.request(name)
+            while not self._stop.is_set():
+                changes = listener.watch(max(step_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop)
+                if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
+                    for name in present:
+                        self.request(name)
+                    return
+                if isinstance(changes, str):
+                    continue  # timeout, or asked to stop
+                if any(kind == _ADDED and os.path.isdir(path) for kind, path in changes):
+                    _listener(
+                        roots[:1], recursive=False
+                    ).close()  # the new folder may have had no watch left; this one would not either
+                paths = {path for _, path in changes if self._matters(path, roots)}
+                for name, root in present.items():
+                    below = root.rstrip(os.sep) + os.sep
+                    mine = frozenset(path for path in paths if path.startswith(below) or path == root)
+                    if mine:
+                        self._add(name, _Work(mine))
+
+
+_ADDED = 1  # of watchfiles' kinds of change
+
+
+def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
+    """Listens from now on. Raises `OSError` where the kernel has not enough watches.
+
+    The class that `watchfiles.watch` wraps: that function begins to listen only when it is asked for the first change.
+    """
+    try:
+        return RustNotify(roots, False, False, 0, recursive, False)
+    except PermissionError:
+        # Folders that may not be read are passed over; but so, without a word, are those beyond the limit of watches, hence the probe.
+        listener = RustNotify(roots, False, False, 0, recursive, True)
+        RustNotify(roots[:1], False, False, 0, False, False).close()
+        return listener
+
+
+def _shortly(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).split(" about [")[0]
+
+
+_REMOTE = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "fuse.sshfs", "fuse.rclone", "glusterfs", "lustre", "virtiofs", "vboxsf")
+
+
+def _is_remote(path: str) -> bool:
+    """Whether a folder is on a file system whose other users the kernel does not hear of. False where that cannot be told."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            mounts = [line.split(" ")[1:3] for line in file]
+    except OSError:
+        return False
+    under = [(len(at), kind) for at, kind in mounts if path == at or path.startswith(at.rstrip("/") + "/")]
+    return bool(under) and max(under)[1].startswith(_REMOTE)

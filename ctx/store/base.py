@@ -87,8 +87,8 @@ class Catalog(Protocol):
         ...
 
     # -- documents -----------------------------------------------------------------------------------------------
-    def fingerprints(self, source: str) -> dict[str, str]:
-        """source_id -> fingerprint of every document of a source."""
+    def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
+        """source_id -> fingerprint of every document of a source; with `below` only of those ids and what is under them (`id/…`)."""
         ...
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:

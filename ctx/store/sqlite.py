@@ -226,14 +226,20 @@ class SqliteCatalog:
         return str(row[0]) if row else None
 
     # -- documents -----------------------------------------------------------------------------------------------
-    def fingerprints(self, source: str) -> dict[str, str]:
+    def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
+        columns = "SELECT source_id, fingerprint FROM document WHERE source_no = ?"
         with self._reading() as connection:
-            return dict(
-                connection.execute(
-                    "SELECT source_id, fingerprint FROM document WHERE source_no = (SELECT no FROM source WHERE name = ?)",
-                    (source,),
+            source_no = _source_no(connection, source)
+            if below is None:
+                return dict(connection.execute(columns, (source_no,)))
+            found: dict[str, str] = {}
+            for top in below:
+                # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the source.
+                found.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
+                found.update(
+                    connection.execute(f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0"))
                 )
-            )
+        return found
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
