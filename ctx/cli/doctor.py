@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.serve import key_ring
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.types import Caller
@@ -204,7 +205,27 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 
 
 def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
-    yield from ()
+    """Whether every memory, its words and its vector agree, and every pack loads."""
+    banks = workspace.memory.banks() if os.path.exists(workspace.config.db.path) else []
+    if not banks and not workspace.config.packs.enabled:
+        return
+    problems = workspace.memory.check(deep=True)
+    for problem in problems[:10]:
+        yield Finding("memory", FAILED, f"{problem}; `ctx memory export` saves what can be read")
+    if not problems:
+        pending = workspace.memory.pending()
+        if pending and fix:
+            workspace.memory.embed_pending()
+            pending = workspace.memory.pending()
+        count = sum(workspace.memory.bank(bank).count(include_superseded=True) for bank in banks)
+        detail = f"{count:,} memories in {len(banks):,} banks; rows, words and vectors agree"
+        waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
+        yield Finding("memory", WARNING if pending else OK, detail + waiting)
+    if workspace.packs:
+        yield Finding("packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs))
+    for pack in workspace.packs:
+        if pack.manifest.key_required and not pack.keys and not key_ring(workspace.config).candidates():
+            yield Finding("pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`")
 
 
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:

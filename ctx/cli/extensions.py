@@ -10,8 +10,9 @@ import time
 from ctx.cli import scaffolds
 from ctx.cli.common import configuration, parser, plain, print_json, table
 from ctx.connectors.base import ScanLog
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
+from ctx.extensions.packs import SHIPPED
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import TrustFile, project_scripts, trust_path
 from ctx.tools.base import NAME
@@ -232,7 +233,33 @@ def _trust(argv: list[str]) -> int:
 
 
 def _pack(argv: list[str]) -> int:
-    raise ConfigError("packs are not part of this build")
+    options = parser(
+        "pack", "List the memory packs: their tools, what they may do, where they are served and who may call them.", json=True
+    )
+    actions = options.add_subparsers(dest="action", required=True, metavar="list")
+    _action(actions, "list", "the enabled packs, and those that ship with ctx")
+    args = options.parse_args(argv)
+    config = configuration(args.config, required=False)
+    off = [name for name in SHIPPED if name not in config.packs.enabled]
+    with open_workspace(config) as workspace:
+        packs = [pack.described() for pack in workspace.packs]
+    if args.json:
+        print_json({"packs": packs, "not_enabled": off})
+        return 0
+    for pack in packs:
+        print(f"{pack['name']}: {_line(pack['description'])}")
+        rows = [
+            (what, ", ".join(pack[what]) if isinstance(pack[what], list) else str(pack[what]))
+            for what in pack
+            if what not in _HEAD
+        ]
+        print("\n".join(f"  {what:<8} {plain(said) or 'none'}" for what, said in rows))
+    for name in off:
+        print(f'{name}: not enabled; add it: [packs] enabled = ["{name}"]')
+    return 0
+
+
+_HEAD = ("name", "description")
 
 
 # ---- shared ----------------------------------------------------------------------------------------------------------

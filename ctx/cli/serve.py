@@ -20,6 +20,7 @@ from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
+    from ctx.extensions.packs import Pack
     from ctx.server.mcp import Context, Entrance, McpServer
 
 
@@ -73,12 +74,18 @@ def services(workspace: Workspace) -> Services:
     )
 
 
-def mcp_server(workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]") -> "McpServer":
-    """The protocol over a workspace with its packs."""
+def mcp_server(
+    workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
+) -> "McpServer":
+    """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
     from ctx.server.mcp import INSTRUCTIONS, McpServer
 
     packs = workspace.packs
-    spoken = [INSTRUCTIONS, *(pack.manifest.instructions for pack in packs if pack.manifest.instructions)]
+    spoken = (
+        [only.manifest.instructions]
+        if only
+        else [INSTRUCTIONS, *(pack.manifest.instructions for pack in packs if pack.manifest.instructions)]
+    )
     methods = sorted({method for pack in packs for method in pack.manifest.methods})
     return McpServer(
         workspace.toolbox,
@@ -202,7 +209,7 @@ def _mcp(argv: list[str]) -> int:
             caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
         else:
             workspace.start()
-        server = mcp_server(workspace, work, enter_pipe(caller))
+        server = mcp_server(workspace, work, enter_pipe(caller), only=pack)
         asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
     work.close()
     return 0

@@ -292,6 +292,30 @@ class Pack:
 
         return answer
 
+    def described(self) -> dict[str, JSON]:
+        """What it is and may do, for `ctx pack list`."""
+        manifest = self.manifest
+        mcp = ["/mcp/BANK", "/mcp with X-Bank-Id"] if manifest.at_banks else []
+        if self.keys:
+            auth = "a key, which is set"
+        elif manifest.key_required:
+            auth = "a key: closed until there is one"
+        else:
+            auth = "open on this machine until a key is made"
+        return {
+            "name": self.name,
+            "description": manifest.description,
+            "tools": [tool.name for tool in self.tools.values()],
+            "grants": sorted(manifest.grants),
+            "routes": [
+                *mcp,
+                f"/packs/{self.name}/mcp",
+                *(f"{route.method} {route.path} ({route.auth})" for route in manifest.routes),
+            ],
+            "auth": auth,
+            "limit": f"{self.rate.limit} calls a minute for each session" if self.rate.limit else "none",
+        }
+
     def close(self) -> None:
         try:
             self.sessions.close()

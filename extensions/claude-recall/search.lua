@@ -29,7 +29,7 @@ function tool.execute(params, context)
       id = record.aliases["claude-recall"],
       content = record.text,
       metadata = json.object(record.metadata or {}),
-      timestamp = time.iso(record.created),
+      timestamp = time.iso(record.event_date or record.created),
       score = hit.score,
     }
   end
