@@ -1,0 +1,114 @@
+"""The same search over REST and over MCP (issue: MCP adds less than 1 ms at p50).
+
+A whole `ctx serve mcp` in a process of its own, one kept connection, the four ways in turn for each query, so that the machine's load is
+every way's alike. The bodies are made beforehand; a reply counts when it has been read and parsed.
+"""
+
+import argparse
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _common import Words, check, finish, header, markdown_tree, quantiles
+
+CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n[watch]\nenabled = false\n'
+MODERN = "2026-07-28"
+PLAIN = {"Content-Type": "application/json"}
+MCP = {**PLAIN, "Accept": "application/json, text/event-stream"}
+STATELESS = {**MCP, "Mcp-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "search"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
+}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"}}
+
+
+def post(
+    connection: http.client.HTTPConnection, path: str, body: bytes, headers: dict[str, str]
+) -> tuple[float, object, http.client.HTTPResponse]:
+    """Seconds until the reply was read and parsed, the reply, and its head."""
+    began_s = time.perf_counter()
+    connection.request("POST", path, body, headers)
+    reply = connection.getresponse()
+    data = reply.read()
+    if reply.headers.get_content_type() == "text/event-stream":
+        data = next(line[6:] for line in data.splitlines() if line.startswith(b"data: {"))
+    answer = json.loads(data) if data else None
+    took_s = time.perf_counter() - began_s
+    assert reply.status in (200, 202), (reply.status, data)
+    return took_s, answer, reply
+
+
+def call(arguments: dict[str, object], **meta: object) -> bytes:
+    """A `tools/call` of `search`."""
+    params = {"name": "search", "arguments": arguments, **({"_meta": meta} if meta else {})}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--documents", type=int, default=300)
+    options.add_argument("--rounds", type=int, default=400)
+    args = options.parse_args()
+    header("MCP beside REST")
+    words = Words(3)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        markdown_tree(folder / "docs", args.documents)
+        (folder / "ctx.toml").write_text(CONFIG)
+        subprocess.run([sys.executable, "-m", "ctx", "index", "--no-progress"], cwd=folder, check=True, capture_output=True)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "warning"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stdout is not None
+            host, _, port = server.stdout.readline().removeprefix("Listening on ").strip().rpartition(":")
+            measure(http.client.HTTPConnection(host, int(port), timeout=60), words, args.rounds)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(10)
+    finish()
+
+
+def measure(connection: http.client.HTTPConnection, words: Words, rounds: int) -> None:
+    """Prints p50 and p95 of each way, and what MCP adds."""
+    begin = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}).encode()
+    _, _, opened = post(connection, "/mcp", begin, MCP)
+    session = {**MCP, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    post(connection, "/mcp", b'{"jsonrpc": "2.0", "method": "notifications/initialized"}', session)
+    samples: dict[str, list[float]] = {"REST": [], "MCP stateless": [], "MCP in a session": [], "MCP bare": []}
+    for round_ in range(rounds + 40):
+        arguments: dict[str, object] = {"query": " ".join(words.take(2)), "limit": 10}
+        plain = json.dumps(arguments).encode()
+        post(connection, "/tools/search", plain, PLAIN)  # the first to ask a query pays for cold postings
+        ways = {
+            "REST": ("/tools/search", plain, PLAIN),
+            "MCP stateless": ("/mcp", call(arguments, **META), STATELESS),
+            "MCP in a session": ("/mcp", call(arguments), session),
+            "MCP bare": ("/mcp", call(arguments), PLAIN),
+        }
+        for way, (path, body, headers) in ways.items():
+            took_s, _, _ = post(connection, path, body, headers)
+            if round_ >= 40:
+                samples[way].append(took_s)
+    middles = {}
+    for way, taken in samples.items():
+        p50, p95, _ = quantiles(taken)
+        middles[way] = p50
+        print(f"{way:<18} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms")
+    print()
+    for way in ("MCP stateless", "MCP in a session", "MCP bare"):
+        check(f"{way} adds at p50", middles[way] - middles["REST"], 1.0, unit=" ms")
+
+
+if __name__ == "__main__":
+    main()
