@@ -11,9 +11,9 @@ from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import McpDoor, Services, create_app
 from ctx.server.keys import KeyRing
+from ctx.server.late import LateDoor
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings
-from ctx.server.profiles import pack_policies, pack_routes, profiles
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
@@ -22,6 +22,8 @@ from ctx.workspace import Workspace, open_workspace
 if TYPE_CHECKING:
     from ctx.extensions.packs import Pack
     from ctx.server.mcp import Context, Entrance, McpServer
+    from ctx.server.policy import PackPolicy
+    from ctx.server.rest import PackRoute
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -69,9 +71,26 @@ def services(workspace: Workspace) -> Services:
         start=workspace.start,
         stop=workspace.close,
         keys=key_ring(workspace.config),
-        pack_routes=pack_routes(workspace.toolbox, workspace.packs),
+        pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace) if workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs) else None,
     )
+
+
+def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
+    if not workspace.packs:
+        return []
+    # The packs' rooms and the MCP SDK: 0.7 s that a server without packs need not wait for.
+    from ctx.server.profiles import pack_routes
+
+    return pack_routes(workspace.toolbox, workspace.packs)
+
+
+def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
+    if not workspace.packs:
+        return ()
+    from ctx.server.profiles import pack_policies  # see `_pack_routes`
+
+    return pack_policies(workspace.packs)
 
 
 def mcp_server(
@@ -81,6 +100,11 @@ def mcp_server(
     from ctx.server.mcp import INSTRUCTIONS, McpServer
 
     packs = workspace.packs
+    profile = None
+    if packs:
+        from ctx.server.profiles import profiles  # see `_pack_routes`
+
+        profile = profiles(workspace.toolbox, packs)
     spoken = (
         [only.manifest.instructions]
         if only
@@ -93,7 +117,7 @@ def mcp_server(
         lambda: workspace.catalog,
         work,
         enter=enter,
-        profile=profiles(workspace.toolbox, packs) if packs else None,
+        profile=profile,
         instructions="\n\n".join(spoken),
         methods=methods,
     )
@@ -108,7 +132,8 @@ def mcp_door(workspace: Workspace) -> Callable[[Work], McpDoor]:
 
         return HttpDoor(mcp_server(workspace, work, enter_http))
 
-    return make
+    # What is wrong with a pack ends the start; without packs there is nothing to be wrong.
+    return make if workspace.packs else lambda work: LateDoor(lambda: make(work))
 
 
 def key_ring(config: Config) -> KeyRing:
@@ -137,7 +162,7 @@ def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> 
         rate_limit_per_minute=server.rate_limit_per_minute,
         max_body_bytes=server.max_body_bytes,
         insecure_no_auth=insecure_no_auth,
-        packs=pack_policies(workspace.packs),
+        packs=_pack_policies(workspace),
         metrics=server.metrics,
     )
 

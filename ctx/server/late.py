@@ -1,0 +1,68 @@
+"""An MCP door that is made once the server listens.
+
+The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp` meanwhile waits that long.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from starlette.types import Receive, Scope, Send
+
+from ctx.server.app import McpDoor
+
+UNASKED_S = 0.5  # until it is made although nobody came: the first answers go first
+
+
+class LateDoor:
+    """Stands for the door that `make` gives. `make` runs in a thread; what it raises, every request is told."""
+
+    def __init__(self, make: Callable[[], McpDoor]) -> None:
+        self._make = make
+        self._door: McpDoor | None = None
+        self._made: asyncio.Future[McpDoor] | None = None
+        self._asked = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        self._made = asyncio.get_running_loop().create_future()
+        living = asyncio.create_task(self._live(self._made))
+        try:
+            yield
+        finally:
+            self._ending.set()
+            self._asked.set()
+            await living
+            if not self._made.done():
+                self._made.cancel()
+
+    async def _live(self, made: "asyncio.Future[McpDoor]") -> None:
+        try:
+            await asyncio.wait_for(self._asked.wait(), UNASKED_S)
+        except TimeoutError:
+            pass  # nobody came yet
+        if self._ending.is_set():
+            return
+        try:
+            door = await asyncio.to_thread(self._make)
+        except Exception as error:  # it is the requests' to report: they go through the server's top handler
+            made.set_exception(error)
+            made.exception()  # seen, though perhaps by no request
+            return
+        async with door.lifespan():
+            self._door = door
+            made.set_result(door)
+            await self._ending.wait()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        door = self._door
+        if door is None:
+            self._asked.set()
+            assert self._made is not None, "the server is not running"
+            door = await asyncio.shield(self._made)
+        await door.handle(scope, receive, send)
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
