@@ -78,7 +78,7 @@ def _import(workspace: Workspace, file: str, bank_id: str | None, product: str |
     )
     done: dict[str, Any]
     if product is not None:
-        done = import_replies(bank, product, content)
+        done = dict(import_replies(bank, product, content))
     else:
         try:
             done = bank.import_(content.decode("utf-8").split("\n"))
@@ -88,7 +88,8 @@ def _import(workspace: Workspace, file: str, bank_id: str | None, product: str |
         print_json({"bank": bank.id, **done})
     else:
         print(f"Imported {done['imported']:,} into '{bank.id}'; {done['skipped']:,} were there already.")
-        for id in done.get("conflicts", ()):
+        conflicts: list[str] = done.get("conflicts", [])
+        for id in conflicts:
             print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
     return 1 if done.get("conflicts") else 0
 

@@ -202,7 +202,14 @@ class McpServer:
                 entrance.spend()
             except CtxError as error:
                 raise _rpc_error(error, profile.dialect) from error
-        return await call_next(ctx)
+        try:
+            return await call_next(ctx)
+        except MCPError as error:
+            if profile.dialect.details and not (isinstance(error.error.data, dict) and "details" in error.error.data):
+                # The SDK's own errors: an unknown method, parameters that no request has.
+                said = f"{error.error.message}: {error.error.data}" if error.error.data else error.error.message
+                raise MCPError(code=error.error.code, message=error.error.message, data={"details": said}) from error
+            raise
 
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")

@@ -16,9 +16,11 @@ tool = {
 }
 
 function tool.execute(params, context)
-  return context.memory.synthesize(params.query, {
+  local said = context.memory.synthesize(params.query, {
     budget = params.budget,
     context = params.context,
     filter = { kind = "fact" },
   })
+  said.as_of = nil -- the moment of asking: without it the same memories give the same bytes
+  return said
 end

@@ -27,7 +27,6 @@ from pack_kit import (
     texts,
 )
 
-
 ORIGIN = {"origin": "https://evil.com"}
 STUCK = """\
 tool = { name = "stuck", description = "Never ends", parameters = {} }
@@ -51,7 +50,7 @@ end
 def test_a1_the_curl_of_seed_000(tmp_path: Path) -> None:
     with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_API_KEY="your-secret-key") as server:
         done = subprocess.run(
-            ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]
+            ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
             + ["-H", "Authorization: Bearer your-secret-key", "-H", "X-Bank-Id: my-bank"]
             + ["-H", "Content-Type: application/json", "-d", '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}'],
             capture_output=True,

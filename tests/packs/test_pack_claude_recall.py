@@ -122,7 +122,7 @@ def test_cr10_a_store_that_cannot_answer_is_a_database_error(tmp_path: Path) -> 
             if name.exists():
                 name.unlink()
         database.write_bytes(b"this is no database" * 500)
-    pipe = on_pipes(config)
+    pipe = on_pipes(config).shake_hands()
     error = pipe.ask("tools/call", {"name": "store_memory", "arguments": {"content": "after"}})["error"]
     assert (error["code"], bool(error["data"]["details"])) == (-32002, True)
     pipe.end()
@@ -307,5 +307,4 @@ def test_cr14_the_fourth_call_of_three_is_refused_on_every_door(tmp_path: Path) 
 
 def test_cr14_a_limit_that_is_no_number_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="CLAUDE_RECALL_RATE_LIMIT"):
-        with served(pack_project(tmp_path), CLAUDE_RECALL_RATE_LIMIT="many"):
-            pass
+        PackServer(pack_project(tmp_path), CLAUDE_RECALL_RATE_LIMIT="many")

@@ -57,8 +57,7 @@ def test_hs4_and_hs5_a_tenant_key_closes_every_door_but_the_documents(tmp_path: 
 
 def test_hs5_an_extension_without_its_key_does_not_start_open(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="HINDSIGHT_API_TENANT_API_KEY is not"):
-        with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_EXTENSION="some:Extension"):
-            pass
+        PackServer(pack_project(tmp_path), HINDSIGHT_API_TENANT_EXTENSION="some:Extension")
 
 
 def test_hs6_path_goes_before_header_and_header_before_environment(tmp_path: Path) -> None:
@@ -110,9 +109,10 @@ def test_hs8_the_banks_of_other_packs_cannot_be_named(server: PackServer) -> Non
             lambda bank=bank: server.rest("hindsight_search", {"bank_id": bank, "query": "only claude recall knows"}),
         ):
             try:
-                assert door() == {"results": []}
-            except Refused as refused:
-                assert refused.code in (0, 400, 404), bank
+                found = door()
+            except Refused:
+                continue
+            assert found == {"results": []}, bank
 
 
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
@@ -158,7 +158,7 @@ def test_hs10_later_versions_extra_arguments_are_understood(server: PackServer) 
 
 def test_hs13_the_seeds_own_curl_is_answered(server: PackServer) -> None:
     done = subprocess.run(
-        ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]
+        ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
         + ["-H", "Authorization: Bearer your-secret-key", "-H", "X-Bank-Id: my-bank", "-H", "Content-Type: application/json"]
         + ["-d", '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}'],
         capture_output=True,
@@ -188,7 +188,7 @@ def test_hs15_what_models_add_is_dropped_and_lists_sent_as_text_are_read(server:
 def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
     assert server.rest("recall", {"query": "anything"}, bank="hs16-never") == {"results": []}
     assert server.mcp("recall", {"query": "anything"}, "/mcp/hs16-never") == {"results": []}
-    assert "nothing" in json.dumps(server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")).lower()
+    assert server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")["text"] == "No memory speaks to this."
 
 
 # ---- the older generation ---------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_h1_4_a_bank_that_never_was_has_the_exact_sentence(server: PackServer, c
     with pytest.raises(Refused) as refused:
         server.rest("hindsight_search", ask)
     assert (refused.value.code, refused.value.message) == (404, "Memory bank 'unknown-bank' not found")
-    with piped(config, "hindsight") as pipe, pytest.raises(Refused, match="^0: Error: Memory bank 'unknown-bank' not found$"):
+    with piped(config, "hindsight") as pipe, pytest.raises(Refused, match=r"^0: Error: Memory bank 'unknown-bank' not found$"):
         pipe.call("hindsight_search", ask)
 
 

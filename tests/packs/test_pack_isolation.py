@@ -1,0 +1,167 @@
+"""Eight banks, sixty-four clients at once, every tool: what one bank holds is seen in no other, whatever is asked."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kit import ctx, workspace
+from pack_kit import RECALL, PackServer, Refused, pack_environment, pack_project, served
+
+from ctx.errors import NotFound
+
+BANKS = 8
+CLIENTS = 64
+TOOLS = (
+    "retain",
+    "recall",
+    "reflect",
+    "hindsight_put",
+    "hindsight_search",
+    *(RECALL + name for name in ("store_memory", "search", "retrieve_memory", "get_stats", "clear_context")),
+    *(f"memory_{name}" for name in ("store", "search", "update", "prune", "get_context", "export", "stats")),
+)
+
+
+def marker(bank: int) -> str:
+    """A word that is in every text of the bank and in no other's."""
+    return f"xq{bank}zebra"
+
+
+class Ours:
+    """What a bank's own clients may name: its key, and the ids that its setting-up stored."""
+
+    def __init__(self, server: PackServer, bank: int, key: str) -> None:
+        self.bank = f"bank{bank}"
+        self.key = key
+        text = f"{marker(bank)} hides the treasure under the old oak"
+        self.fact = str(server.rest("retain", {"content": text}, key=key)["id"])
+        self.memory = str(server.rest(RECALL + "store_memory", {"content": text}, key=key)["id"])
+        stored = {"label": f"{marker(bank)} talk", "folder": f"/{marker(bank)}", "messages": [{"role": "user", "content": text}]}
+        self.conversation = str(server.rest("memory_store", stored, key=key)["data"]["id"])
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server and the eight banks, each with a key of its own."""
+    folder = tmp_path_factory.mktemp("eight")
+    config = pack_project(folder)
+    keys = []
+    for bank in range(BANKS):
+        made = ctx("key", "create", f"for{bank}", "--bank", f"bank{bank}", cwd=folder, env=pack_environment(folder))
+        assert made.returncode == 0, made.stderr
+        keys.append(made.stdout.strip())
+    with served(config) as server:
+        yield server, config, [Ours(server, bank, key) for bank, key in enumerate(keys)]
+
+
+def asked(tool: str, mine: Ours, theirs: Ours, text: str) -> dict[str, Any]:
+    """Arguments with which a curious client would ask for another bank's memories."""
+    messages = [{"role": "user", "content": text}]
+    arguments: dict[str, dict[str, Any]] = {
+        "retain": {"content": text, "bank_id": theirs.bank},
+        "recall": {"query": "who hides the treasure under the old oak", "max_results": 100, "bank_id": theirs.bank},
+        "reflect": {"query": "who hides the treasure under the old oak", "budget": "high"},
+        "hindsight_put": {"bank_id": mine.bank, "content": text, "context": "c"},
+        "hindsight_search": {"bank_id": mine.bank, "query": "treasure under the old oak"},
+        "store_memory": {"content": text, "metadata": {"by": text}},
+        "search": {"query": "who hides the treasure under the old oak", "limit": 1000, "threshold": 0},
+        "retrieve_memory": {"id": theirs.memory} if len(text) % 2 else {"limit": 1000},
+        "get_stats": {},
+        "clear_context": {"confirm": True},
+        "memory_store": {"label": text, "folder": f"/{text}", "messages": messages},
+        "memory_search": {"query": "treasure under the old oak", "limit": 1000},
+        "memory_update": {"conversation_id": theirs.conversation, "label": "taken over"},
+        "memory_prune": {"threshold_days": 0, "importance_threshold": 10},
+        "memory_get_context": {"conversation_id": theirs.conversation},
+        "memory_export": {"conversation_id": theirs.conversation, "format": "markdown"},
+        "memory_stats": {},
+    }
+    return arguments[tool.removeprefix(RECALL)]
+
+
+def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -> None:
+    server, _, ours = eight
+
+    def client(number: int) -> list[str]:
+        bank = number % BANKS
+        mine, theirs = ours[bank], ours[(bank + 1 + number // BANKS) % BANKS]
+        foreign = [marker(other) for other in range(BANKS) if other != bank]
+        leaks = []
+        with httpx.Client(base_url=server.base, timeout=60) as http:
+            headers = {"Authorization": f"Bearer {mine.key}", "X-Session-Id": f"client{number}"}
+            if number % 3 == 0:
+                headers["X-Bank-Id"] = mine.bank
+            for place, tool in enumerate(TOOLS):
+                arguments = asked(tool, mine, theirs, f"{marker(bank)} number {number}")
+                if (number + place) % 2:
+                    reply = http.post(f"/tools/{tool}", json=arguments, headers=headers)
+                else:
+                    params = {"name": tool, "arguments": arguments}
+                    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                    reply = http.post("/mcp", json=body, headers=headers)
+                assert reply.status_code in (200, 404), (tool, reply.status_code, reply.text[:300])
+                leaks += [f"{tool}: {word}" for word in foreign if word in reply.text]
+                if tool in ("memory_update", "memory_get_context", "memory_export"):
+                    assert "not found" in reply.text, (tool, reply.text[:300])
+        return leaks
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        assert [leak for leaks in pool.map(client, range(CLIENTS)) for leak in leaks] == []
+    for bank, mine in enumerate(ours):  # each has its own still: nobody's update or clearing went across
+        context = server.rest("memory_get_context", {"conversation_id": mine.conversation}, key=mine.key)["data"]
+        assert context["label"] == f"{marker(bank)} talk"
+        found = server.rest("recall", {"query": "treasure under the old oak"}, key=mine.key)["results"]
+        assert mine.fact in [row["id"] for row in found]
+        kept = server.rest(RECALL + "retrieve_memory", {"id": mine.memory}, key=mine.key)
+        assert kept["total"] == 1
+
+
+@pytest.mark.parametrize("way", ["path", "header", "argument", "header of another pack", "own endpoint"])
+def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
+    server, _, ours = eight
+    key, other = ours[0].key, ours[1].bank
+    put = {"bank_id": other, "content": "smuggled", "context": "c"}
+    doors = {
+        "path": lambda: server.rpc("tools/list", None, f"/mcp/{other}/", key=key),
+        "header": lambda: server.rest("recall", {"query": "treasure"}, key=key, bank=other),
+        "argument": lambda: server.rest("hindsight_put", put, key=key),
+        "header of another pack": lambda: server.rest("memory_stats", {}, key=key, bank=other),
+        "own endpoint": lambda: server.rpc("tools/list", None, "/packs/claude-recall/mcp", key=key, bank=other),
+    }
+    with pytest.raises(Refused) as refused:
+        doors[way]()
+    assert refused.value.code == 401
+    assert "smuggled" not in json.dumps(server.rest("recall", {"query": "smuggled"}, key=ours[1].key))
+    with pytest.raises(Refused) as refused:
+        server.mcp("hindsight_put", put, key=key)
+    assert refused.value.code == -32600  # over MCP the bank is known only from the arguments: the reply is the protocol's error
+
+
+def test_without_a_key_every_tool_is_closed_once_there_are_keys(eight: Any) -> None:
+    server, _, ours = eight
+    for tool in TOOLS:
+        with pytest.raises(Refused) as refused:
+            server.rest(tool, asked(tool, ours[0], ours[1], "x"))
+        assert refused.value.code == 401, tool
+
+
+def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
+    _, config, _ = eight
+    with workspace(Path(config)) as space:
+        store = space.memory
+        names = [
+            name for bank in range(BANKS) for name in (f"bank{bank}", f"pack:claude-recall:bank{bank}", f"pack:sekha:bank{bank}")
+        ]
+        assert sorted(store.banks()) == sorted(names)
+        for name in names:
+            lines = "".join(store.bank(name).export())
+            assert marker(int(name[-1])) in lines
+            assert not [other for other in range(BANKS) if other != int(name[-1]) and marker(other) in lines]
+            neighbour = store.bank(f"{name[:-1]}{(int(name[-1]) + 1) % BANKS}")
+            operation = store.bank(name).journal(limit=1)[0]["op_id"]
+            with pytest.raises(NotFound):
+                neighbour.undo(operation)
+        assert store.check(deep=True) == []
