@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -61,7 +62,14 @@ class Terminal:
         self.log = home / "server.log"
         environ = {"PATH": f"{commands}:{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8", "NO_COLOR": "1"}
         self.shell = subprocess.Popen(
-            ["bash"], cwd=home, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ["bash"],
+            cwd=home,
+            env=environ,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
     def type(self, command: str) -> list[str]:
@@ -88,12 +96,13 @@ class Terminal:
         return [line.replace(str(self.port), "7331") for line in lines]
 
     def close(self) -> None:
-        assert self.shell.stdin is not None
-        self.shell.stdin.write("kill -INT $(jobs -p) 2>/dev/null; wait\n")
-        self.shell.stdin.close()
-        assert self.shell.wait(20) is not None
-        if self.shell.stdout is not None:
-            self.shell.stdout.close()
+        """Stops the server as Ctrl-C would, and the shell."""
+        try:
+            self.shell.communicate("kill -INT $(jobs -p) 2>/dev/null; wait\n", timeout=20)
+        finally:
+            if self.shell.poll() is None:
+                os.killpg(self.shell.pid, signal.SIGKILL)
+                self.shell.communicate()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None or shutil.which("bash") is None, reason="needs bash and curl")
