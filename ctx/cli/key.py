@@ -1,5 +1,6 @@
 """`ctx key create|list|revoke`."""
 
+import argparse
 import sys
 
 from ctx.cli.common import configuration, parser, print_json, table
@@ -11,11 +12,11 @@ from ctx.server.keys import EVERY_BANK
 def run(command: str, argv: list[str]) -> int:
     options = parser("key", "Keys for a shared server: for everything, or for single memory banks.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="create|list|revoke")
-    create = actions.add_parser("create", help="make a key and print it, this once")
+    create = _action(actions, "create", "make a key and print it, this once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
-    actions.add_parser("list", help="list the keys; the keys themselves are not stored")
-    revoke = actions.add_parser("revoke", help="end a key, at once")
+    _action(actions, "list", "list the keys; the keys themselves are not stored")
+    revoke = _action(actions, "revoke", "end a key, at once")
     revoke.add_argument("name", help="its name or id")
     args = options.parse_args(argv)
     ring = key_ring(configuration(args.config, required=False))
@@ -60,3 +61,10 @@ def run(command: str, argv: list[str]) -> int:
         ]
         print(table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")))
     return 0
+
+
+def _action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> argparse.ArgumentParser:
+    """An action's parser, which takes `--json` after the action as well as before it."""
+    action = actions.add_parser(name, help=purpose, description=purpose)
+    action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
+    return action

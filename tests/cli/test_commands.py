@@ -1,0 +1,391 @@
+"""Every command as a person runs it: exit codes, one line for a mistake, one document for `--json`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import ctx, project
+
+from ctx.cli import COMMANDS
+
+FILES = {
+    "auth.md": "# Signing in\n\nAccess tokens rotate every 30 days. The rotation is automatic.\n",
+    "guide/release.md": "# Releasing\n\n## Steps\n\nTag the commit, wait for the rotation of the keys, then promote.\n",
+}
+UNKNOWN_ID = "00000000-0000-5000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of two documents, indexed by words; for commands that only read."""
+    folder = tmp_path_factory.mktemp("project")
+    project(folder, FILES)
+    assert ctx("index", cwd=folder).returncode == 0
+    return folder
+
+
+def document(said: subprocess.CompletedProcess[str]) -> Any:
+    """The one JSON document on standard output."""
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+def one_line(said: subprocess.CompletedProcess[str], code: int) -> str:
+    """The error, which is one line on standard error and nothing else anywhere."""
+    assert said.returncode == code, f"{said.returncode}: {said.stderr}"
+    assert said.stdout == ""
+    assert said.stderr.startswith("Error: ")
+    assert said.stderr.count("\n") == 1
+    assert "Traceback" not in said.stderr
+    return said.stderr.removeprefix("Error: ").strip()
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_says_what_it_does(command: str, tmp_path: Path) -> None:
+    said = ctx(command, "--help", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith(f"usage: ctx {command}")
+    assert said.stderr == ""
+    assert ctx("help", command, cwd=tmp_path).stdout == said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_outline_names_every_command(tmp_path: Path) -> None:
+    for asked in ((), ("--help",), ("help",), ("-h",)):
+        said = ctx(*asked, cwd=tmp_path)
+        assert (said.returncode, said.stderr) == (0, "")
+        for command in COMMANDS:
+            assert f"\n  {command} " in said.stdout
+    assert ctx("--version", cwd=tmp_path).stdout.startswith("ctx ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["serch", "x"], 2, "did you mean `ctx search`?"),
+        (["zzzz"], 2, "`ctx --help`"),
+        (["--verbose", "search"], 2, "unknown option '--verbose'"),
+        (["--config"], 2, "--config needs the path"),
+        (["--config", "nowhere.toml", "search", "x"], 2, "no such file: nowhere.toml; `ctx init`"),
+        (["search"], 2, "required: query"),
+        (["search", ""], 2, "query"),
+        (["search", "x" * 5000], 2, "query"),
+        (["search", "x", "--limit", "0"], 2, "'limit' must be at least 1"),
+        (["search", "x", "--limit", "101"], 2, "'limit' must be at most 100"),
+        (["search", "x", "--limit", "many"], 2, "--limit"),
+        (["search", "x", "--mode", "fuzzy"], 2, "invalid choice: 'fuzzy'"),
+        (["search", "x", "--since", "yesterday"], 2, "2026-01-31"),
+        (["search", "x", "--mode", "hybrid"], 2, "embeddings are disabled; set [embedding] provider"),
+        (["search", "x", "--mode", "semantic"], 2, "embeddings are disabled"),
+        (["search", "x", "--frobnicate"], 2, "--frobnicate"),
+        (["get"], 2, "required: id"),
+        (["get", "a", "b"], 2, "unrecognized arguments: b"),
+        (["get", UNKNOWN_ID], 3, f"no document with id: {UNKNOWN_ID}"),
+        (["index", "nowhere"], 3, "unknown source 'nowhere' (known: filesystem:docs)"),
+        (["embed"], 2, "required"),
+        (["embed", "all"], 2, "invalid choice: 'all'"),
+        (["embed", "pending"], 2, "embeddings are disabled"),
+        (["sources", "extra"], 2, "unrecognized arguments: extra"),
+        (["stats", "--frob"], 2, "--frob"),
+        (["export", "-o", "/nowhere/at/all.json"], 2, "cannot be written"),
+        (["key"], 2, "create|list|revoke"),
+        (["key", "revoke", "nobody"], 3, "nobody"),
+        (["tool", "call", "nothing"], 3, "nothing"),
+        (["agent", "test", "nobody"], 3, "nobody"),
+        (["serve", "rest"], 2, "invalid choice: 'rest'"),
+        (["serve", "mcp", "--bind", "nonsense"], 2, "nonsense"),
+        (["serve", "mcp", "--bind", "0.0.0.0:0"], 2, "key"),
+        (["doctor", "--frob"], 2, "--frob"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_that_names_the_mend(indexed: Path, arguments: list[str], code: int, words: str) -> None:
+    assert words in one_line(ctx(*arguments, cwd=indexed), code)
+
+
+def test_without_a_configuration_every_command_names_init(tmp_path: Path) -> None:
+    for arguments in (
+        ["search", "x"],
+        ["index"],
+        ["get", "x"],
+        ["sources"],
+        ["stats"],
+        ["export"],
+        ["embed", "pending"],
+        ["serve"],
+    ):
+        assert "`ctx init`" in one_line(ctx(*arguments, cwd=tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_before_the_first_run_reading_says_what_to_run_and_creates_nothing(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    for arguments in (["search", "x"], ["get", "x"], ["sources"], ["stats"], ["export"]):
+        assert "`ctx index`" in one_line(ctx(*arguments, cwd=tmp_path), 4)
+    assert not (tmp_path / ".ctx").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("[server]\nbnid = 'x'\n", "[server] bnid: unknown key; did you mean 'bind'?"),
+        ("[retrieval]\nfinal_limit = 'ten'\n", "[retrieval] final_limit: must be a whole number"),
+        ("[db\n", "is not TOML"),
+        ("[connectors.filesystem]\nroot = '${CTX_TEST_UNSET}'\n", "CTX_TEST_UNSET is not set"),
+    ],
+)
+def test_a_broken_configuration_is_named_with_its_key(tmp_path: Path, config: str, words: str) -> None:
+    project(tmp_path, config=config)
+    for command in (["search", "x"], ["index"], ["serve"], ["stats"]):
+        said = one_line(ctx(*command, cwd=tmp_path), 2)
+        assert said.startswith("ctx.toml: ")
+        assert words in said
+
+
+def test_a_configuration_is_found_from_elsewhere_and_paths_stay_its_own(indexed: Path, tmp_path: Path) -> None:
+    path = str(indexed / "ctx.toml")
+    ways: list[tuple[list[str], dict[str, str]]] = [
+        (["--config", path, "search", "rotation"], {}),
+        (["search", "rotation", "--config", path], {}),
+        (["search", "rotation"], {"CTX_CONFIG": path}),
+    ]
+    for arguments, environ in ways:
+        said = ctx(*arguments, cwd=tmp_path, env=environ)
+        assert said.returncode == 0, said.stderr
+        assert "auth.md:" in said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_places_of_a_project_are_looked_through_in_order(tmp_path: Path) -> None:
+    for place, name in (("config/ctx.toml", "third"), (".ctx/config.toml", "second"), ("ctx.toml", "first")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note.md").write_text(f"# {name}\n\nrotation\n")
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(
+            f'[connectors.filesystem.{name}]\nroot = "./{name}"\n[embedding]\nprovider = "disabled"\n[db]\npath = "./{name}.store/ctx.db"\n'
+        )
+        report = document(ctx("index", "--json", cwd=tmp_path))
+        assert [source["source"] for source in report["sources"]] == [f"filesystem:{name}"]
+
+
+def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
+    results = document(ctx("search", "rotation", "--json", cwd=indexed))["results"]
+    assert [result["source_id"] for result in results] == ["auth.md", "guide/release.md"]
+    assert {"id", "source", "source_id", "title", "score", "snippet", "source_url"} <= set(results[0])
+    assert document(ctx("search", "zebra", "--json", cwd=indexed)) == {"results": []}
+    whole = document(ctx("get", results[0]["id"], "--json", cwd=indexed))
+    assert whole["body"] == FILES["auth.md"]
+    assert whole["chunks"][0]["index"] == 0
+    (source,) = document(ctx("sources", "--json", cwd=indexed))["sources"]
+    assert (source["name"], source["configured"], source["healthy"], source["doc_count"]) == ("filesystem:docs", True, True, 2)
+    stats = document(ctx("stats", "--json", cwd=indexed))
+    assert (stats["documents"], stats["index_behind"], stats["pending"]) == (2, 0, 0)
+    exported = document(ctx("export", cwd=indexed))
+    assert [row["source_id"] for row in exported["documents"]] == ["auth.md", "guide/release.md"]
+    assert exported["documents"][0]["chunks"]
+    tools = document(ctx("tool", "list", "--json", cwd=indexed))["tools"]
+    assert [tool["name"] for tool in tools if tool["builtin"]] == ["search", "get", "sources", "refresh"]
+    called = document(ctx("tool", "call", "search", "--param", "query=rotation", "--json", cwd=indexed))
+    assert json.dumps(results[0]["id"]) in json.dumps(called)
+    assert document(ctx("openapi", cwd=indexed))["openapi"].startswith("3.1")
+    assert "healthy" in json.loads(ctx("doctor", "--json", cwd=indexed).stdout)
+
+
+def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
+    said = ctx("search", "rotation", "--limit", "1", cwd=indexed)
+    lines = said.stdout.splitlines()
+    assert lines[0] == " 1. Signing in  1.00"
+    assert lines[1] == "    auth.md:1"
+    assert "The rotation is automatic." in lines[2]
+    assert lines[3].endswith("  filesystem:docs")
+    body = ctx("get", lines[3].split()[0], "--body", cwd=indexed).stdout
+    assert body == FILES["auth.md"]
+    assert ctx("search", "zebra", cwd=indexed).stdout == "No results.\n"
+    explained = ctx("search", "rotation", "--explain", cwd=indexed).stdout
+    assert "keyword: " in explained
+    unknown = ctx("search", "rotation", "--source", "gti", cwd=indexed)
+    assert (unknown.returncode, unknown.stdout) == (0, "No results.\n")
+    assert "no source is called 'gti' (known: filesystem:docs)" in unknown.stderr
+
+
+def test_no_text_is_a_syntax_error(indexed: Path) -> None:
+    for query in ('"', "a AND (", "title:x^2", "*", "\\", "-- -x", "🦓 斑马", "rotation~"):
+        said = ctx("search", "--json", "--", query, cwd=indexed)
+        assert said.returncode == 0, f"{query}: {said.stderr}"
+
+
+def test_colours_are_for_terminals_and_for_who_forces_them(indexed: Path) -> None:
+    def coloured(**environ: str) -> bool:
+        return "\x1b[" in ctx("search", "rotation", cwd=indexed, env=environ).stdout
+
+    assert not coloured()
+    assert coloured(FORCE_COLOR="1")
+    assert not coloured(FORCE_COLOR="1", NO_COLOR="1")
+    assert "\x1b" not in ctx("search", "rotation", "--json", cwd=indexed, env={"FORCE_COLOR": "1"}).stdout
+
+
+def test_a_document_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+    project(tmp_path, {"evil.md": f"# Evil {evil} title\n\nzebra {evil} tail\u00a0end \u202e reversed\n"})
+    (tmp_path / "docs" / "zebra\x1b[2J.md").write_text("# zebra two\n\nzebra\n")
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    shown = ctx("search", "zebra", cwd=tmp_path, env={"FORCE_COLOR": "1"}).stdout
+    found = document(ctx("search", "zebra", "--json", cwd=tmp_path))["results"]
+    shown += "".join(ctx("get", result["id"], cwd=tmp_path).stdout for result in found)
+    shown += ctx("sources", cwd=tmp_path).stdout + ctx("stats", cwd=tmp_path).stdout
+    assert len(found) == 2
+    for own in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"):
+        shown = shown.replace(own, "")
+    assert not [char for char in shown if ord(char) < 32 and char not in "\n\t"]
+    assert not {"\x7f", "\x9b", "\u202e"} & set(shown)
+    assert "tail end" in shown
+
+
+@pytest.mark.parametrize("environ", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_terminal_without_unicode_is_no_failure(tmp_path: Path, environ: dict[str, str]) -> None:
+    project(tmp_path, {"日本.md": "# Über 斑马\n\n## Größe\n\nzebra 斑马 läuft\n"})
+    for arguments in (["index"], ["search", "zebra"], ["search", "zebra", "--json"], ["sources"], ["stats"], ["doctor"]):
+        said = subprocess.run(
+            [sys.executable, "-m", "ctx", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environ},
+            capture_output=True,
+            timeout=60,
+        )
+        assert said.returncode == 0, said.stderr
+        if arguments == ["search", "zebra"]:
+            assert b"zebra" in said.stdout
+        if arguments[-1] == "--json":
+            assert json.loads(said.stdout)["results"][0]["source_id"] == "日本.md"
+
+
+def test_a_file_name_that_is_not_unicode_is_found_and_shown(tmp_path: Path) -> None:
+    project(tmp_path, {})
+    (Path(os.fsdecode(os.fsencode(tmp_path / "docs") + b"/caf\xe9.md"))).write_text("# Menu\n\nzebra\n")
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert ctx("search", "zebra", cwd=tmp_path).returncode == 0
+    assert len(document(ctx("search", "zebra", "--json", cwd=tmp_path))["results"]) == 1
+    assert len(document(ctx("export", cwd=tmp_path))["documents"]) == 1
+
+
+def test_a_reader_that_has_enough_is_left_in_peace(tmp_path: Path) -> None:
+    project(tmp_path, {f"{number}.md": f"# Note {number}\n\n{'zebra stripes ' * 400}\n" for number in range(60)})
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    for command in ("search zebra --limit 60", "export", "search zebra --json --limit 60"):
+        said = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m ctx {command} | head -c 10; exit ${{PIPESTATUS[0]}}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (said.returncode, said.stderr) == (0, ""), command
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_said_in_a_line(indexed: Path) -> None:
+    for command in ("search rotation", "export", "stats"):
+        said = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m ctx {command} > /dev/full"],
+            cwd=indexed,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert said.returncode == 4
+        assert "the disk is full" in said.stderr
+        assert "Traceback" not in said.stderr
+
+
+def test_index_says_what_changed_and_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    dry = ctx("index", "--dry-run", cwd=tmp_path)
+    assert "filesystem:docs: 2 would be added" in dry.stdout
+    assert document(ctx("stats", "--json", cwd=tmp_path))["documents"] == 0
+    assert "2 added, 0 unchanged" in ctx("index", cwd=tmp_path).stdout
+    (tmp_path / "docs/auth.md").write_text("# Signing in\n\nOther words.\n")
+    (tmp_path / "docs/guide/release.md").unlink()
+    (tmp_path / "docs/new.md").write_text("# New\n\nzebra\n")
+    assert "1 would be added, 1 would be updated, 1 would be deleted" in ctx("sync", "--dry-run", cwd=tmp_path).stdout
+    assert ctx("search", "zebra", cwd=tmp_path).stdout == "No results.\n"
+    assert "1 added, 1 updated, 1 deleted" in ctx("sync", "filesystem", cwd=tmp_path).stdout
+    assert "2 unchanged" in ctx("index", cwd=tmp_path).stdout
+    (full,) = document(ctx("index", "--full", "--json", cwd=tmp_path))["sources"]
+    assert (full["ok"], full["added"], full["problems"]) == (True, 0, [])
+
+
+def test_a_source_that_cannot_be_read_is_exit_code_1_and_keeps_its_documents(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    (tmp_path / "docs").rename(tmp_path / "gone")
+    failed = ctx("index", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "filesystem:docs: FAILED: " in failed.stderr
+    assert "auth.md" in ctx("search", "rotation", cwd=tmp_path).stdout
+    (source,) = document(ctx("sources", "--json", cwd=tmp_path))["sources"]
+    assert not source["healthy"]
+
+
+def test_a_source_no_longer_configured_is_dropped_and_said(tmp_path: Path) -> None:
+    config = project(tmp_path, FILES)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    config.write_text(config.read_text().replace("filesystem.docs", "filesystem.other"))
+    assert "filesystem:docs: no longer configured, 2 documents dropped" in ctx("index", cwd=tmp_path).stdout
+    assert [s["name"] for s in document(ctx("sources", "--json", cwd=tmp_path))["sources"]] == ["filesystem:other"]
+
+
+def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
+    project(tmp_path, FILES, config='[connectors.filesystem.docs]\nroot = "./docs"\n')
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    (pending,) = document(ctx("embed", "pending", "--dry-run", "--json", cwd=tmp_path)).values()
+    assert pending >= 2
+    assert "are not embedded yet" in ctx("search", "--mode", "semantic", "shipping", cwd=tmp_path).stderr
+    assert document(ctx("embed", "pending", "--limit", "1", "--json", cwd=tmp_path))["pending"] == pending - 1
+    assert f"embedded {pending - 1} chunk" in ctx("embed", "pending", cwd=tmp_path).stdout
+    assert "embedded 0 chunks" in ctx("embed", "pending", cwd=tmp_path).stdout
+    assert f"embedded {pending} chunk" in ctx("embed", "rebuild", cwd=tmp_path).stdout
+    found = document(ctx("search", "--mode", "hybrid", "--json", "how do we ship to customers", cwd=tmp_path))["results"]
+    assert found[0]["source_id"] == "guide/release.md"
+
+
+def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    made = document(ctx("key", "create", "laptop", "--bank", "alice", "--json", cwd=tmp_path))
+    assert made["banks"] == ["alice"]
+    listed = ctx("key", "list", cwd=tmp_path).stdout
+    assert "laptop" in listed
+    assert made["key"] not in listed
+    assert document(ctx("key", "list", "--json", cwd=tmp_path))["keys"][0]["id"] == made["id"]
+    assert ctx("key", "revoke", "laptop", cwd=tmp_path).returncode == 0
+    assert one_line(ctx("key", "revoke", "laptop", cwd=tmp_path), 3)
+    assert not [path for path in (tmp_path / ".ctx").rglob("*") if path.stat().st_mode & 0o077]
+
+
+def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "all.json"
+    said = ctx("export", "--output", str(target), cwd=indexed)
+    assert (said.returncode, said.stdout) == (0, "")
+    assert "2 documents" in said.stderr
+    assert len(json.loads(target.read_text())["documents"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["all.json"]
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ctx", "index", "--watch"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+        if "Ctrl-C" in line:
+            break
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=20)
+    assert child.returncode == 130
+    assert "Traceback" not in errors
