@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import mcp_types as types
+import orjson
 from mcp import MCPError
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext
@@ -447,14 +448,13 @@ def _tool_result(result: JSON, tool: Tool, *, pretty: bool = False) -> types.Cal
             return types.CallToolResult.model_validate({**result, "content": result["content"]})
         except ValueError:
             pass  # it only looked like content: it is the tool's own data
-    result = _sound_json(result)
+    try:
+        text = orjson.dumps(result, option=orjson.OPT_INDENT_2 if pretty else None).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        result = _sound_json(result)
+        text = json.dumps(result, ensure_ascii=False, indent=2 if pretty else None, separators=None if pretty else (",", ":"))
     if isinstance(result, str):
         return types.CallToolResult(content=[types.TextContent(type="text", text=result)], structured_content={"result": result})
-    text = (
-        json.dumps(result, ensure_ascii=False, indent=2)
-        if pretty
-        else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-    )
     structured = result if isinstance(result, dict) else {"result": result}
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 

@@ -5,13 +5,13 @@ bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types as types
+import orjson
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -152,8 +152,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def _parsed(body: bytes) -> Any:
     """The JSON, `_BROKEN` where it is none: the SDK says what is wrong with it."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return orjson.loads(body)
+    except ValueError:
         return _BROKEN
 
 
