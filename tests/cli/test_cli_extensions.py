@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from kit import ctx, project
 
+from ctx.types import JSON
+
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
 ECHO = """
 tool = { description = "Echoes", parameters = { { name = "n", type = "integer", required = true }, { name = "m", default = "x" } } }
@@ -22,10 +24,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answer(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> dict[str, object]:
+def answer(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> dict[str, JSON]:
     done = ctx(*arguments, "--json", cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
-    told: dict[str, object] = json.loads(done.stdout)
+    told: dict[str, JSON] = json.loads(done.stdout)
     return told
 
 
@@ -41,7 +43,7 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
     assert told == {"query": "tokens", "titles": ["Authentication"]}
     told = answer(folder, "connector", "test", "connectors/tickets.lua", "--param", "count=7")
     assert told["items"] == 7
-    assert len(told["first"]) == 5  # type: ignore[arg-type]
+    assert len(told["first"]) == 5
     assert told["problems"] == []
     told = answer(folder, "agent", "test", "agents/guide.lua", "--arg", "topic=tokens")
     assert "Authentication" in str(told["system"])
@@ -53,7 +55,7 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
         + '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n'
     )
     assert answer(folder, "tool", "call", "my-search", "--param", "query=tokens")["titles"] == ["Authentication"]
-    assert [entry["name"] for entry in answer(folder, "agent", "list")["agents"]] == ["guide"]  # type: ignore[attr-defined]
+    assert [entry["name"] for entry in answer(folder, "agent", "list")["agents"]] == ["guide"]
     assert ctx("index", "script:tickets", cwd=folder).returncode == 0
     assert "example-1" in ctx("search", "example", "--source", "script", "--json", cwd=folder).stdout
 
@@ -108,8 +110,8 @@ def test_the_list_and_the_doctor_show_what_did_not_load(folder: Path) -> None:
     (folder / "tools" / "bad.lua").write_text("tool = {")
     (folder / "ctx.toml").write_text(CONFIG + '[lua]\ntools_dir = "./tools"\n')
     told = answer(folder, "tool", "list")
-    assert [tool["name"] for tool in told["tools"]][:3] == ["search", "get", "sources"]  # type: ignore[attr-defined]
-    (failed,) = told["failed"]  # type: ignore[misc]
+    assert [tool["name"] for tool in told["tools"]][:3] == ["search", "get", "sources"]
+    failed = told["failed"][0]
     assert (failed["name"], failed["file"], failed["serving"]) == ("bad", "tools/bad.lua", False)
     shown = ctx("tool", "list", cwd=folder)
     assert "good" in shown.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit import workspace
-from running import Running, configured
+from running import Answer, Running, configured
 
 from ctx.errors import BadRequest, ConfigError, NotFound, ScriptTimeout, ToolError
 from ctx.extensions.parameters import parameters_schema
@@ -86,11 +86,25 @@ def upstream() -> Iterator[str]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/drip":
+                self.drip()
+                return
             body = json.dumps({"accept": self.headers["Accept"], "path": self.path}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def drip(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b"x")
+                    threading.Event().wait(0.02)
+            except OSError:
+                pass  # the script was stopped, and its connection with it
 
         def log_message(self, *_: JSON) -> None:
             pass
@@ -113,6 +127,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
     (folder / "extra" / "more.txt").write_text("more")
     (tools / "note.txt").write_text("note")
     texts = {"greet": GREET, "powers": POWERS, "fetch": FETCH, **{name: script(body) for name, body in FAILING.items()}}
+    texts |= {"drip": FETCH, "slow": script("sleep(11)")}
     texts |= {"broken": "tool = {", "loops": "while true do end", "not-a-tool": "tool = 42", "no-execute": "tool = {}"}
     texts |= {"empty": script("return {}"), "array": script("return json.array({})"), "nothing": script("return nil")}
     texts |= {"deep": script("local t = {} for i = 1, 200 do t = { t } end return t")}
@@ -122,6 +137,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         "greet": 'greeting = "Good day"\nlevels = [1, 2]',
         "powers": f'env = ["SCRIPT_TOKEN"]\nfs = ["./extra"]\nextra = "{folder}/extra"\nhome = "${{SCRIPT_TOKEN}}"',
         "fetch": f'allow_hosts = ["{upstream}"]',
+        "drip": f'allow_hosts = ["{upstream}"]\ntimeout = 0.5',
         "swallows": "timeout = 0.3",
         "loops": "timeout = 0.3",
     }
@@ -240,6 +256,30 @@ def test_a_script_reaches_the_hosts_it_was_given_and_no_other(server: Running, u
     refused = server.call("fetch", {"url": f"http://127.0.0.1:{server.port}/health"})
     assert (refused.status, refused.code) == (500, "tool_error")
     assert server.call("fetch", {"url": "http://localhost/", "catch": True}).body["result"]["ok"] is False
+
+
+def test_a_server_that_drips_holds_a_script_to_its_deadline_and_no_longer(server: Running, upstream: str) -> None:
+    answer = server.call("drip", {"url": f"http://{upstream}/drip"})
+    assert (answer.status, answer.code) == (408, "timeout")
+    assert answer.seconds < 0.5 + 0.75
+
+
+@pytest.mark.slow
+def test_more_scripts_than_can_run_are_told_when_to_come_again(server: Running) -> None:
+    answers: list[Answer] = []
+    callers = [threading.Thread(target=lambda: answers.append(server.call("slow"))) for _ in range(20)]
+    for caller in callers:
+        caller.start()
+    assert server.ask("GET", "/health").status == 200
+    assert server.call("search", {"query": "release"}).status == 200
+    for caller in callers:
+        caller.join()
+    busy = [answer for answer in answers if answer.status == 503]
+    assert {answer.status for answer in answers} == {200, 503}
+    assert len(busy) == 4  # 16 run at once
+    for answer in busy:
+        assert answer.code == "busy"
+        assert int(answer.headers["retry-after"]) >= 1
 
 
 def test_openapi_has_a_path_for_each_tool(server: Running) -> None:
