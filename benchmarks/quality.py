@@ -4,6 +4,9 @@ Each document becomes a file, the files are indexed as any folder is, and each q
 linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is plain BM25 over whole documents,
 computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer) are installed, else as recorded below.
 
+With `--memory` every document is also retained through the hindsight pack and each query recalled through it: memories are to rank as
+well as the same text does through `search`, within 0.01.
+
 The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other half is shown apart.
 """
 
@@ -29,6 +32,7 @@ from ctx.workspace import Workspace, open_workspace
 
 MODES = ("keyword", "semantic", "hybrid")
 DEPTH = 100
+MEMORY_TOLERANCE = 0.01  # recall may be this far below search over the same text
 TOLERANCE = 0.005  # keyword search may be this far below the yardstick
 CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
 CONFIG = """
@@ -38,6 +42,8 @@ root = "./documents"
 provider = "{provider}"
 [watch]
 enabled = false
+[packs]
+enabled = ["hindsight"]
 [retrieval]
 {retrieval}
 """
@@ -153,6 +159,32 @@ def run_queries(space: Workspace, judged: JudgedSet, mode: str) -> tuple[Runs, l
     return run, rows
 
 
+def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
+    """The set in a memory bank of its name, through the pack's own tool: (id of a memory -> its documents)."""
+    _ = space.packs
+    caller = Caller("cli", bank=judged.name)
+    documents: dict[str, list[str]] = {}
+    began_s = time.perf_counter()
+    for document in judged.documents:
+        text = "\n\n".join(part for part in (document["title"], document["text"]) if part.strip())
+        if text:
+            kept = space.toolbox.call("retain", {"content": text, "context": "document"}, caller)
+            documents.setdefault(kept["id"], []).append(document["id"])
+    took_s = time.perf_counter() - began_s
+    print(f"{judged.name}: {len(documents)} memories retained in {took_s:.0f} s")
+    return documents
+
+
+def recall_queries(space: Workspace, judged: JudgedSet, documents: dict[str, list[str]]) -> Runs:
+    """The documents whose memories each query recalls."""
+    caller = Caller("cli", bank=judged.name)
+    run: Runs = {}
+    for query in judged.queries:
+        reply = space.toolbox.call("recall", {"query": query["text"], "max_results": DEPTH}, caller)
+        run[query["id"]] = [document for row in reply["results"] for document in documents[row["id"]]]
+    return run
+
+
 def write_run(path: Path, judged: JudgedSet, rows: list[list[tuple[str, float]]]) -> None:
     """query, document, rank, score: what `ireval.py score` and `compare` read."""
     with path.open("w", encoding="utf-8") as file:
@@ -189,6 +221,7 @@ def main() -> None:
     shared = Path(os.environ.get("CTX_SHARED") or Path(__file__).resolve().parents[2] / "shared")
     parser.add_argument("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: all of the shared ones)")
     parser.add_argument("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
+    parser.add_argument("--memory", action="store_true", help="the same through the hindsight pack, retained and recalled")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
     parser.add_argument("--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick")
@@ -219,6 +252,15 @@ def main() -> None:
                         f"{value * 100:>{width}.2f}" for value, width in zip(scores[mode], (10, 10, 8), strict=True)
                     )
                     table.append(f"{judged.name:<12}{mode:<10}{figures}{query_ms:>8.1f}")
+                if args.memory:
+                    documents = retained(space, judged)
+                    began_s = time.perf_counter()
+                    recalled = score(judged, recall_queries(space, judged, documents))
+                    query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+                    figures = "".join(f"{value * 100:>{width}.2f}" for value, width in zip(recalled, (10, 10, 8), strict=True))
+                    table.append(f"{judged.name:<12}{'recall':<10}{figures}{query_ms:>8.1f}")
+                    limit = scores[modes[-1]].all - MEMORY_TOLERANCE
+                    verdicts.append((f"{judged.name}: recall against {modes[-1]} search", recalled.all, limit))
             best, default, origin = yardstick(judged, shared, args.python, work)
             table.append(
                 f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"

@@ -69,10 +69,18 @@ def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[s
     ]
 
 
-def ctx(*arguments: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def ctx(
+    *arguments: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = 60, input_text: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs the command as a person would, with no configuration but the folder's."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_") and name not in ("FORCE_COLOR",)}
     environ |= {"XDG_CONFIG_HOME": str(cwd / "no-such-folder"), "PYTHONWARNINGS": "ignore"} | (env or {})
     return subprocess.run(
-        [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=timeout_s
+        [sys.executable, "-m", "ctx", *arguments],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        input=input_text,
     )

@@ -1,5 +1,6 @@
 """`ctx memory banks|export|import`."""
 
+import argparse
 import os
 import sys
 from typing import Any
@@ -17,13 +18,15 @@ DEFAULT_BANK = "default"
 def run(command: str, argv: list[str]) -> int:
     options = parser("memory", "Export and import memories.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="banks|export|import")
-    actions.add_parser("banks", help="list the banks")
-    export = actions.add_parser("export", help="write a bank's memories, one line of JSON each")
+    banks = actions.add_parser("banks", help="list the banks", allow_abbrev=False)
+    export = actions.add_parser("export", allow_abbrev=False, help="write a bank's memories, one line of JSON each")
     export.add_argument(
         "--bank", default=DEFAULT_BANK, help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them"
     )
     export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
-    importing = actions.add_parser("import", help="read what export wrote, or what another product's tools replied")
+    importing = actions.add_parser(
+        "import", allow_abbrev=False, help="read what export wrote, or what another product's tools replied"
+    )
     importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
     importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
     importing.add_argument(
@@ -32,6 +35,9 @@ def run(command: str, argv: list[str]) -> int:
         choices=PRODUCTS,
         help="the product whose replies these are: retrieve_memory, recall or memory_export",
     )
+    for action in (banks, export, importing):  # `--json` and `--config` count before and after the action
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
+        action.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config, required=False)) as workspace:
         if args.action == "banks":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ctx import __version__
 from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.bundled import bundled_path
-from ctx.errors import BadRequest, ConfigError, CtxError, NotFound, StoreError, ToolError, Unauthorized
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, StoreError, ToolError, Unauthorized
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.manifest import Manifest, PackAgent, PackTool, read_manifest
 from ctx.extensions.parameters import parameters_schema
@@ -331,7 +331,7 @@ class _Memory:
         self._bank = bank
         self._session = session
         self._writing = threading.Lock()
-        self._written: list[str] = []  # operations, in order
+        self._written: list[tuple[str, list[str]]] = []  # operations in order, and the memories that each made
         self._ended = False
 
     def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
@@ -361,18 +361,31 @@ class _Memory:
                 raise ToolError("the call has ended")
             reply = call(self._bank, name, named)
             if isinstance(reply, dict) and isinstance(reply.get("op_id"), str):
-                self._written.append(reply["op_id"])
+                self._written.append((reply["op_id"], _made(reply)))
             return reply
 
     def take_back(self) -> None:
         """Ends the call as if it had written nothing: waits for a write under way, undoes what was written, refuses what comes late."""
         with self._writing:
             self._ended = True
-            for operation in reversed(self._written):
+            for operation, made in reversed(self._written):
                 try:
                     self._bank.undo(operation)
+                except Conflict:
+                    pass  # what it made was changed later in this call: deleted below
                 except CtxError as error:
                     logger.warning("pack=%s undo=failed operation=%s reason=%s", self._pack.name, operation, error.message)
+                for id in made:
+                    if self._bank.get(id) is not None:
+                        self._bank.delete(id, reason="the call failed")
+
+
+def _made(reply: dict[str, JSON]) -> list[str]:
+    """The memories that a `put` or a `put_many` made."""
+    created, ids = reply.get("created"), reply.get("ids")
+    if not created:
+        return []
+    return [*([reply["id"]] if reply.get("id") else []), *(ids if isinstance(ids, list) else [])]
 
 
 def _by_name(name: str, given: list[JSON]) -> JSON:

@@ -35,6 +35,7 @@ class Sessions:
         self._lock = threading.RLock()
         self._known: dict[str, dict[str, JSON]] = {}
         self._changed: set[str] = set()  # since the last save
+        self._forgotten: set[str] = set()
         self._saved_ms = 0
         self._learn()
 
@@ -108,7 +109,8 @@ class Sessions:
     def _trim(self) -> None:
         while len(self._known) > MAX_SESSIONS:
             oldest = min(self._known, key=lambda id: _activity_ms(self._known[id]))
-            del self._known[oldest]  # in the file it stays, as whatever else is there
+            del self._known[oldest]
+            self._forgotten.add(oldest)
 
     def _learn(self) -> None:
         try:
@@ -149,7 +151,8 @@ class Sessions:
             with self._locked():
                 # Ours are put in their places; what another process or the real product keeps there stays as it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
-                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in self._entries()]
+                kept = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
+                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in kept]
                 entries += [[id, data] for id, data in ours.items()]
                 partial = f"{self._path}.partial-{os.getpid()}"
                 with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -158,6 +161,7 @@ class Sessions:
                     os.fsync(file.fileno())
                 os.replace(partial, self._path)
             self._changed.clear()
+            self._forgotten.clear()
             self._saved_ms = self._clock()
         except (OSError, ValueError) as error:
             raise StoreError(f"the sessions cannot be saved: {error}") from error

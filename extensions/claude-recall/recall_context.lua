@@ -7,7 +7,7 @@ agent = {
 
 local MOST = 12
 
-function agent.resolve(args, context)
+function agent.resolve(args, _, context)
   local records = {}
   if args.topic and args.topic ~= "" then
     for _, hit in ipairs(context.memory.search(args.topic, { limit = MOST, filter = { kind = "fact" }, touch = true }).results) do

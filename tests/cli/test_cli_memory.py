@@ -1,0 +1,176 @@
+"""`ctx memory` and `ctx pack list`, as a person runs them."""
+
+import json
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from kit import ctx, project, workspace
+
+from ctx.memory import Provenance
+from ctx.types import Caller
+
+PACKED = (
+    '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
+    '[packs]\nenabled = ["hindsight", "claude-recall", "sekha"]\n'
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with a few memories in two banks."""
+    config = project(tmp_path, config=PACKED)
+    with workspace(config) as space:
+        bank = space.memory.bank("alice", Provenance(pack="hindsight", session="s"))
+        first = bank.put(
+            "Zoë likes green tea\u2028and 茶", context="drinks", metadata={"n": 1.5, "nested": {"a": [None, True]}}, tags=["x"]
+        )
+        bank.put("Zoë likes black tea now", supersedes=[first["id"]])
+        bank.put_many([{"text": "hello", "role": "user"}, {"text": "hi", "role": "assistant"}], {"label": "talk", "folder": "/a"})
+        space.memory.bank("bob").put("Bob's own")
+    return tmp_path
+
+
+def test_an_export_comes_back_to_the_byte_through_files_and_through_pipes(folder: Path) -> None:
+    out = folder / "alice.jsonl"
+    done = ctx("memory", "export", "--bank", "alice", "-o", str(out), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    lines = out.read_bytes()
+    assert lines.count(b"\n") == 5
+    assert b"Bob" not in lines
+    assert ctx("memory", "import", str(out), "--bank", "copy", cwd=folder).returncode == 0
+    again = ctx("memory", "export", "--bank", "copy", cwd=folder)
+    assert again.stdout.encode() == lines
+    other = folder / "other"
+    project(other, config=PACKED)
+    piped = ctx("memory", "import", "--bank", "alice", "--json", cwd=other, input_text=lines.decode())
+    assert json.loads(piped.stdout) == {"bank": "alice", "imported": 5, "skipped": 0, "conflicts": []}
+    assert ctx("memory", "export", "--bank", "alice", cwd=other).stdout.encode() == lines
+    twice = ctx("memory", "import", "--bank", "alice", "--json", cwd=other, input_text=lines.decode())
+    assert json.loads(twice.stdout)["skipped"] == 5
+
+
+def test_banks_are_listed_and_an_unknown_one_is_not_found(folder: Path) -> None:
+    listed = json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout)["banks"]
+    assert [(row["bank"], row["memories"]) for row in listed] == [("alice", 4), ("bob", 1)]
+    done = ctx("memory", "export", "--bank", "nobody", cwd=folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "alice, bob" in done.stderr
+
+
+def test_what_is_no_export_is_refused_with_its_line(folder: Path) -> None:
+    for content, word in (("not json\n", "line 1"), ('{"a": 1}\n', "line 1")):
+        done = ctx("memory", "import", "--bank", "x", cwd=folder, input_text=content)
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in ctx("memory", "import", "no-such-file", cwd=folder).stderr
+
+
+CLAUDE_RECALL = {
+    "memories": [
+        {
+            "id": "memory_1704067200000_abc123",
+            "content": "User prefers tabs",
+            "metadata": {"type": "code"},
+            "timestamp": "2024-01-01T00:00:00Z",
+            "sessionId": "session_123",
+        }
+    ],
+    "total": 1,
+}
+HINDSIGHT = {
+    "results": [
+        {
+            "id": "fact_abc123",
+            "text": "User prefers Python",
+            "type": "world",
+            "context": "languages",
+            "event_date": "2024-05-06T00:00:00Z",
+        }
+    ]
+}
+SEKHA = {
+    "success": True,
+    "data": {
+        "conversation": {
+            "id": "123e4567-e89b-12d3-a456-426614174000",
+            "label": "API Design Discussion",
+            "folder": "/work/backend",
+            "status": "archived",
+            "importance_score": 7,
+        },
+        "messages": [{"role": "user", "content": "Let's design it", "timestamp": "2026-01-20T15:30:00"}],
+        "format": "json",
+    },
+    "error": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("product", "reply", "bank", "text"),
+    [
+        ("claude-recall", CLAUDE_RECALL, "pack:claude-recall", "User prefers tabs"),
+        ("hindsight", HINDSIGHT, "default", "User prefers Python"),
+        ("sekha", SEKHA, "pack:sekha", "Let's design it"),
+    ],
+)
+def test_what_the_real_products_reply_is_imported_once(folder: Path, product: str, reply: object, bank: str, text: str) -> None:
+    for content, imported in ((json.dumps(reply, indent=2), 1), (json.dumps({"result": reply}) + "\n" + json.dumps(reply), 0)):
+        done = ctx("memory", "import", "--from", product, "--json", cwd=folder, input_text=content)
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert (said["bank"], said["imported"]) == (bank, imported)
+    with workspace(folder / "ctx.toml") as space:
+        [found] = space.memory.bank(bank).search(text)["results"]
+        record = found["record"]
+        assert record["text"] == text
+        if product == "claude-recall":
+            _ = space.packs
+            kept = space.toolbox.call("mcp__claude-recall__retrieve_memory", {"id": "memory_1704067200000_abc123"}, Caller("cli"))
+            assert kept["memories"][0]["timestamp"] == "2024-01-01T00:00:00Z"
+            assert kept["memories"][0]["sessionId"] == "session_123"
+        elif product == "sekha":
+            assert (found["container"]["folder"], found["container"]["status"], found["container"]["importance"]) == (
+                "/work/backend",
+                "archived",
+                7,
+            )
+        else:
+            assert (record["context"], record["type"]) == ("languages", "world")
+
+
+def test_a_database_file_of_a_real_product_is_refused_in_words(folder: Path) -> None:
+    (folder / "claude-recall.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    done = ctx("memory", "import", "claude-recall.db", "--from", "claude-recall", cwd=folder)
+    assert done.returncode == 2
+    assert "does not document" in done.stderr
+
+
+def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
+    done = ctx("pack", "list", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for said in (
+        "hindsight: ",
+        "retain, recall, reflect",
+        "grants   memory",
+        "POST /mcp/tools/{tool} (required)",
+        "closed until",
+    ):
+        assert said in done.stdout, said
+    listed = json.loads(ctx("pack", "list", "--json", cwd=folder).stdout)
+    assert [pack["name"] for pack in listed["packs"]] == ["hindsight", "claude-recall", "sekha"]
+    bare = folder / "bare"
+    project(bare)
+    assert "not enabled" in ctx("pack", "list", cwd=bare).stdout
+
+
+def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(folder: Path) -> None:
+    found = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
+    [memory] = [finding for finding in found if finding["what"] == "memory"]
+    assert memory["state"] == "ok"
+    assert "2 banks" in memory["detail"]
+    with sqlite3.connect(folder / ".ctx" / "ctx.db") as database:
+        database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
+    found = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
+    assert [finding["state"] for finding in found if finding["what"] == "memory"] == ["failed"]

@@ -1,0 +1,103 @@
+"""Sessions and rates by themselves, with clocks of their own."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ctx.errors import RateLimited
+from ctx.extensions.sessions import MAX_SESSIONS, Rate, Sessions
+
+
+class Clock:
+    """A time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_the_window_slides_and_a_refused_call_does_not_count() -> None:
+    now = [0.0]
+    rate = Rate(3, 60.0, clock=lambda: now[0])
+    for at in (0.0, 20.0, 40.0):
+        now[0] = at
+        rate.spend("a")
+    now[0] = 59.9
+    with pytest.raises(RateLimited) as limited:
+        rate.spend("a")
+    assert limited.value.retry_after_s == pytest.approx(0.1)
+    rate.spend("b")  # another session has its own
+    now[0] = 60.0
+    rate.spend("a")  # the first call left the window, and no more than it
+    with pytest.raises(RateLimited):
+        rate.spend("a")
+    assert rate.current("a") == 3
+    now[0] = 200.0
+    assert rate.current("a") == 0
+
+
+def test_no_limit_is_no_limit() -> None:
+    rate = Rate(0)
+    for _ in range(10_000):
+        rate.spend("a")
+
+
+def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Path) -> None:
+    path, clock = str(tmp_path / "new" / "sessions.json"), Clock()
+    first = Sessions(path, clock=clock)
+    here, named = first.open(None, place="/project"), first.open("given")
+    first.set(here, "seen", [1, None])
+    clock.now += 5000
+    second = Sessions(path, clock=clock)
+    assert second.open(None, place="/project") == here
+    assert second.get(here, "seen") == [1, None]
+    assert second.data(named)["startTime"] == 1_000_000
+    assert second.open(None, place="/elsewhere") != here
+    third = first.open(None, place="/elsewhere")  # begun by the other process after this one had read the file
+    assert third == second.open(None, place="/elsewhere")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / "new").st_mode) == 0o700
+
+
+def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.json"
+    ours = Sessions(str(path))
+    mine = ours.open("mine")
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps([["theirs", {"a": 1}], 7, *entries]))
+    ours.set(mine, "k", "v")
+    written = json.loads(path.read_text())
+    assert written[:2] == [["theirs", {"a": 1}], 7]
+    assert written[2][1]["kv"] == {"k": "v"}
+    path.write_text(json.dumps([["theirs", {"a": 2}]]))
+    ours.close()  # nothing of ours changed: nothing is written
+    assert json.loads(path.read_text()) == [["theirs", {"a": 2}]]
+
+
+def test_active_are_those_of_the_last_five_minutes() -> None:
+    clock = Clock()
+    sessions = Sessions(None, clock=clock)
+    sessions.open("old")
+    clock.now += 5 * 60_000
+    sessions.open("new")
+    assert sessions.counts() == (2, 1)
+
+
+def test_no_flood_of_session_names_grows_without_end() -> None:
+    sessions = Sessions(None, clock=Clock())
+    for number in range(MAX_SESSIONS + 5):
+        sessions.open(f"s{number}")
+    assert sessions.counts()[0] == MAX_SESSIONS
+
+
+def test_a_folder_that_cannot_be_written_costs_no_call(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    sessions = Sessions(str(blocked / "sessions.json"))
+    assert sessions.open("a") == "a"
+    sessions.touch("a")
