@@ -132,6 +132,7 @@ class McpServer:
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._announced: set[str] = set()
+        self._mirrored: dict[str, tuple[Mapping[str, Any], bool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.server = self._build(instructions, methods)
         toolbox.on_change(lambda: self._changed("tools"))
@@ -218,11 +219,15 @@ class McpServer:
     # -- tools -------------------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK a walk through it."""
         try:
             schema: Mapping[str, Any] = self.toolbox.get(name).parameters
         except CtxError:
             return None
-        return schema
+        known = self._mirrored.get(name)
+        if known is None or known[0] is not schema:
+            known = self._mirrored[name] = (schema, "x-mcp-header" in json.dumps(schema))
+        return schema if known[1] else None
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         caller = self._enter(context).caller(None)
