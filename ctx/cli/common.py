@@ -31,6 +31,16 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
     return made
 
 
+def action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> "argparse.ArgumentParser":
+    """One of a command's actions. `--json` and `--config` count before and after its name."""
+    import argparse
+
+    made = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    made.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
+    made.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
+    return made
+
+
 def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
     """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
 

@@ -1,9 +1,8 @@
 """`ctx key create|list|revoke`."""
 
-import argparse
 import sys
 
-from ctx.cli.common import configuration, parser, print_json, table
+from ctx.cli.common import action, configuration, parser, print_json, table
 from ctx.cli.serve import key_ring
 from ctx.clock import iso_utc
 from ctx.server.keys import EVERY_BANK
@@ -12,11 +11,11 @@ from ctx.server.keys import EVERY_BANK
 def run(command: str, argv: list[str]) -> int:
     options = parser("key", "Keys for a shared server: for everything, or for single memory banks.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="create|list|revoke")
-    create = _action(actions, "create", "make a key and print it, this once")
+    create = action(actions, "create", "make a key and print it, this once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
-    _action(actions, "list", "list the keys; the keys themselves are not stored")
-    revoke = _action(actions, "revoke", "end a key, at once")
+    action(actions, "list", "list the keys; the keys themselves are not stored")
+    revoke = action(actions, "revoke", "end a key, at once")
     revoke.add_argument("name", help="its name or id")
     args = options.parse_args(argv)
     ring = key_ring(configuration(args.config, required=False))
@@ -61,10 +60,3 @@ def run(command: str, argv: list[str]) -> int:
         ]
         print(table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")))
     return 0
-
-
-def _action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> argparse.ArgumentParser:
-    """An action's parser, which takes `--json` after the action as well as before it."""
-    action = actions.add_parser(name, help=purpose, description=purpose)
-    action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
-    return action

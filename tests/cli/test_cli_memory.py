@@ -122,7 +122,7 @@ def test_what_the_real_products_reply_is_imported_once(folder: Path, product: st
         said = json.loads(done.stdout)
         assert (said["bank"], said["imported"]) == (bank, imported)
     with workspace(folder / "ctx.toml") as space:
-        [found] = space.memory.bank(bank).search(text)["results"]
+        [found] = space.memory.bank(bank).search(text, filter={"kind": {"in": ["fact", "message"]}})["results"]
         record = found["record"]
         assert record["text"] == text
         if product == "claude-recall":

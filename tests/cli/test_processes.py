@@ -1,0 +1,193 @@
+"""Several processes at one store: they wait for each other or say who is busy, and searching never waits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import ctx, project
+
+DEADLINE_S = 60.0
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ctx", *arguments],
+        cwd=cwd,
+        env={**environ, "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline_s, f"{what} did not come about"
+        time.sleep(0.01)
+
+
+def many(folder: Path, count: int, word: str = "zebra") -> Path:
+    """A project with many small documents, so that a run takes a while."""
+    return project(
+        folder, {f"{n % 20}/{n}.md": f"# Note {n}\n\n{word} number {n}\n\n{'filler words ' * 300}\n" for n in range(count)}
+    )
+
+
+def documents(folder: Path) -> int:
+    said = ctx("stats", "--json", cwd=folder)
+    return int(json.loads(said.stdout)["documents"]) if said.returncode == 0 else 0
+
+
+class Server:
+    """A `ctx serve mcp` on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = start("serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "error", cwd=folder)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("Listening on 127.0.0.1:"), line + (self.process.communicate()[1] if not line else "")
+        self.address = line.split()[-1]
+
+    def search(self, query: str, **more: Any) -> list[str]:
+        request = urllib.request.Request(
+            f"http://{self.address}/tools/search",
+            json.dumps({"query": query, **more}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return [result["source_id"] for result in json.load(response)["results"]]
+
+    def stop(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], Server]]:
+    servers: list[Server] = []
+
+    def make(folder: Path) -> Server:
+        servers.append(Server(folder))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.communicate()
+
+
+@pytest.mark.slow
+def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Path) -> None:
+    many(tmp_path, 4000)
+    child = start("index", cwd=tmp_path)
+    until(lambda: child.poll() is not None or documents(tmp_path) > 0, "the first documents")
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "the next run completes it" in errors
+    assert 0 < documents(tmp_path) < 4000
+    assert ctx("search", "zebra", cwd=tmp_path).returncode == 0
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert documents(tmp_path) == 4000
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_wait_for_each_other_and_both_succeed(tmp_path: Path) -> None:
+    many(tmp_path, 1500)
+    runs = [start("index", "--json", cwd=tmp_path) for _ in range(2)]
+    said = [run.communicate(timeout=DEADLINE_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    added = sorted(json.loads(out)["sources"][0]["added"] for out, _ in said)
+    assert added == [0, 1500]
+    assert documents(tmp_path) == 1500
+
+
+@pytest.mark.slow
+def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
+    project(tmp_path, {"first.md": "# First\n\nzebra\n"})
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    began_s = time.monotonic()
+    assert ctx("search", "zebra", cwd=tmp_path).returncode == 0
+    alone_s = time.monotonic() - began_s
+    many(tmp_path, 3000, "okapi")
+    child = start("index", cwd=tmp_path)
+    took = []
+    while child.poll() is None:
+        began_s = time.monotonic()
+        said = ctx("search", "zebra", cwd=tmp_path)
+        took.append(time.monotonic() - began_s)
+        assert said.returncode == 0, said.stderr
+        assert "first.md" in said.stdout
+    assert child.communicate()[1] == ""
+    assert len(took) > 3
+    assert sorted(took)[len(took) // 2] < 10 * alone_s + 1
+
+
+def test_a_second_server_on_the_same_port_says_that_it_is_taken(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    project(tmp_path, {"first.md": "# First\n\nzebra\n"})
+    server = serve(tmp_path)
+    second = ctx("serve", "mcp", "--bind", server.address, "--log-level", "error", cwd=tmp_path)
+    assert second.returncode == 2
+    assert second.stderr.startswith(f"Error: {server.address} is in use by another program")
+    assert "choose another [server] bind" in second.stderr
+    assert server.search("zebra") == ["first.md"]
+
+
+def test_ctrl_c_ends_a_server_quietly(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    project(tmp_path, {"first.md": "# First\n\nzebra\n"})
+    code, errors = serve(tmp_path).stop()
+    assert code in (0, 130)
+    assert errors == ""
+
+
+@pytest.mark.slow
+def test_a_run_beside_a_server_is_seen_by_it_and_no_search_fails_or_waits(
+    tmp_path: Path, serve: Callable[[Path], Server]
+) -> None:
+    config = project(tmp_path, {"first.md": "# First\n\nzebra\n"})
+    config.write_text(config.read_text() + "[watch]\nenabled = false\n")
+    server = serve(tmp_path)
+    until(lambda: server.search("zebra") == ["first.md"], "the server's own run")
+    many(tmp_path, 2000, "okapi")
+    failures: list[str] = []
+    took: list[float] = []
+    done = threading.Event()
+
+    def keep_searching() -> None:
+        while not done.is_set():
+            began_s = time.monotonic()
+            try:
+                found = server.search("zebra")
+            except OSError as error:
+                failures.append(str(error))
+                return
+            took.append(time.monotonic() - began_s)
+            if found != ["first.md"]:
+                failures.append(f"found {found}")
+
+    searching = threading.Thread(target=keep_searching)
+    searching.start()
+    try:
+        run = ctx("index", cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        until(lambda: len(server.search("okapi", limit=100)) == 100, "the new snapshot")
+    finally:
+        done.set()
+        searching.join()
+    assert not failures
+    assert len(took) > 20
+    assert max(took) < 5
