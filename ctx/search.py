@@ -59,7 +59,7 @@ class Searcher:
     """Searches an index and answers from the catalog. Holds no state of its own but a count; safe from several threads.
 
     `embedder` gives the embedder when a query needs one, None where embeddings are off. `hybrid_alpha` in [0, 1] fixes the
-    weight of the semantic leg; None lets the query and what it finds decide.
+    weight of the semantic leg; None lets the query and what it finds decide. `lacking` tells of what is not indexed yet.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Searcher:
         candidate_k_keyword: int = 100,
         candidate_k_vector: int = 100,
         max_chunks_per_doc: int = 3,
+        lacking: Callable[[], str | None] = lambda: None,
     ) -> None:
         if fusion not in ranking.METHODS:
             raise ConfigError(f"[retrieval] fusion: unknown method '{fusion}' (known: {', '.join(ranking.METHODS)})")
@@ -86,6 +87,7 @@ class Searcher:
         self._candidate_k_keyword = candidate_k_keyword
         self._candidate_k_vector = candidate_k_vector
         self._max_chunks_per_doc = max_chunks_per_doc
+        self._lacking = lacking
         self._counting = threading.Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
 
@@ -109,7 +111,7 @@ class Searcher:
             raise BadRequest(f"unknown mode '{query_word(mode)}' (known: {', '.join(MODES)})")
         if limit < 1:
             raise BadRequest(f"limit must be at least 1, got {limit}")
-        partial = None
+        partial = self._lacking()
         vector = None
         if mode != "keyword":
             embedder = self._embedder() if self._embedder is not None else None
@@ -117,7 +119,7 @@ class Searcher:
                 raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword")
             try:
                 vector = embedder.embed_query(query)
-                partial = self._missing(embedder.model)
+                partial = partial or self._missing(embedder.model)
             except EmbedderError as error:
                 if mode == "semantic":
                     raise

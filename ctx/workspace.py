@@ -55,6 +55,7 @@ class Workspace:
         self.started_s = time.monotonic()
         self._lock = threading.RLock()
         self._watcher: Watcher | None = None
+        self._all_indexed = False  # every source, once at least
         self._opened: list[Callable[[], None]] = []
         limit = config.retrieval.final_limit
         self.toolbox.add(search_tool(lambda: self.searcher, self.source_names, limit))
@@ -140,6 +141,7 @@ class Workspace:
             candidate_k_keyword=settings.candidate_k_keyword,
             candidate_k_vector=settings.candidate_k_vector,
             max_chunks_per_doc=settings.max_chunks_per_doc,
+            lacking=self.lacking,
         )
 
     # -- sources ---------------------------------------------------------------------------------------------------
@@ -156,6 +158,19 @@ class Workspace:
     def behind(self) -> int:
         """How many catalog writes the index has yet to apply."""
         return max(0, self.catalog.seq() - self.index.applied_seq())
+
+    def lacking(self) -> str | None:
+        """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
+        if not self._all_indexed:
+            new = [name for name in self.source_names() if self.catalog.last_run(name) is None]
+            if new:
+                return f"{', '.join(new)} {'has' if len(new) == 1 else 'have'} not been indexed to the end yet: there may be more"
+            self._all_indexed = True
+        if self.behind():
+            indexer = self.__dict__.get("indexer")
+            if indexer is None or indexer.activity.phase != "embedding":  # whose writes add nothing to what words find
+                return "the index is behind the catalog: the latest changes may be missing"
+        return None
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""

@@ -153,17 +153,22 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    if not workspace.catalog.stats()["documents"]:
+        return
     behind = workspace.behind()
-    if behind and fix:
+    problems = workspace.indexer.mend() if fix else workspace.index.check()
+    if fix and behind:
         workspace.indexer.repair()
-        behind = workspace.behind()
-    if behind:
+    if problems and not fix:
+        yield Finding("index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` (or the next change) builds it anew")
+    elif behind and not fix:
         yield Finding("index", WARNING, f"{behind:,} writes behind the catalog; `ctx index` (or `ctx doctor --fix`) catches up")
-    elif workspace.catalog.stats()["documents"]:
+    else:
         stored = next(iter(workspace.catalog.export()))
         title = stored.document.title or stored.document.source_id
         workspace.toolbox.call("search", {"query": title[:200]}, Caller("cli"))
-        yield Finding("index", OK, "has applied everything, and answers")
+        was = f"was not well ({'; '.join(problems)}) and has been built anew; " if problems else ""
+        yield Finding("index", OK, was + "has applied everything, every file sound, and answers")
 
 
 def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from ctx.types import SourceItem
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
+PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow during a long run
 
 
@@ -67,6 +68,7 @@ class Indexer:
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
+        self._problems: dict[str, set[int]] = {}  # of the last run, by source
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the known ones."""
@@ -141,11 +143,18 @@ class Indexer:
             *(report.source, report.ok, report.added, report.updated, report.deleted, report.unchanged, len(report.problems)),
             report.duration_s,
         )
-        for problem in report.problems[:20]:
-            logger.warning("not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message)
-        if not report.ok:
-            logger.warning("source unhealthy source=%s reason=%s", report.source, report.note)
+        self._log_problems(report)
         return report
+
+    def _log_problems(self, report: IndexReport) -> None:
+        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is told once."""
+        known, now = self._problems.get(report.source, set()), {hash(problem) for problem in report.problems}
+        news = [problem for problem in report.problems if hash(problem) not in known]
+        for problem in news[:PROBLEMS_LOGGED]:
+            logger.warning("not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message)
+        if len(news) > PROBLEMS_LOGGED:
+            logger.warning("not indexed source=%s more=%d", report.source, len(news) - PROBLEMS_LOGGED)
+        self._problems[report.source] = now
 
     def _index(
         self,
@@ -235,6 +244,16 @@ class Indexer:
         with self.writing() as index:
             index.catch_up(self.catalog)
 
+    def mend(self) -> list[str]:
+        """What was wrong with the index, a line each, after reading all of it; what was, has been built anew."""
+        with self.writing() as index:
+            problems = index.check()
+            if problems:
+                for problem in problems:
+                    logger.warning("index is mended problem=%s", problem)
+                index.catch_up(self.catalog)
+        return problems
+
     @contextmanager
     def writing(self) -> Iterator[SearchIndex]:
         """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free in time."""
@@ -252,10 +271,13 @@ class Indexer:
                 self._lock.release()
                 self._now(phase="idle", source=None, done=0, total=None)
 
-    def degrade(self, key: str, reason: str | None) -> None:
-        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words."""
-        rest = tuple(line for line in self.activity.degraded if not line.startswith(f"{key}: "))
-        self.activity = self.activity._replace(degraded=(*rest, f"{key}: {reason}") if reason else rest)
+    def degrade(self, key: str, reason: str | None) -> bool:
+        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words. Whether that is news."""
+        before = self.activity.degraded
+        rest = tuple(line for line in before if not line.startswith(f"{key}: "))
+        after = (*rest, f"{key}: {reason}") if reason else rest
+        self.activity = self.activity._replace(degraded=after)
+        return set(after) != set(before)
 
     def watching(self, how: str) -> None:
         self.activity = self.activity._replace(watching=how)

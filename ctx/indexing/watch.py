@@ -138,7 +138,13 @@ class Watcher:
                 self._before()
             except CtxError as error:
                 logger.warning("sources that are no longer configured stay for now reason=%s", error.message)
+        looked = False
         while not self._stop.is_set():
+            if not looked and not self._due:
+                # A changed byte in the index would else be found with the first edit only, and answers be wrong until then. Half a
+                # second of reading for a million chunks: after the sources, not before them.
+                looked = True
+                self._look()
             with self._wake:
                 if not self._due:
                     self._wake.wait(self._until_next_s())
@@ -150,6 +156,12 @@ class Watcher:
                 name = next(iter(self._due))
                 work = self._due.pop(name)
             self._index(self._indexer.connectors[name], work)
+
+    def _look(self) -> None:
+        try:
+            self._indexer.mend()
+        except CtxError as error:
+            logger.warning("the index could not be looked through reason=%s", error.message)
 
     def _until_next_s(self) -> float:
         next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
@@ -172,19 +184,23 @@ class Watcher:
                 report = self._indexer.run_source(
                     connector, stop=self._stop, items=lambda known, log: watched.scan_paths(paths, known, log)
                 )
-            self._indexer.degrade(connector.name, None if report.ok else report.note)
+            if self._indexer.degrade(connector.name, None if report.ok else report.note):
+                if report.ok:
+                    logger.info("source healthy again source=%s", connector.name)
+                else:
+                    logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
             if not report.ok:
                 self._again(connector.name)
         except Busy as error:
             logger.info("index run put off source=%s reason=%s", connector.name, error.message)
             self._again(connector.name, work)
         except CtxError as error:
-            logger.error("index run failed source=%s reason=%s", connector.name, error.message)
-            self._indexer.degrade(connector.name, error.message)
+            if self._indexer.degrade(connector.name, error.message):  # once, not with every attempt
+                logger.error("index run failed source=%s reason=%s", connector.name, error.message)
             self._again(connector.name)
         except Exception:
-            logger.exception("index run failed source=%s", connector.name)
-            self._indexer.degrade(connector.name, "an unexpected error; see the log")
+            if self._indexer.degrade(connector.name, "an unexpected error; see the log"):
+                logger.exception("index run failed source=%s", connector.name)
             self._again(connector.name)
         self._embed_due.set()
 
@@ -216,13 +232,13 @@ class Watcher:
                 logger.info("embedding put off reason=%s", error.message)
                 self._embed_due.set()
             except CtxError as error:
-                logger.error("embedding failed reason=%s", error.message)
-                self._indexer.degrade("embeddings", error.message)
+                if self._indexer.degrade("embeddings", error.message):
+                    logger.error("embedding failed reason=%s", error.message)
                 if not self._stop.wait(RETRY_S):
                     self._embed_due.set()
             except Exception:
-                logger.exception("embedding failed")
-                self._indexer.degrade("embeddings", "an unexpected error; see the log")
+                if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
+                    logger.exception("embedding failed")
                 if not self._stop.wait(RETRY_S):
                     self._embed_due.set()
 
