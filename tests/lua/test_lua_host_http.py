@@ -312,11 +312,29 @@ HOSTILE = [
 ]
 
 
+def _numbers_or_public(name: str, port: int) -> list[str]:
+    """A resolver without a network: numbers and localhost are what they are, every other name is out in the world."""
+    if name == "localhost":
+        return ["127.0.0.1"]
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        return [PUBLIC]
+    return [str(entry[4][0]) for entry in found]
+
+
 @pytest.mark.parametrize("url", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_spelling_of_this_machine_or_of_no_web_address_is_connected_to(url: str) -> None:
     with connecting() as attempts, pytest.raises(ToolError):
-        ask(url, deadline_s=3)
+        ask(url, deadline_s=3, resolve=_numbers_or_public)
     assert attempts == []
+
+
+def test_a_public_name_is_connected_to() -> None:
+    """What the test above would see if a URL in it were let through."""
+    with connecting() as attempts, pytest.raises(ToolError, match="the connection failed"):
+        ask("https://example.com/", deadline_s=3, resolve=_numbers_or_public)
+    assert attempts == [(PUBLIC, 443)]
 
 
 @pytest.mark.parametrize(
