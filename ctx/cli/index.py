@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ctx.cli.common import configuration, parser, plain, print_json, styled
@@ -136,24 +136,25 @@ def _progress(wanted: bool) -> Iterator[Progress | None]:
         return
     # rich costs 70 ms: only where somebody looks
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
     )
     with Bars(*columns, console=Console(stderr=True, no_color=not styled(sys.stderr)), transient=True) as bars:
-        tasks: dict[str, object] = {}
+        shown: dict[str, TaskID] = {}  # one at most: sources are read one after the other, then come the embeddings
 
         def progress(source: str, done: int, total: int | None) -> None:
-            if source not in tasks:
-                tasks[source] = bars.add_task(plain(source), total=total)
-            update: Callable[..., None] = bars.update
-            update(tasks[source], completed=done, total=total)
+            count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            if source not in shown:
+                while shown:
+                    bars.remove_task(shown.popitem()[1])
+                shown[source] = bars.add_task(plain(source), total=total, count=count)
+            bars.update(shown[source], completed=done, total=total, count=count)
 
         yield progress

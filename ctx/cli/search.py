@@ -99,7 +99,13 @@ def _show(results: list[JSON], *, explain: bool) -> None:
         print(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
         if explain:
             for leg, said in result["explain"].items():
-                print(f"    {faint}{leg}: {plain(str(said))}{off}")
+                print(f"    {faint}{leg}: {plain(_in_words(said))}{off}")
+
+
+def _in_words(said: JSON) -> str:
+    if isinstance(said, dict):
+        return ", ".join(f"{name} {value}" for name, value in said.items())
+    return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
 
 
 def _highlight(result: JSON, on: str, off: str) -> str:

@@ -207,7 +207,7 @@ def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
     assert body == FILES["auth.md"]
     assert ctx("search", "zebra", cwd=indexed).stdout == "No results.\n"
     explained = ctx("search", "rotation", "--explain", cwd=indexed).stdout
-    assert "keyword: " in explained
+    assert "keyword: rank 1, score " in explained
     unknown = ctx("search", "rotation", "--source", "gti", cwd=indexed)
     assert (unknown.returncode, unknown.stdout) == (0, "No results.\n")
     assert "no source is called 'gti' (known: filesystem:docs)" in unknown.stderr
