@@ -70,6 +70,7 @@ def help_of(command: str) -> str:
     return said.stdout
 
 
+@pytest.mark.slow
 def test_every_command_and_flag_in_the_docs_exists() -> None:
     assert len(told()) > 20
     wrong = []
