@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Any
 
-from ctx.cli.common import configuration, parser, plain, print_json, table
+from ctx.cli.common import parser, plain, print_json, table
+from ctx.cli.serve import memory_configuration
 from ctx.errors import BadRequest, NotFound
 from ctx.extensions.packs import OWN_BANK, SHIPPED
 from ctx.memory import MemoryStore, Provenance
@@ -39,7 +40,7 @@ def run(command: str, argv: list[str]) -> int:
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
         action.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
     args = options.parse_args(argv)
-    with open_workspace(configuration(args.config, required=False)) as workspace:
+    with open_workspace(memory_configuration(args.config)) as workspace:
         if args.action == "banks":
             return _banks(workspace.memory, as_json=args.json)
         if args.action == "export":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ctx.cli.common import configuration, parser, print_json
-from ctx.config import Config
+from ctx.config import Config, default_config, find_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import McpDoor, Services, create_app
 from ctx.server.keys import KeyRing
@@ -197,6 +197,13 @@ def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
         )
 
 
+def memory_configuration(explicit: str | None) -> Config:
+    """The configuration that counts here; without one, memories are the user's and not this folder's. Raises `ConfigError`."""
+    if find_config(explicit, os.environ, os.getcwd()) is None:
+        return default_config(os.path.expanduser("~"))
+    return configuration(explicit)
+
+
 def _mcp(argv: list[str]) -> int:
     options = parser("mcp", "Serve MCP on standard input and output, for clients that start their servers themselves.")
     options.add_argument(
@@ -219,7 +226,7 @@ def _mcp(argv: list[str]) -> int:
 
     reading, writing = take_wire()
     log_to_stderr(args.log_level, "text")
-    config = configuration(args.config, required=args.pack is None)
+    config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     work = Work()

@@ -35,7 +35,8 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 def pack_project(folder: Path, config: str = CONFIG) -> Path:
     """A project with every pack enabled; its ctx.toml. Its home is a folder in it."""
     (folder / "home").mkdir(parents=True, exist_ok=True)
-    return project(folder, {"note.md": "# Note\n\nNothing of memories.\n"}, config)
+    path: Path = project(folder, {"note.md": "# Note\n\nNothing of memories.\n"}, config)
+    return path
 
 
 def pack_environment(folder: Path, **more: str) -> dict[str, str]:

@@ -352,6 +352,38 @@ def test_a20_every_file_is_its_owners_alone(tmp_path: Path) -> None:
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
+def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts_it(tmp_path: Path) -> None:
+    for number, folder in enumerate(("here", "there")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / "home").mkdir(exist_ok=True)
+        lines = [
+            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_stats", "arguments": {}}},
+            {
+                "jsonrpc": "2.0",
+                "id": 3,
+                "method": "tools/call",
+                "params": {"name": "store_memory", "arguments": {"content": folder}},
+            },
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "ctx", "mcp", "--pack", "claude-recall"],
+            cwd=tmp_path / folder,
+            env=pack_environment(tmp_path, CTX_BANK="b"),
+            input="".join(json.dumps(line) + "\n" for line in lines[: 2 + (number == 0)]),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        replies = {reply["id"]: reply for reply in map(json.loads, done.stdout.splitlines())}
+        if number:
+            assert replies[2]["result"]["structuredContent"]["totalMemories"] == 1
+        else:
+            assert replies[3]["result"]["structuredContent"]["success"] is True
+        assert list((tmp_path / folder).iterdir()) == []
+
+
 # ---- besides ----------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ import httpx
 import pytest
 from pack_kit import HELLO, RECALL, PackPipe, PackServer, Refused, pack_project, piped, served, texts
 
+from ctx.types import JSON
+
 OWN = "/packs/claude-recall/mcp"
 BARE = ("store_memory", "search", "retrieve_memory", "get_stats", "clear_context")
 
@@ -20,8 +22,8 @@ def sessions_of(config: Path) -> dict[str, Any]:
     return dict(json.loads((config.parent / "home" / ".claude-recall" / "sessions.json").read_text()))
 
 
-def on_pipes(config: Path, **environ: str) -> PackPipe:
-    return PackPipe(config, "claude-recall", **environ)
+def on_pipes(config: Path) -> PackPipe:
+    return PackPipe(config, "claude-recall")
 
 
 # ---- the wire ---------------------------------------------------------------------------------------------------------
@@ -41,7 +43,8 @@ def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(config: Pa
 
 
 def test_cr1_initialize_without_parameters_is_answered(config: Path) -> None:
-    for params in ({}, None):
+    every: tuple[JSON, ...] = ({}, None)
+    for params in every:
         pipe = on_pipes(config)
         assert pipe.ask("initialize", params)["result"]["protocolVersion"] == "2024-11-05"
         assert pipe.ask("tools/call", {"name": "get_stats", "arguments": {}})["result"]["content"]
@@ -253,7 +256,7 @@ def test_cr12_a_project_goes_on_with_its_session_and_others_entries_stay(tmp_pat
     file.chmod(0o644)
     other = tmp_path / "other"
     other.mkdir()
-    seen = []
+    seen: list[tuple[str, int]] = []
     for cwd in (tmp_path, tmp_path, other):
         with piped(config, "claude-recall", cwd=cwd) as pipe:
             kept = pipe.call("store_memory", {"content": f"run {len(seen)}"})

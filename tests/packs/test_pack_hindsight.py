@@ -102,17 +102,22 @@ def test_hs8_another_bank_is_reached_neither_by_query_nor_by_argument(server: Pa
 
 def test_hs8_the_banks_of_other_packs_cannot_be_named(server: PackServer) -> None:
     server.rest("mcp__claude-recall__store_memory", {"content": "only claude recall knows"})
-    for bank in ("claude-recall", "pack:claude-recall", "pack:claude-recall:default"):
-        for door in (
-            lambda bank=bank: server.mcp("recall", {"query": "only claude recall knows"}, f"/mcp/{bank}/"),
-            lambda bank=bank: server.rest("recall", {"query": "only claude recall knows"}, bank=bank),
-            lambda bank=bank: server.rest("hindsight_search", {"bank_id": bank, "query": "only claude recall knows"}),
-        ):
-            try:
-                found = door()
-            except Refused:
-                continue
-            assert found == {"results": []}, bank
+    ask = {"query": "only claude recall knows"}
+
+    def seen(bank: str, door: str) -> Any:
+        if door == "path":
+            return server.mcp("recall", ask, f"/mcp/{bank}/")
+        if door == "header":
+            return server.rest("recall", ask, bank=bank)
+        return server.rest("hindsight_search", {"bank_id": bank, **ask})
+
+    for door in ("path", "header", "argument"):
+        for bank in ("pack:claude-recall", "pack:claude-recall:default"):
+            with pytest.raises(Refused, match="reserved"):
+                seen(bank, door)
+    assert seen("claude-recall", "path") == seen("claude-recall", "header") == {"results": []}
+    with pytest.raises(Refused, match="not found"):
+        seen("claude-recall", "argument")
 
 
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])

@@ -298,7 +298,7 @@ def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
 ) -> None:
     here = pack_project(tmp_path)
     url, key = names
-    with piped(here, "sekha", **{url: server.base, key: KEY}) as pipe:
+    with piped(here, "sekha", cwd=None, **{url: server.base, key: KEY}) as pipe:
         made = pipe.call("memory_store", {"label": f"bridged {url}", "folder": "/sk12", "messages": TALK})
         with pytest.raises(Refused, match="not found"):
             pipe.call("memory_get_context", {"conversation_id": UUID})
