@@ -87,7 +87,10 @@ class Workspace:
     @cached_property
     def catalog(self) -> SqliteCatalog:
         with self._lock:
-            catalog = SqliteCatalog(self.config.db.path)
+            path = self.config.db.path
+            # What may not be written can still be searched; whoever would write is told by the lock.
+            locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
+            catalog = SqliteCatalog(path, read_only=locked)
             self._opened.append(catalog.close)
             return catalog
 

@@ -260,7 +260,11 @@ class Indexer:
         with self._mutex:
             before = self.activity
             self._now(phase="waiting", source=before.source, done=before.done, total=before.total)
-            self._lock.acquire(self._lock_timeout_s)
+            try:
+                self._lock.acquire(self._lock_timeout_s)
+            except BaseException:
+                self._now(phase="idle", source=None, done=0, total=None)
+                raise
             try:
                 index = self._open_index()
                 try:

@@ -58,12 +58,13 @@ class KeywordIndex:
         self._schema = _schema()
         self._lock = threading.Lock()
         self._writer: Any = None
+        self._links: Any = None  # a folder of links to the files, where their own may not be written
         try:
             if writable:
                 os.makedirs(path, mode=0o700, exist_ok=True)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)
             else:
-                self._index = tantivy.Index.open(path)
+                self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
             self._index.config_reader(reload_policy="manual")  # the other policy starts a thread that polls
             self._seen = self._stamp()
@@ -165,8 +166,23 @@ class KeywordIndex:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._write(writer.wait_merging_threads)
+        links, self._links = self._links, None
+        if links is not None:
+            links.cleanup()
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _linked(self) -> str:
+        """A folder of our own with links to all files: tantivy takes a lock beside what it reads, and some folders are read only."""
+        import tempfile  # 10 ms, and few stores are read only
+
+        if self._links is None:
+            self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
+        made = set(os.listdir(self._links.name))
+        for name in os.listdir(self._path):
+            if name not in made and not name.endswith(".lock"):
+                os.symlink(os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name))
+        return str(self._links.name)
 
     def _stamp(self) -> tuple[int, int, int]:
         try:
@@ -179,6 +195,8 @@ class KeywordIndex:
         with self._lock:
             self._seen = self._stamp()  # before the reload: a commit that comes between is then seen next time
             try:
+                if self._links is not None:
+                    self._linked()
                 self._index.reload()
                 self._searcher = self._index.searcher()
             except (OSError, ValueError) as error:

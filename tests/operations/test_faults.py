@@ -1,0 +1,284 @@
+"""What breaks around a running ctx: each fault is told clearly or mended, no answer is wrong, nothing goes round in circles."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import Server, eventually, serving, unprivileged
+from kit import ctx, project
+
+WORDS = {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nquokka", "sub/c.md": "# C\n\nxylophone and narwhal"}
+SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+
+
+def search(folder: Path, query: str, mode: str = "keyword") -> list[str]:
+    done = ctx("search", query, "--mode", mode, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return sorted(hit["source_id"] for hit in json.loads(done.stdout)["results"])
+
+
+def doctor(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
+    """What was looked at -> (state, detail)."""
+    done = ctx("doctor", "--json", *options, cwd=folder)
+    return {row["what"]: (row["state"], row["detail"]) for row in json.loads(done.stdout)["findings"]}
+
+
+def settled(server: Server) -> None:
+    """Waits until a server has read everything and does nothing."""
+
+    def idle() -> bool:
+        health = server.get("/health")
+        return health["activity"] == "idle" and not health["index_behind"] and not health["pending"]
+
+    eventually(lambda: all(row["last_indexed_at"] for row in server.get("/tools/sources")["sources"]) and idle())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of eight megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here (run as root in a namespace that may): {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------
+def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_there_is_room(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    config = project(tmp_path, WORDS)
+    config.write_text(config.read_text() + f'[db]\npath = "{small_disk}/ctx.db"\n')
+    with serving(config) as server:
+        settled(server)
+        free = os.statvfs(small_disk)
+        (small_disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_bsize))
+        for number in range(20):
+            (tmp_path / f"docs/new{number}.md").write_text("# New\n\nmarimba " + " ".join(f"w{number}x{n}" for n in range(9000)))
+        eventually(
+            lambda: any("No space left" in line or "full" in line for line in server.get("/health")["degraded"]), server.log()
+        )
+        assert server.search("xylophone") == ["a.md", "sub/c.md"]
+        (small_disk / "filler").unlink()
+        for number in range(3, 20):  # what remains has room
+            (tmp_path / f"docs/new{number}.md").unlink()
+        eventually(lambda: server.search("marimba") == ["new0.md", "new1.md", "new2.md"])
+        eventually(lambda: server.get("/health")["degraded"] == [])
+        assert server.log().count("No space") + server.log().count("full") < 20, (
+            "an attempt every few seconds must not be a line every few seconds"
+        )
+
+
+def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tmp_path: Path) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    (tmp_path / "docs/a.md").write_text("# A\n\nmarimba")
+    for path in sorted((tmp_path / ".ctx").rglob("*"), reverse=True):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    (tmp_path / ".ctx").chmod(0o500)
+    run = [*unprivileged(), sys.executable, "-m", "ctx"]
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    try:
+        done = subprocess.run([*run, "index"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        assert done.returncode == 4, "an error of the store"
+        assert "check its folder" in done.stderr
+        assert "Traceback" not in done.stderr
+        done = subprocess.run([*run, "search", "quokka", "--json"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert [hit["source_id"] for hit in json.loads(done.stdout)["results"]] == ["b.md"]
+    finally:
+        for path in (tmp_path / ".ctx", *(tmp_path / ".ctx").rglob("*")):
+            path.chmod(0o700)
+
+
+def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(tmp_path: Path) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    (tmp_path / "docs/a.md").write_text("# A\n\nmarimba marimba")
+    (tmp_path / "docs/a.md").chmod(0)
+    run = [*unprivileged(), sys.executable, "-m", "ctx", "index"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "a.md: cannot be read: Permission denied" in done.stderr
+    assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
+
+
+# -- the catalog -------------------------------------------------------------------------------------------------
+def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_aside(tmp_path: Path) -> None:
+    project(tmp_path, {f"p{number}.md": f"# Page {number}\n\nxylophone {number} " + "word " * 400 for number in range(60)})
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    file = tmp_path / ".ctx/ctx.db"
+    sqlite3.connect(file).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+    data = bytearray(file.read_bytes())
+    for page in range(4, len(data) // 4096, 3):
+        data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    file.write_bytes(data)
+    state, detail = doctor(tmp_path)["catalog"]
+    assert state == "failed"
+    assert "doctor --fix" in detail
+    for command in (("search", "xylophone"), ("index",)):
+        done = ctx(*command, cwd=tmp_path)
+        assert "Traceback" not in done.stderr
+    state, detail = doctor(tmp_path, "--fix")["catalog"]
+    assert state == "warning"
+    assert "set aside" in detail
+    assert list((tmp_path / ".ctx").glob("ctx.db.damaged-*"))
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert len(search(tmp_path, "xylophone")) == 12  # the default limit
+    assert doctor(tmp_path)["catalog"][0] == "ok"
+
+
+def test_a_catalog_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    config = project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / ".ctx/ctx.db") as connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
+    connection.close()
+    before = (tmp_path / ".ctx/ctx.db").read_bytes()
+    for command in (("index",), ("search", "xylophone"), ("stats",)):
+        done = ctx(*command, cwd=tmp_path)
+        assert done.returncode == 4, command
+        assert "newer ctx" in done.stderr
+        assert "upgrade ctx" in done.stderr
+    with pytest.raises(AssertionError), serving(config):
+        pass  # it does not start
+    assert "newer ctx" in (tmp_path / "server.log").read_text()
+    assert (tmp_path / ".ctx/ctx.db").read_bytes() == before
+
+
+def test_an_older_catalog_is_migrated_by_any_command_and_a_copy_of_it_kept(tmp_path: Path) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    # An older version is this one without its last migration; one is put in place that the file has not seen.
+    code = (
+        "import sys; from ctx.store import sqlite; "
+        "sqlite.MIGRATIONS += ('CREATE TABLE added (no INTEGER PRIMARY KEY)',); "
+        "from ctx.cli import main; sys.exit(main(['search', 'xylophone', '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["results"]) == 2
+    (backup,) = (tmp_path / ".ctx").glob("ctx.db.catalog-*.bak")
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(backup) as connection:
+        assert connection.execute("SELECT count(*) FROM document").fetchone() == (3,)
+    connection.close()
+    assert "newer ctx" in ctx("index", cwd=tmp_path).stderr  # and the old program now knows it is old
+
+
+# -- the index ---------------------------------------------------------------------------------------------------
+def tantivy_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in (folder / ".ctx/index").glob("keyword-*/*")
+        if path.suffix in (".idx", ".store", ".pos", ".term", ".fast")
+    )
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
+def test_a_broken_file_of_the_keyword_index_is_found_and_mended_by_doctor(tmp_path: Path, damage: str) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    break_files(tantivy_files(tmp_path), damage)
+    state, detail = doctor(tmp_path)["index"]
+    assert state == "failed", detail
+    assert "doctor --fix" in detail
+    state, detail = doctor(tmp_path, "--fix")["index"]
+    assert state == "ok"
+    assert "built anew" in detail
+    assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
+    assert doctor(tmp_path)["index"] == ("ok", "has applied everything, every file sound, and answers")
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
+def test_a_server_that_starts_on_a_broken_keyword_index_mends_it_unasked(tmp_path: Path, damage: str) -> None:
+    config = project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    break_files(tantivy_files(tmp_path), damage)
+    with serving(config) as server:
+        eventually(lambda: "built anew" in server.log())
+        eventually(lambda: answers(server, "xylophone") == ["a.md", "sub/c.md"])
+    assert doctor(tmp_path)["index"][0] == "ok"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
+def test_files_of_the_index_broken_under_a_running_server_end_in_right_answers(tmp_path: Path, damage: str) -> None:
+    config = project(tmp_path, WORDS)
+    with serving(config) as server:
+        settled(server)
+        break_files(tantivy_files(tmp_path), damage)
+        for _ in range(5):
+            assert answers(server, "xylophone") in (["a.md", "sub/c.md"], None)
+        (tmp_path / "docs/d.md").write_text("# D\n\nxylophone")
+        eventually(lambda: answers(server, "xylophone") == ["a.md", "d.md", "sub/c.md"])
+        assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
+def test_a_damaged_vector_file_is_mended_without_embedding_again(tmp_path: Path, damage: str) -> None:
+    config = project(tmp_path, WORDS, SEMANTIC)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    nearest = search(tmp_path, "an instrument with wooden bars", "semantic")
+    break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.vectors")), damage)
+    assert doctor(tmp_path)["index"][0] == "failed"
+    with serving(config) as server:
+        eventually(lambda: answers(server, "an instrument with wooden bars", "semantic") == nearest)
+        eventually(lambda: "built anew" in server.log() or "vectors" in server.log())
+        assert server.get("/health")["pending"] == 0
+    assert doctor(tmp_path)["index"][0] == "ok"
+
+
+def break_files(files: list[Path], damage: str) -> None:
+    assert files
+    for path in files:
+        data = path.read_bytes()
+        if damage == "deleted":
+            path.unlink()
+        elif damage == "truncated":
+            os.truncate(path, min(1000, len(data) // 2))  # vectors have room after their end
+        elif data:
+            with path.open("r+b") as file:  # the file in place, as a disk would
+                place = min(1000, len(data) // 3)
+                file.seek(place)
+                file.write(bytes([data[place] ^ 0x55]))
+
+
+def answers(server: Server, query: str, mode: str = "keyword") -> list[str] | None:
+    """What is found; None for an error that says the store is not well."""
+    status, answer = server.post("/tools/search", {"query": query, "mode": mode, "limit": 100})
+    if status != 200:
+        assert answer["error"]["code"] in ("store_error", "unavailable", "internal", "store"), answer
+        assert "Traceback" not in json.dumps(answer)
+        return None
+    return sorted(hit["source_id"] for hit in answer["results"])
+
+
+# -- the clock ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("jump_s", [-86_400 * 400, 86_400 * 400])
+def test_a_clock_that_jumps_loses_no_edit(tmp_path: Path, jump_s: int) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    code = (
+        f"import time; a, b = time.time, time.time_ns; time.time = lambda: a() + {jump_s}; time.time_ns = lambda: b() + {jump_s} * 10**9; "
+        "import sys; from ctx.cli import main; sys.exit(main(['index']))"
+    )
+    path = tmp_path / "docs/a.md"
+    for word in ("marimba", "zeppelin"):
+        path.write_text(f"# A\n\n{word}")
+        moment = path.stat().st_mtime + jump_s  # what the jumped clock would have stamped
+        os.utime(path, (moment, moment))
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert search(tmp_path, word) == ["a.md"]
+    (tmp_path / "docs/b.md").write_text("# B\n\nocelot")
+    assert ctx("index", cwd=tmp_path).returncode == 0  # the clock is right again
+    assert search(tmp_path, "ocelot") == ["b.md"]
+    assert search(tmp_path, "quokka") == []
