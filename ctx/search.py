@@ -26,7 +26,8 @@ _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is goo
 
 _BLANKS = re.compile(r"\s+")
 _MARKS = pattern(r"^[ \t]*(?:#{1,6}[ \t]+|[-=~^*_`\"]{3,}.*$|>[ \t]?)", re.MULTILINE)
-_SENTENCE = pattern(r"[.!?…][\"'’”)\]]*\s+|[。！？]")
+_SENTENCE = pattern(r"[.!?][\"')\]]*\s+")
+_SENTENCE_BEYOND_ASCII = pattern(r"[.!?…][\"'’”)\]]*\s+|[。！？]")  # four times as long to compile, and most texts need it not
 _OPENING = 60  # characters shown before the first matching word at most, where no sentence begins nearer
 
 
@@ -365,6 +366,7 @@ def _window(text: str, spans: list[tuple[int, int]]) -> tuple[int, int]:
     """[start, end) of the SNIPPET_CHARS characters with the most different words, begun at a sentence where one is near."""
     if len(text) <= SNIPPET_CHARS:
         return 0, len(text)
+    sentence = _SENTENCE if text.isascii() else _SENTENCE_BEYOND_ASCII
     start = 0
     if spans:
         starts = [span[0] for span in spans]
@@ -377,12 +379,12 @@ def _window(text: str, spans: list[tuple[int, int]]) -> tuple[int, int]:
             if value > most:
                 first, most = at, value
         if first > SNIPPET_CHARS // 2:
-            sentences = [match.end() for match in _SENTENCE.finditer(text, max(0, first - 2 * _OPENING), first)]
+            sentences = [match.end() for match in sentence.finditer(text, max(0, first - 2 * _OPENING), first)]
             begun = sentences[0] if sentences else text.find(" ", max(0, first - _OPENING), first) + 1
             start = begun or first
     end = min(len(text), start + SNIPPET_CHARS)
     if end < len(text):
-        sentences = [match.end() for match in _SENTENCE.finditer(text, start + SNIPPET_CHARS * 2 // 3, end)]
+        sentences = [match.end() for match in sentence.finditer(text, start + SNIPPET_CHARS * 2 // 3, end)]
         covered = max((b for _, b in spans if b <= end), default=0)
         if sentences and sentences[-1] >= covered:
             end = sentences[-1]
