@@ -224,7 +224,7 @@ class Proxy:
     # -- to the client -----------------------------------------------------------------------------------------------
 
     async def _say(self, message: JSON) -> None:
-        await asyncio.to_thread(self._wire.send, json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+        await self._wire.write(json.dumps(message, ensure_ascii=False))
 
     async def _fail(self, message: dict[str, Any], why: str) -> None:
         logger.warning("%s", why)

@@ -75,16 +75,22 @@ class Wire:
         self._lenient = lenient
         self._framed = False
         self._lock = threading.Lock()
-        self._unanswered = 0
+        self._unanswered: set[str | int] = set()  # ids of requests
         self._all_answered = asyncio.Event()
 
     # What the SDK writes to: one line a message.
     async def write(self, text: str) -> None:
         await asyncio.to_thread(self.send, text.rstrip("\n").encode("utf-8", "replace"))
-        if '"id":' in text[:40]:  # a reply: notifications have none
-            self._unanswered -= 1
-            if not self._unanswered:
-                self._all_answered.set()
+        if self._unanswered:
+            message = json.loads(text)
+            if "method" not in message:
+                self._answered(message.get("id"))
+
+    def _answered(self, id: JSON) -> None:
+        if isinstance(id, str | int):
+            self._unanswered.discard(id)
+        if not self._unanswered:
+            self._all_answered.set()
 
     async def flush(self) -> None:
         pass
@@ -115,15 +121,22 @@ class Wire:
         while (message := await arrived.get()) is not None:
             sound = self._checked(message)
             if sound is not None:
-                if '"id":' in sound and '"method":' in sound and json.loads(sound).get("id") is not None:
-                    self._unanswered += 1
-                    self._all_answered.clear()
+                self._expect(json.loads(sound))
                 yield sound
         if self._unanswered:
             # The SDK drops what it is still about when the input ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_answered.wait()
+
+    def _expect(self, message: dict[str, JSON]) -> None:
+        method, id = message.get("method"), message.get("id")
+        if method == "notifications/cancelled":  # what was called off is not answered
+            params = message.get("params")
+            self._answered(params.get("requestId") if isinstance(params, dict) else None)
+        elif isinstance(id, str | int) and method not in (None, "subscriptions/listen"):  # a subscription ends with the client
+            self._unanswered.add(id)
+            self._all_answered.clear()
 
     def _raw(self) -> Any:
         buffered = _Lines(self._reading)
