@@ -150,42 +150,42 @@ def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(config: Path, server: 
 
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
         if by == "pipe":
-            with piped(config, "claude-recall", "--bank", bank) as pipe:
-                return pipe.call(tool, arguments)
+            return pipe.call(tool, arguments)
         if by == "own":
             return server.mcp(tool, arguments, OWN, bank=bank)
         name = RECALL + tool
         return server.mcp(name, arguments, bank=bank) if by == "mcp" else server.rest(name, arguments, bank=bank)
 
-    empty = through("get_stats", {}, door)
-    assert (empty["totalMemories"], empty["memoryTypes"], empty["lastMemoryTimestamp"]) == (0, {}, None)
-    kept = through("store_memory", {"content": "User prefers TypeScript over JavaScript", "metadata": {"type": "code"}}, door)
-    assert re.fullmatch(r"memory_\d+_[a-z0-9]+", kept["id"])
-    assert kept == {"id": kept["id"], "success": True, "message": "Memory stored successfully"}
-    through("store_memory", {"content": "The cat sleeps on the sofa"}, door)
-    for by in ("rest", "mcp", "own", "pipe"):
-        found = through("search", {"query": "TypeScript preference"}, by)
-        [hit] = found["results"]
-        assert (hit["id"], hit["content"], hit["metadata"]) == (
-            kept["id"],
-            "User prefers TypeScript over JavaScript",
-            {"type": "code"},
-        )
-        assert 0.7 <= hit["score"] <= 1
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", hit["timestamp"])
-        assert (found["total"], found["query"]) == (1, "TypeScript preference")
-        assert through("search", {"query": "chocolate cake recipe"}, by)["results"] == []
-        one = through("retrieve_memory", {"id": kept["id"]}, by)
-        assert (one["total"], texts(one)) == (1, ["User prefers TypeScript over JavaScript"])
-        assert one["memories"][0]["sessionId"]
-        assert through("retrieve_memory", {"id": "memory_1_nosuch"}, by) == {"memories": [], "total": 0}
-        latest = through("retrieve_memory", {"limit": 1}, by)
-        assert texts(latest) == ["The cat sleeps on the sofa"]
-        stats = through("get_stats", {}, by)
-        assert (stats["totalMemories"], stats["memoryTypes"]) == (2, {"code": 1, "general": 1})
-        assert re.fullmatch(r"\d+\.\d [KM]B", stats["databaseSize"])
-        assert stats["lastMemoryTimestamp"].endswith("Z")
-        assert stats["sessionStartTime"].endswith("Z")
+    with piped(config, "claude-recall", "--bank", bank, CLAUDE_RECALL_RATE_LIMIT="0") as pipe:
+        empty = through("get_stats", {}, door)
+        assert (empty["totalMemories"], empty["memoryTypes"], empty["lastMemoryTimestamp"]) == (0, {}, None)
+        kept = through("store_memory", {"content": "User prefers TypeScript over JavaScript", "metadata": {"type": "code"}}, door)
+        assert re.fullmatch(r"memory_\d+_[a-z0-9]+", kept["id"])
+        assert kept == {"id": kept["id"], "success": True, "message": "Memory stored successfully"}
+        through("store_memory", {"content": "The cat sleeps on the sofa"}, door)
+        for by in ("rest", "mcp", "own", "pipe"):
+            found = through("search", {"query": "TypeScript preference"}, by)
+            [hit] = found["results"]
+            assert (hit["id"], hit["content"], hit["metadata"]) == (
+                kept["id"],
+                "User prefers TypeScript over JavaScript",
+                {"type": "code"},
+            )
+            assert 0.7 <= hit["score"] <= 1
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", hit["timestamp"])
+            assert (found["total"], found["query"]) == (1, "TypeScript preference")
+            assert through("search", {"query": "chocolate cake recipe"}, by)["results"] == []
+            one = through("retrieve_memory", {"id": kept["id"]}, by)
+            assert (one["total"], texts(one)) == (1, ["User prefers TypeScript over JavaScript"])
+            assert one["memories"][0]["sessionId"]
+            assert through("retrieve_memory", {"id": "memory_1_nosuch"}, by) == {"memories": [], "total": 0}
+            latest = through("retrieve_memory", {"limit": 1}, by)
+            assert texts(latest) == ["The cat sleeps on the sofa"]
+            stats = through("get_stats", {}, by)
+            assert (stats["totalMemories"], stats["memoryTypes"]) == (2, {"code": 1, "general": 1})
+            assert re.fullmatch(r"\d+\.\d [KM]B", stats["databaseSize"])
+            assert stats["lastMemoryTimestamp"].endswith("Z")
+            assert stats["sessionStartTime"].endswith("Z")
 
 
 def test_cr3_total_is_before_the_limit_and_scores_descend(server: PackServer) -> None:

@@ -126,31 +126,31 @@ def test_hs9_to_hs12_retain_is_found_at_once_and_again_through_another_door(serv
 
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
         if by == "pipe":
-            with piped(config, "hindsight", "--bank", bank) as pipe:
-                return pipe.call(tool, arguments)
+            return pipe.call(tool, arguments)
         return server.mcp(tool, arguments, f"/mcp/{bank}/") if by == "mcp" else server.rest(tool, arguments, bank=bank)
 
-    kept = through("retain", {"content": FACT, "context": "programming_preferences"}, door)
-    assert kept == {"success": True, "message": "Memory stored successfully", "id": kept["id"], "bank_id": bank}
-    through("retain", {"content": "The user lives in Lisbon"}, door)
-    for by in ("rest", "mcp", "pipe"):
-        found = through("recall", {"query": "What are the user's programming language preferences? Python"}, by)
-        assert found["results"][0] == {
-            "id": kept["id"],
-            "text": FACT,
-            "type": "world",
-            "context": "programming_preferences",
-            "event_date": None,
-        }
-        assert len(through("recall", {"query": "user", "max_results": 1}, by)["results"]) == 1
-        general = through("recall", {"query": "Lisbon"}, by)["results"][0]
-        assert general["context"] == "general"
-        said = through("reflect", {"query": "Which language does the user prefer?", "budget": "mid"}, by)
-        assert FACT in said["text"]
-        with pytest.raises(Refused):
-            through("reflect", {"query": "x", "budget": "highest"}, by)
-        with pytest.raises(Refused):
-            through("retain", {"context": "no content"}, by)
+    with piped(config, "hindsight", "--bank", bank) as pipe:
+        kept = through("retain", {"content": FACT, "context": "programming_preferences"}, door)
+        assert kept == {"success": True, "message": "Memory stored successfully", "id": kept["id"], "bank_id": bank}
+        through("retain", {"content": "The user lives in Lisbon"}, door)
+        for by in ("rest", "mcp", "pipe"):
+            found = through("recall", {"query": "What are the user's programming language preferences? Python"}, by)
+            assert found["results"][0] == {
+                "id": kept["id"],
+                "text": FACT,
+                "type": "world",
+                "context": "programming_preferences",
+                "event_date": None,
+            }
+            assert len(through("recall", {"query": "user", "max_results": 1}, by)["results"]) == 1
+            general = through("recall", {"query": "Lisbon"}, by)["results"][0]
+            assert general["context"] == "general"
+            said = through("reflect", {"query": "Which language does the user prefer?", "budget": "mid"}, by)
+            assert FACT in said["text"]
+            with pytest.raises(Refused):
+                through("reflect", {"query": "x", "budget": "highest"}, by)
+            with pytest.raises(Refused):
+                through("retain", {"context": "no content"}, by)
 
 
 def test_hs10_later_versions_extra_arguments_are_understood(server: PackServer) -> None:

@@ -76,47 +76,49 @@ def test_sk1_without_any_key_it_is_closed_and_says_how_to_open_it(tmp_path: Path
 def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(server: PackServer, config: Path, door: str) -> None:
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
         if by == "pipe":
-            with piped(config, "sekha") as pipe:
-                return pipe.call(tool, arguments)
+            return pipe.call(tool, arguments)
         if by == "route":
             return server.sekha(tool, arguments).json()
         if by == "rest":
             return server.rest(tool, arguments, key=KEY)
         return server.mcp(tool, arguments, "/packs/sekha/mcp" if by == "own" else "/mcp", key=KEY)
 
-    label = f"API Design Discussion by {door}"
-    made = through("memory_store", {"label": label, "folder": f"/doors/{door}", "messages": TALK, "importance_score": 7}, door)
-    id = made["data"]["id"]
-    assert made == {
-        "success": True,
-        "data": {"conversation_id": id, "id": id, "label": label, "folder": f"/doors/{door}"},
-        "error": None,
-    }
-    for by in ("route", "rest", "mcp", "own", "pipe"):
-        context = through("memory_get_context", {"conversation_id": id}, by)["data"]
-        assert (context["label"], context["status"], context["folder"]) == (label, "active", f"/doors/{door}")
-        assert (context["importance_score"], context["word_count"]) == (7, 13)
-        assert all(re.fullmatch(STAMP, context[name]) for name in ("created_at", "updated_at"))
-        assert [(message["role"], message["content"]) for message in context["messages"]] == [
-            (message["role"], message["content"]) for message in TALK
-        ]
-        found = through("memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by)["data"]
-        assert (found["query"], found["limit"], found["total_results"]) == ("OAuth JWT tokens", 10, 1)
-        [hit] = found["results"]
-        assert sorted(hit) == [
-            "content",
-            "conversation_id",
-            "folder",
-            "label",
-            "message_id",
-            "metadata",
-            "score",
-            "timestamp",
-        ]
-        assert (hit["conversation_id"], hit["content"], hit["metadata"]) == (id, TALK[1]["content"], {})
-        assert 0 < hit["score"] <= 1
-        with pytest.raises((Refused, KeyError)):
-            through("memory_get_context", {"conversation_id": UUID}, by)["data"]["label"]
+    with piped(config, "sekha") as pipe:
+        label = f"API Design Discussion by {door}"
+        made = through(
+            "memory_store", {"label": label, "folder": f"/doors/{door}", "messages": TALK, "importance_score": 7}, door
+        )
+        id = made["data"]["id"]
+        assert made == {
+            "success": True,
+            "data": {"conversation_id": id, "id": id, "label": label, "folder": f"/doors/{door}"},
+            "error": None,
+        }
+        for by in ("route", "rest", "mcp", "own", "pipe"):
+            context = through("memory_get_context", {"conversation_id": id}, by)["data"]
+            assert (context["label"], context["status"], context["folder"]) == (label, "active", f"/doors/{door}")
+            assert (context["importance_score"], context["word_count"]) == (7, 13)
+            assert all(re.fullmatch(STAMP, context[name]) for name in ("created_at", "updated_at"))
+            assert [(message["role"], message["content"]) for message in context["messages"]] == [
+                (message["role"], message["content"]) for message in TALK
+            ]
+            found = through("memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by)["data"]
+            assert (found["query"], found["limit"], found["total_results"]) == ("OAuth JWT tokens", 10, 1)
+            [hit] = found["results"]
+            assert sorted(hit) == [
+                "content",
+                "conversation_id",
+                "folder",
+                "label",
+                "message_id",
+                "metadata",
+                "score",
+                "timestamp",
+            ]
+            assert (hit["conversation_id"], hit["content"], hit["metadata"]) == (id, TALK[1]["content"], {})
+            assert 0 < hit["score"] <= 1
+            with pytest.raises((Refused, KeyError)):
+                through("memory_get_context", {"conversation_id": UUID}, by)["data"]["label"]
 
 
 def test_sk2_what_does_not_fit_is_400_and_nothing_is_stored(server: PackServer) -> None:
