@@ -147,3 +147,12 @@ def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> Non
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean 'bind'" in done.stderr
+
+
+def test_an_open_subscription_does_not_keep_the_process(folder: Path) -> None:
+    pipe = Pipe(folder)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    listen = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+    pipe.say(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}))
+    assert pipe.hear()["method"] == "notifications/subscriptions/acknowledged"
+    assert pipe.end()[0] == 0  # within its 20 s: the wait for replies is 30
