@@ -68,6 +68,7 @@ class Indexer:
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
+        self._embedding = False
         self._problems: dict[str, set[int]] = {}  # of the last run, by source
 
     def select(self, names: Sequence[str]) -> list[Connector]:
@@ -189,14 +190,22 @@ class Indexer:
     ) -> EmbedReport:
         """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder raises."""
         began_s = time.monotonic()
-        done = 0
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
         if rebuild:
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)
+        try:
+            return self._embed(began_s, limit, progress, stop)
+        finally:
+            self._embedding = False
+            self._now(phase="idle", source=None, done=0, total=None)
+
+    def _embed(self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None) -> EmbedReport:
+        done = 0
         embedder = None
+        assert self.model is not None
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - done)
             texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
@@ -206,6 +215,7 @@ class Indexer:
                 embedder = self._open_embedder()
                 if embedder is None:
                     break
+            self._embedding = True
             self._now(phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model))
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
             vectors = list(embedder.embed([text for _, text in texts], stop=stop))
@@ -219,7 +229,6 @@ class Indexer:
             done += len(vectors)
             if progress:
                 progress("embed", done, done + self.catalog.pending_count(self.model))
-        self._now(phase="idle", source=None, done=0, total=None)
         return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
     def warm(self) -> None:
@@ -273,7 +282,8 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                self._now(phase="idle", source=None, done=0, total=None)
+                # A batch of embeddings may be under way beside what was written here.
+                self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
 
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words. Whether that is news."""

@@ -146,7 +146,7 @@ class Watcher:
                 looked = True
                 self._look()
             with self._wake:
-                if not self._due:
+                if not self._due and not self._stop.is_set():  # asked under the lock: a stop since then is not slept through
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
                 if self._stop.is_set():

@@ -38,6 +38,7 @@ PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that 
 _RETAINED = 20_000  # documents whose chunks are compared at once
 # Of vectors.py, which is not imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 1, 32, 16
+_ROOM_BYTES = 64 << 20
 _OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
@@ -280,11 +281,37 @@ class LocalIndex:
         try:
             with _surviving():
                 self._apply_to_keyword(catalog, folder, applied, target)
+        except StoreError as error:
+            self._forget_writer()
+            if applied == 0 or not self._room():
+                raise
+            # Not for want of room: a writer that was killed can leave files which only the next writer stumbles over.
+            _log().warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
+            return self._build_keyword(catalog, target)
         except BaseException:
             self._forget_writer()
             raise
         self._fed = folder, target
         return target
+
+    def _build_keyword(self, catalog: Catalog, target: int) -> int:
+        folder = self._fresh_keyword_folder()
+        try:
+            with _surviving():
+                self._apply_to_keyword(catalog, folder, 0, target)
+        except BaseException:
+            self._forget_writer()
+            raise
+        self._fed = folder, target
+        return target
+
+    def _room(self) -> bool:
+        """Whether the disk has room, and the index may be written: then an error of the writer has another reason."""
+        try:
+            disk = os.statvfs(self._path)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize > _ROOM_BYTES and os.access(self._path, os.W_OK)
 
     def _usable_keyword(self, catalog: Catalog) -> tuple[str | None, int]:
         """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""

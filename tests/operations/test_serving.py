@@ -1,0 +1,172 @@
+"""A server among others: several processes on one folder, a stop at any moment, a log that stays short, freshness that is told."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+from faults import eventually, serving
+from kit import ROOT, ctx, project, workspace
+
+MANY = {f"part{n % 20}/p{n}.md": f"# Page {n}\n\n" + "some words and more words. " * 120 + f"xylophone {n}" for n in range(1500)}
+SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+
+
+# -- one writer, many readers --------------------------------------------------------------------------------------
+def test_two_index_runs_and_two_servers_on_one_folder_corrupt_nothing_and_agree(tmp_path: Path) -> None:
+    config = project(tmp_path, {f"p{n}.md": f"# Page {n}\n\nxylophone {n}" for n in range(80)})
+    command = [sys.executable, "-m", "ctx", "index", "--full", "--no-progress"]
+    with serving(config) as first, serving(config) as second:
+        runs = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        for number in range(10):
+            (tmp_path / f"docs/p{number}.md").write_text(f"# Page {number}\n\nmarimba {number}")
+        for run in runs:
+            _, errors = run.communicate(timeout=60)
+            assert run.returncode == 0, errors  # each waits for its turn
+        wanted = sorted(f"p{n}.md" for n in range(10))
+        for server in (first, second):
+            eventually(lambda server=server: server.search("marimba") == wanted)  # type: ignore[misc]
+            assert len(server.search("xylophone")) == 70
+    with workspace(config) as space:
+        assert space.catalog.check() == []
+        assert space.index.check() == []
+        assert space.catalog.stats()["documents"] == 80
+
+
+def test_who_cannot_write_in_time_is_told_who_does(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A"})
+    with workspace(config) as space, space.indexer.writing():
+        code = (
+            "import sys; from ctx.indexing import indexer; "
+            "indexer.Indexer.__init__.__kwdefaults__['lock_timeout_s'] = 0.3; "
+            "from ctx.cli import main; sys.exit(main(['index']))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"process {os.getpid()}" in done.stderr
+    assert "is writing the index" in done.stderr
+
+
+# -- stopping ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("moment", ["idle", "indexing", "embedding"])
+def test_a_server_stops_in_about_a_second_whatever_it_does(tmp_path: Path, moment: str) -> None:
+    files = MANY if moment != "idle" else {"a.md": "# A"}
+    config = project(tmp_path, files, SEMANTIC if moment == "embedding" else None)
+    with serving(config, "--log-level", "error") as server:
+        eventually(lambda: server.get("/health")["activity"] == moment)
+        took_s = server.stop()
+        assert server.process.returncode == 0
+        assert took_s < 5.0, "a second on a quiet machine"
+    with workspace(config) as space:
+        assert space.catalog.check() == []
+
+
+def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A"})
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    with serving(config) as server:
+        request = urllib.request.Request(f"http://{server.address}/mcp", json.dumps(hello).encode(), accept)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            session = reply.headers["mcp-session-id"]
+        stream = urllib.request.Request(
+            f"http://{server.address}/mcp", headers={"Accept": "text/event-stream", "Mcp-Session-Id": session}
+        )
+        ended = threading.Event()
+
+        def listen() -> None:
+            with urllib.request.urlopen(stream, timeout=30) as reply:
+                opened.set()
+                reply.read()
+            ended.set()
+
+        opened = threading.Event()
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        assert opened.wait(10)
+        assert server.stop() < 5.0
+        assert ended.wait(5)
+
+
+# -- the log -------------------------------------------------------------------------------------------------------
+def test_a_source_full_of_broken_files_does_not_flood_the_log(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
+    config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\nmax_file_bytes = 100'))
+    for number in range(300):
+        (tmp_path / f"docs/large{number}.md").write_text("x" * 200)
+    with serving(config) as server:
+        eventually(lambda: server.search("xylophone") == ["a.md"])
+        for _ in range(5):
+            assert server.post("/tools/refresh", {})[0] == 200
+        lines = [line for line in server.log().splitlines() if "not indexed" in line]
+        assert len(lines) == 21, "twenty, and one that says how many more"
+        assert "more=280" in lines[-1]
+
+
+def test_each_request_has_an_id_in_the_log_and_no_query_stands_there(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
+    with serving(config, "--log-format", "json") as server:
+        body = json.dumps({"query": "secretword"}).encode()
+        request = urllib.request.Request(
+            f"http://{server.address}/tools/search", body, {"Content-Type": "application/json", "X-Request-Id": "mine-1"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            id = reply.headers["X-Request-Id"]
+        eventually(lambda: f"id={id}" in server.log())
+        lines = [json.loads(line) for line in server.log().splitlines()]
+        call = next(line["message"] for line in lines if "tool=search" in line["message"])
+        assert re.search(r"door=\w+ ms=[\d.]+ outcome=ok id=", call)
+        assert "secretword" not in server.log()
+
+
+# -- freshness -----------------------------------------------------------------------------------------------------
+def test_a_search_during_the_first_run_says_that_there_may_be_more(tmp_path: Path) -> None:
+    config = project(tmp_path, MANY)
+    with serving(config, "--log-level", "error") as server:
+        _, answer = server.post("/tools/search", {"query": "xylophone"})
+        assert "filesystem:docs has not been indexed to the end yet" in answer["partial"]
+        eventually(lambda: server.get("/health")["activity"] == "idle" and not server.get("/health")["index_behind"])
+        _, answer = server.post("/tools/search", {"query": "xylophone"})
+        assert answer.get("partial") is None
+
+
+def test_pending_embeddings_are_told_by_every_door(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nxylophone"}, SEMANTIC)
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    answer = json.loads(ctx("search", "xylophone", "--mode", "hybrid", "--json", cwd=tmp_path).stdout)
+    assert answer["partial"].startswith("1 chunks are not embedded yet")
+    (source,) = json.loads(ctx("sources", "--json", cwd=tmp_path).stdout)["sources"]
+    assert source["pending"] == 1
+    stats = ctx("stats", "--json", cwd=tmp_path).stdout
+    assert '"pending"' in stats
+
+
+# -- deployment ----------------------------------------------------------------------------------------------------
+def test_the_systemd_unit_is_one(tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("needs systemd-analyze (package systemd)")
+    unit = tmp_path / "ctx.service"
+    text = (ROOT / "docs/deploy/ctx.service").read_text()
+    unit.write_text(text.replace("%h/.local/bin/ctx", sys.executable).replace("%h/notes", str(tmp_path)))
+    done = subprocess.run(["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True)
+    complaints = [line for line in done.stderr.splitlines() if "ctx.service" in line]
+    assert complaints == []
+
+
+def test_the_paths_that_the_dockerfile_names_are_there() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for path in line.split():
+            assert (ROOT / path).exists(), path
+    assert "USER ctx" in text
