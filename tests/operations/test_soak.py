@@ -1,0 +1,16 @@
+"""The soak of benchmarks/soak.py, short; CTX_SOAK_MINUTES makes it long."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from kit import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(40_000)
+def test_under_load_nothing_leaks_and_nothing_answers_wrongly() -> None:
+    minutes = os.environ.get("CTX_SOAK_MINUTES", "1.5")
+    done = subprocess.run([sys.executable, "benchmarks/soak.py", "--minutes", minutes], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
