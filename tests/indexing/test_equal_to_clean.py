@@ -85,7 +85,9 @@ def test_a_run_killed_at_a_few_random_moments_leaves_a_store_that_opens(tmp_path
 
 def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
     chance = random.Random(seed)
-    text = "\n\n".join(f"Paragraph {n} about {WORDS[n % 6]} number {n}, with some more words in it." for n in range(20))
+    text = "\n\n".join(
+        f"Paragraph {n} of many, with some more words in it." for n in range(20)
+    )  # each word is in few enough files to see all
     config = project(folder, {f"part{n % 10}/page{n}.md": f"# Page {n}\n\n{text} {WORDS[n % 6]}" for n in range(300)})
     environ = {**os.environ, "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "ctx", "index", "--no-progress"]
