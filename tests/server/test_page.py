@@ -77,12 +77,14 @@ class Tab:
         self.page = self.context.new_page()
         self.page.set_default_timeout(30_000)
         self.faults: list[str] = []
-        self.page.on(
-            "console", lambda message: self.faults.append(message.text) if message.type in ("error", "warning") else None
-        )
+        self.page.on("console", self._note)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("dialog", self._refuse)
         self.page.goto(base + path)
+
+    def _refuse(self, dialog: Any) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _note(self, message: Any) -> None:
         if message.type in ("error", "warning"):
