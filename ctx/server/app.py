@@ -120,7 +120,7 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
         Route("/openapi.json", rest.Resource(get=_openapi(services, policy))),
         Route("/llms.txt", rest.Resource(get=_llms(services))),
         Route("/page/{name}", rest.Resource(get=_page_file(page))),
-        *_metrics_routes(services.toolbox, work, settings),
+        *_metrics_routes(services, work, settings),
     ]
     app.add_exception_handler(CtxError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -253,13 +253,13 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _metrics_routes(toolbox: Toolbox, work: Work, settings: ServerSettings) -> list[Route]:
+def _metrics_routes(services: Services, work: Work, settings: ServerSettings) -> list[Route]:
     if not settings.metrics:
         return []
-    metrics = Metrics(toolbox, work)
+    metrics = Metrics(services.toolbox, work, services.health)
 
     async def answer(request: rest.Request) -> Response:
-        return Response(metrics.render(), headers={"content-type": metrics.media_type})
+        return Response(await asyncio.to_thread(metrics.render), headers={"content-type": metrics.media_type})
 
     return [Route("/metrics", rest.Resource(get=answer))]
 

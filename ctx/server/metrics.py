@@ -1,11 +1,13 @@
 """Figures for Prometheus: calls by tool, door and outcome. Opt-in (`[server] metrics`, the `metrics` extra)."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ctx import __version__
 from ctx.errors import ConfigError, CtxError, NotFound
 from ctx.server.work import Work
 from ctx.tools.base import Call, Toolbox
+from ctx.types import JSON
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -13,7 +15,8 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 class Metrics:
     """One server's figures. Raises `ConfigError` where prometheus-client is not installed."""
 
-    def __init__(self, toolbox: Toolbox, work: Work) -> None:
+    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], Mapping[str, JSON]]) -> None:
+        """`health` is asked with every `render`, for what it says of freshness."""
         try:
             import prometheus_client as prometheus  # an extra: 60 ms, and most servers go without
         except ImportError as error:
@@ -31,11 +34,21 @@ class Metrics:
         unfinished = prometheus.Gauge("ctx_calls_unfinished", "Calls that wait or run", ("lane",), registry=self._registry)
         for lane in (work.searches, work.scripts):
             unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
+        self._health = health
+        self._fresh = {
+            "pending": prometheus.Gauge("ctx_pending_chunks", "Chunks without an embedding", registry=self._registry),
+            "index_behind": prometheus.Gauge("ctx_index_behind", "Writes the index has yet to apply", registry=self._registry),
+        }
+        self._degraded = prometheus.Gauge("ctx_degraded", "Things that do not work as they should", registry=self._registry)
         self._toolbox = toolbox
         toolbox.observe(self._count)
 
     def render(self) -> bytes:
         """The figures in Prometheus' text format."""
+        health = self._health()
+        for key, gauge in self._fresh.items():
+            gauge.set(health.get(key) or 0)
+        self._degraded.set(len(health.get("degraded") or ()))
         return self._render(self._registry)
 
     def _count(self, call: Call) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -150,6 +151,24 @@ def test_pending_embeddings_are_told_by_every_door(tmp_path: Path) -> None:
     assert source["pending"] == 1
     stats = ctx("stats", "--json", cwd=tmp_path).stdout
     assert '"pending"' in stats
+
+
+def test_metrics_tell_of_calls_by_name_and_of_freshness_where_asked_for(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
+    with serving(config) as server, pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10)
+    assert refused.value.code == 404
+    refused.value.close()
+    config.write_text(config.read_text() + "[server]\nmetrics = true\n")
+    with serving(config) as server:
+        server.search("xylophone")
+        server.post("/tools/made-up-by-a-caller", {})
+        with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as reply:
+            text = reply.read().decode()
+    assert re.search(r'ctx_calls_total\{[^}]*outcome="ok"[^}]*tool="search"\} 1.0', text)
+    assert "made-up" not in text
+    assert "ctx_pending_chunks 0.0" in text
+    assert "ctx_index_behind" in text
 
 
 # -- deployment ----------------------------------------------------------------------------------------------------
