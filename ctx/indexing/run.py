@@ -289,6 +289,8 @@ def _gone(existing: Mapping[str, str], present: set[str], log: ScanLog, *, parti
     """The ids to delete: known and no longer there. A scan that did not see everything deletes only what it knows to be gone."""
     if partial:
         return sorted(source_id for source_id in log.gone if source_id in existing)
+    if log.complete and len(log.unchanged) == len(existing):
+        return []  # all that was known was seen: the usual run, spared three sets of all its ids
     known = set(existing)
     if not log.complete:
         return []
