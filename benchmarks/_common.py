@@ -115,3 +115,36 @@ def markdown_page(words: Words, title: str, characters: int) -> str:
             parts.extend(f"- {' '.join(words.take(8))}\n" for _ in range(4))
         size = sum(map(len, parts))
     return "".join(parts)
+
+
+def bare_walk(folder: str) -> int:
+    """What any unchanged scan must do at the least: every entry listed, every file's status asked; how many files."""
+    count = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                count += bare_walk(entry.path)
+            else:
+                entry.stat(follow_symlinks=False)
+                count += 1
+    return count
+
+
+def fill_vectors(folder: Path) -> int:
+    """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes; how many chunks."""
+    import numpy as np
+
+    from ctx.config import load_config
+    from ctx.workspace import open_workspace
+
+    with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
+        space.indexer.run()
+        model = space.model
+        assert model is not None
+        rng = np.random.default_rng(7)
+        while texts := space.catalog.pending_texts(model, 5000):
+            made = rng.standard_normal((len(texts), 384), dtype=np.float32)
+            made /= np.linalg.norm(made, axis=1, keepdims=True)
+            space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
+        space.indexer.repair()
+        return space.catalog.stats()["chunks"]

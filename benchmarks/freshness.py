@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _common import check, finish, header, markdown_tree, quantiles
+from _common import check, fill_vectors, finish, header, markdown_tree, quantiles
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n'
 GIVE_UP_S = 30.0
@@ -99,25 +99,6 @@ def until(found: Callable[[], bool], began_s: float) -> float:
             raise SystemExit("an edit was not found within half a minute")
         time.sleep(0.005)
     return time.perf_counter() - began_s
-
-
-def fill_vectors(folder: Path) -> None:
-    """Indexes the tree and gives every chunk a random unit vector: only what is edited later has to be embedded."""
-    import numpy as np
-
-    from ctx.config import load_config
-    from ctx.workspace import open_workspace
-
-    with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
-        space.indexer.run()
-        model = space.model
-        assert model is not None
-        rng = np.random.default_rng(7)
-        while texts := space.catalog.pending_texts(model, 5000):
-            made = rng.standard_normal((len(texts), 384), dtype=np.float32)
-            made /= np.linalg.norm(made, axis=1, keepdims=True)
-            space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
-        space.indexer.repair()
 
 
 if __name__ == "__main__":

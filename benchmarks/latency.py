@@ -15,28 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-from _common import Words, check, finish, header, markdown_tree, quantiles
-
-from ctx.config import load_config
-from ctx.workspace import open_workspace
+from _common import Words, check, fill_vectors, finish, header, markdown_tree, quantiles
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n[watch]\nenabled = false\n'
-
-
-def fill(folder: Path, chunks: int) -> int:
-    """Indexes pages until there are so many chunks, and gives each a vector; how many there are."""
-    with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
-        space.indexer.run()
-        model = space.model
-        assert model is not None
-        rng = np.random.default_rng(7)
-        while texts := space.catalog.pending_texts(model, 5000):
-            made = rng.standard_normal((len(texts), 384), dtype=np.float32)
-            made /= np.linalg.norm(made, axis=1, keepdims=True)
-            space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
-        space.indexer.repair()
-        return space.catalog.stats()["chunks"]
 
 
 def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> tuple[float, int]:
@@ -61,7 +42,7 @@ def main() -> None:
         folder = Path(name)
         markdown_tree(folder / "docs", args.chunks // 12)
         (folder / "ctx.toml").write_text(CONFIG.format(port=args.port))
-        print(f"store: {fill(folder, args.chunks):,} chunks with vectors")
+        print(f"store: {fill_vectors(folder):,} chunks with vectors")
         server = subprocess.Popen(
             [sys.executable, "-m", "ctx", "serve", "mcp"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -12,6 +12,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from _common import bare_walk
+
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import RACY, FilesystemConnector
 
@@ -37,19 +39,6 @@ secret-*.md
 tmp/**/cache
 logs/*.txt
 """
-
-
-def bare_walk(folder: str) -> int:
-    """The yardstick: what any unchanged scan must do at the least."""
-    count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                count += bare_walk(entry.path)
-            else:
-                entry.stat(follow_symlinks=False)
-                count += 1
-    return count
 
 
 def write_tree(root: str, files: int, folders: int) -> None:

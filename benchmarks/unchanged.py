@@ -1,32 +1,18 @@
 """An index run over 100k files of which none has changed, beside a bare walk of the tree (issue: <= 2 times it)."""
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from _common import check, finish, header, timed
+from _common import bare_walk, check, finish, header, timed
 
 from ctx.config import load_config
 from ctx.workspace import open_workspace
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
-
-
-def walk(folder: str) -> int:
-    """The bare walk: every entry listed, every file's status asked."""
-    count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                count += walk(entry.path)
-            else:
-                entry.stat(follow_symlinks=False)
-                count += 1
-    return count
 
 
 def main() -> None:
@@ -47,7 +33,7 @@ def main() -> None:
         bare, ours, process = [], [], []
         with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
             for _ in range(args.rounds):
-                bare.append(timed(lambda: walk(str(folder / "docs"))))
+                bare.append(timed(lambda: bare_walk(str(folder / "docs"))))
                 began_s = time.perf_counter()
                 (report,) = space.indexer.run()
                 ours.append(time.perf_counter() - began_s)
