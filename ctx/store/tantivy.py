@@ -71,6 +71,7 @@ class KeywordIndex:
             self._index.reload()
             self._searcher = self._index.searcher()
         except (OSError, ValueError) as error:
+            self._drop_links()
             raise StoreError("the keyword index cannot be opened: delete the index folder and run `ctx index`") from error
         self._checked_s = time.monotonic()
         if writable:
@@ -166,9 +167,7 @@ class KeywordIndex:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._write(writer.wait_merging_threads)
-        links, self._links = self._links, None
-        if links is not None:
-            links.cleanup()
+        self._drop_links()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -183,6 +182,11 @@ class KeywordIndex:
             if name not in made and not name.endswith(".lock"):
                 os.symlink(os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name))
         return str(self._links.name)
+
+    def _drop_links(self) -> None:
+        links, self._links = self._links, None
+        if links is not None:
+            links.cleanup()
 
     def _stamp(self) -> tuple[int, int, int]:
         try:
