@@ -8,7 +8,7 @@ import sys
 import time
 
 from ctx.cli import scaffolds
-from ctx.cli.common import configuration, parser, plain, print_json, table
+from ctx.cli.common import action, configuration, parser, plain, print_json, table
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
@@ -38,16 +38,16 @@ def run(command: str, argv: list[str]) -> int:
 def _tool(argv: list[str]) -> int:
     options = parser("tool", "List, call, write and test tools.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|call|init|test")
-    _action(actions, "list", "the tools this configuration serves, and those that failed to load")
+    action(actions, "list", "the tools this configuration serves, and those that failed to load")
     for name, purpose, what in (
         ("call", "call a tool as REST and MCP do", "the tool's name"),
         ("test", "run a script that need not be in ctx.toml", "the script's path"),
     ):
-        action = _action(actions, name, purpose)
-        action.add_argument("what", help=what)
-        _values(action, "--param")
+        made = action(actions, name, purpose)
+        made.add_argument("what", help=what)
+        _values(made, "--param")
         if name == "test":
-            action.add_argument("--timeout", type=float, metavar="SECONDS")
+            made.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
@@ -108,7 +108,7 @@ def _script(workspace: Workspace, path: str, timeout_s: float | None, kind_timeo
 def _connector(argv: list[str]) -> int:
     options = parser("connector", "Write and test connector scripts.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
-    test = _action(actions, "test", "scan, print the first items, index nothing")
+    test = action(actions, "test", "scan, print the first items, index nothing")
     test.add_argument("what", help="the script's path")
     _values(test, "--param")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
@@ -154,8 +154,8 @@ def _connector(argv: list[str]) -> int:
 def _agent(argv: list[str]) -> int:
     options = parser("agent", "List, write and test agents.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|init|test")
-    _action(actions, "list", "the agents this configuration serves")
-    test = _action(actions, "test", "resolve an agent, by name or by its script's path")
+    action(actions, "list", "the agents this configuration serves")
+    test = action(actions, "test", "resolve an agent, by name or by its script's path")
     test.add_argument("what", help="its name, or a script's path")
     _values(test, "--arg")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
@@ -237,7 +237,7 @@ def _pack(argv: list[str]) -> int:
         "pack", "List the memory packs: their tools, what they may do, where they are served and who may call them.", json=True
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="list")
-    _action(actions, "list", "the enabled packs, and those that ship with ctx")
+    action(actions, "list", "the enabled packs, and those that ship with ctx")
     args = options.parse_args(argv)
     config = configuration(args.config, required=False)
     off = [name for name in SHIPPED if name not in config.packs.enabled]
@@ -265,22 +265,14 @@ _HEAD = ("name", "description")
 # ---- shared ----------------------------------------------------------------------------------------------------------
 
 
-def _action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> argparse.ArgumentParser:
-    """One of a command's actions. `--json` and `--config` count before and after its name."""
-    action = actions.add_parser(name, help=purpose, allow_abbrev=False)
-    action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
-    action.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
-    return action
-
-
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    action = actions.add_parser("init", help="write a script to begin with; it runs as generated")
-    action.add_argument("name")
-    action.add_argument("--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)")
+    made = actions.add_parser("init", help="write a script to begin with; it runs as generated")
+    made.add_argument("name")
+    made.add_argument("--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)")
 
 
-def _values(action: argparse.ArgumentParser, name: str) -> None:
-    action.add_argument(
+def _values(made: argparse.ArgumentParser, name: str) -> None:
+    made.add_argument(
         name, action="append", default=[], metavar="KEY=VALUE", help="a value; JSON where it is JSON, else text (may be repeated)"
     )
 

@@ -67,7 +67,7 @@ def _index(command: str, argv: list[str]) -> int:
 
 
 def report_json(report: IndexReport) -> JSON:
-    """A report as `--json` and the `refresh` tool give it."""
+    """A report as `--json` gives it."""
     return {
         "source": report.source,
         "ok": report.ok,

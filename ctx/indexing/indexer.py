@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
-from ctx.errors import BadRequest, CtxError, NotFound
+from ctx.errors import BadRequest, NotFound
 from ctx.indexing.run import IndexReport, Progress, index_source
 from ctx.indexing.status import IDLE, Activity
 from ctx.store.base import Catalog, SearchIndex
@@ -298,8 +297,3 @@ class Indexer:
 
     def _now(self, *, phase: str, source: str | None, done: int, total: int | None) -> None:
         self.activity = self.activity._replace(phase=phase, source=source, done=done, total=total)
-
-
-def first_words(error: CtxError, limit: int = 200) -> str:
-    """An error as a status line shows it."""
-    return "".join(islice(error.message, limit))
