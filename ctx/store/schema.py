@@ -8,7 +8,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from ctx.errors import Busy, StoreError
 
@@ -41,37 +40,58 @@ def store_error(error: sqlite3.Error) -> StoreError:
     return StoreError(_MESSAGES.get(code, "the catalog could not answer: see the log"))
 
 
-@contextmanager
-def translating() -> Iterator[None]:
+class translating:
     """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and `Busy`."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise store_error(error) from error
-    except OverflowError as error:
-        raise StoreError("a number or a text is larger than the catalog can hold") from error
-    except UnicodeEncodeError as error:
-        raise StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored") from error
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise store_error(error) from error
+        if isinstance(error, OverflowError):
+            raise StoreError("a number or a text is larger than the catalog can hold") from error
+        if isinstance(error, UnicodeEncodeError):
+            raise StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored") from error
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection, *, write: bool = True) -> Iterator[None]:
+class transaction(translating):
     """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
 
-    Raises `Busy` where another process keeps the file, `StoreError` for the rest.
+    Raises `Busy` where another process keeps the file, `StoreError` for the rest. A class and not a generator: `contextlib` costs
+    a cold search 0.6 ms.
     """
-    with translating():
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # a full disk has already rolled back
-                try:
-                    connection.execute("ROLLBACK")
-                except sqlite3.Error:
-                    pass  # the first error is the one to tell; SQLite rolls back when the file is next opened
-            raise
+
+    __slots__ = ("_write", "connection")
+
+    def __init__(self, connection: sqlite3.Connection, *, write: bool = True) -> None:
+        self.connection = connection
+        self._write = write
+
+    def __enter__(self) -> None:
+        with translating():
+            self.connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            try:
+                with translating():
+                    self.connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+        else:
+            self._roll_back()
+            super().__exit__(kind, error, trace)
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:  # a full disk has already rolled back
+            try:
+                self.connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                pass  # the first error is the one to tell; SQLite rolls back when the file is next opened
 
 
 def make_private_folder(path: str) -> None:

@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 from ctx.errors import Busy, StoreError
 from ctx.identity import embedding_text
@@ -176,42 +175,11 @@ class SqliteCatalog:
         self.close()
 
     # -- transactions --------------------------------------------------------------------------------------------
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection with a steady view of the file, for this call alone."""
-        if self._closed:
-            raise StoreError("the catalog is closed")
-        try:
-            connection = self._idle.pop()  # atomic: two threads cannot get the same one
-        except IndexError:
-            connection = connect(self._path, read_only=True, timeout_s=self._timeout_s)
-        try:
-            with transaction(connection, write=False):
-                yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if self._closed or len(self._idle) >= _IDLE_READERS:
-            connection.close()
-        else:
-            self._idle.append(connection)
+    def _reading(self) -> "_Reading":
+        return _Reading(self)
 
-    @contextmanager
-    def _writing(self) -> Iterator["_Write"]:
-        """The one writing transaction. Raises `Busy` when the last one takes longer than the timeout."""
-        if self._read_only:
-            raise StoreError("the catalog was opened to be read only")
-        if not self._writing_lock.acquire(timeout=self._timeout_s):
-            raise Busy("the catalog is being written by another thread: try again")
-        try:
-            if self._writer is None:
-                raise StoreError("the catalog is closed")
-            with transaction(self._writer):
-                write = _Write(self._writer, self._epoch_begun)
-                yield write
-            self._epoch_begun = self._epoch_begun or write.numbered
-        finally:
-            self._writing_lock.release()
+    def _writing(self) -> "_Writing":
+        return _Writing(self)
 
     def seq(self) -> int:
         with self._reading() as connection:
@@ -693,6 +661,78 @@ class SqliteCatalog:
 
 NEVER_INDEXED = "not indexed yet"
 _EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+
+
+class _Reading:
+    """A connection with a steady view of the file, for one call alone."""
+
+    __slots__ = ("_catalog", "_view")
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> sqlite3.Connection:
+        catalog = self._catalog
+        if catalog._closed:
+            raise StoreError("the catalog is closed")
+        try:
+            connection = catalog._idle.pop()  # atomic: two threads cannot get the same one
+        except IndexError:
+            connection = connect(catalog._path, read_only=True, timeout_s=catalog._timeout_s)
+        self._view = transaction(connection, write=False)
+        try:
+            self._view.__enter__()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog, connection = self._catalog, self._view.connection
+        sound = False
+        try:
+            self._view.__exit__(kind, error, trace)
+            sound = error is None
+        finally:
+            if sound and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
+                catalog._idle.append(connection)
+            else:
+                connection.close()
+
+
+class _Writing:
+    """The one writing transaction. Raises `Busy` when the last one takes longer than the timeout."""
+
+    __slots__ = ("_catalog", "_transaction", "_write")
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> "_Write":
+        catalog = self._catalog
+        if catalog._read_only:
+            raise StoreError("the catalog was opened to be read only")
+        if not catalog._writing_lock.acquire(timeout=catalog._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            if catalog._writer is None:
+                raise StoreError("the catalog is closed")
+            self._transaction = transaction(catalog._writer)
+            self._transaction.__enter__()
+        except BaseException:
+            catalog._writing_lock.release()
+            raise
+        self._write = _Write(catalog._writer, catalog._epoch_begun)
+        return self._write
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog = self._catalog
+        try:
+            self._transaction.__exit__(kind, error, trace)
+            if error is None:
+                catalog._epoch_begun = catalog._epoch_begun or self._write.numbered
+        finally:
+            catalog._writing_lock.release()
 
 
 class _Write:
