@@ -435,6 +435,11 @@ class Workspace:
         finally:
             self.close()
 
+    def wind_down(self) -> None:
+        """Begins the stop of what runs in the background, without waiting; `close` must follow."""
+        if self._watcher is not None:
+            self._watcher.stop()
+
     def close(self) -> None:
         """Stops what runs and closes what is open. Safe to call twice."""
         if self._watcher is not None:

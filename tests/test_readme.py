@@ -99,6 +99,8 @@ class Terminal:
         """Stops the server as Ctrl-C would, and the shell."""
         try:
             self.shell.communicate("kill -INT $(jobs -p) 2>/dev/null; wait\n", timeout=20)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the server did not stop; its log:\n{self.log.read_text()}") from None
         finally:
             if self.shell.poll() is None:
                 os.killpg(self.shell.pid, signal.SIGKILL)

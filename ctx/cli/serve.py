@@ -14,7 +14,7 @@ from ctx.server.keys import KeyRing
 from ctx.server.late import LateDoor
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings
-from ctx.server.run import serve
+from ctx.server.run import leave_now, serve
 from ctx.server.work import Work
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
@@ -59,7 +59,7 @@ def _serve(argv: list[str]) -> int:
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
         serve(app, settings.bind)
-    return 0
+    return leave_now()
 
 
 def services(workspace: Workspace) -> Services:
@@ -69,6 +69,7 @@ def services(workspace: Workspace) -> Services:
         agents=workspace.agents,
         health=workspace.health,
         start=workspace.start,
+        ending=workspace.wind_down,
         stop=workspace.close,
         keys=key_ring(workspace.config),
         pack_routes=_pack_routes(workspace),

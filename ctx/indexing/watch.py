@@ -95,12 +95,16 @@ class Watcher:
             thread.start()
             self._threads.append(thread)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Stops; an index run ends after the document it is at."""
+    def stop(self) -> None:
+        """Begins the stop, without waiting: an index run ends after the document it is at."""
         self._stop.set()
         self._embed_due.set()
         with self._wake:
             self._wake.notify_all()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stops, and waits for what runs."""
+        self.stop()
         ends_s = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, ends_s - time.monotonic()))

@@ -66,13 +66,15 @@ class McpDoor(Protocol):
 class Services(NamedTuple):
     """What the server serves. `start` and `stop` run in a thread, before the first request and after the last.
 
-    `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
+    `ending` is called when the stop begins, while the last requests are still answered; it must not wait. `health`
+    gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
     """
 
     toolbox: Toolbox
     agents: Agents
     health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
     start: Callable[[], None] = lambda: None
+    ending: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     mcp: Callable[[Work], McpDoor] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
@@ -125,7 +127,13 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     app.add_exception_handler(CtxError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_surprise)
-    return Guard(app, policy, stop_streams=mcp.close if mcp else lambda: None)
+
+    def ending() -> None:
+        services.ending()
+        if mcp is not None:
+            mcp.close()
+
+    return Guard(app, policy, ending=ending)
 
 
 class _McpResource:

@@ -45,10 +45,10 @@ CSP = (
 class Guard:
     """The ASGI application that the server runs: `app` behind the policy."""
 
-    def __init__(self, app: ASGIApp, policy: Policy, *, stop_streams: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, app: ASGIApp, policy: Policy, *, ending: Callable[[], None] = lambda: None) -> None:
         self._app = app
         self._policy = policy
-        self._stop_streams = stop_streams
+        self._ending = ending
         self._tasks: set[asyncio.Task[object]] = set()
         self.closing = False
         self.start_failure: Exception | None = None  # what kept the services from starting
@@ -89,7 +89,7 @@ class Guard:
         if self.closing:
             return
         self.closing = True
-        self._stop_streams()
+        self._ending()
         asyncio.get_running_loop().call_later(STOP_GRACE_S, self._cut_short)
 
     def _cut_short(self) -> None:

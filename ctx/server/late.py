@@ -4,6 +4,7 @@ The MCP SDK costs half a second to import. A search over REST need not wait for 
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -32,8 +33,9 @@ class LateDoor:
             yield
         finally:
             self._ending.set()
-            self._asked.set()
-            await living
+            if self._door is None:
+                living.cancel()  # an import cannot be interrupted, but need not be waited for
+            await asyncio.wait([living])
             if not self._made.done():
                 self._made.cancel()
 
@@ -42,10 +44,8 @@ class LateDoor:
             await asyncio.wait_for(self._asked.wait(), UNASKED_S)
         except TimeoutError:
             pass  # nobody came yet
-        if self._ending.is_set():
-            return
         try:
-            door = await asyncio.to_thread(self._make)
+            door = await _in_thread(self._make)
         except Exception as error:  # it is the requests' to report: they go through the server's top handler
             made.set_exception(error)
             made.exception()  # seen, though perhaps by no request
@@ -66,3 +66,31 @@ class LateDoor:
     def close(self) -> None:
         if self._door is not None:
             self._door.close()
+
+
+def _in_thread(make: Callable[[], McpDoor]) -> "asyncio.Future[McpDoor]":
+    """What `make` gives, made in a thread that the end of the process does not wait for, as it would for asyncio's own."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[McpDoor] = loop.create_future()
+
+    def tell(door: McpDoor | None, error: Exception | None) -> None:
+        if made.cancelled():
+            return
+        if door is None:
+            made.set_exception(error or RuntimeError("no door was made"))
+        else:
+            made.set_result(door)
+
+    def work() -> None:
+        door, failure = None, None
+        try:
+            door = make()
+        except Exception as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(tell, door, failure)
+        except RuntimeError:
+            pass  # the server has stopped meanwhile
+
+    threading.Thread(target=work, name="ctx-mcp", daemon=True).start()
+    return made

@@ -2,10 +2,15 @@
 
 import asyncio
 import errno
+import faulthandler
+import logging
 import os
 import socket
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import NoReturn
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,12 +20,16 @@ from ctx.server import errors
 from ctx.server.guard import Guard
 from ctx.server.policy import split_bind
 
+logger = logging.getLogger(__name__)
+
 BACKLOG = 512
 MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors that a process usually gets
 MAX_HEAD_BYTES = 65_536  # request line and headers together
 HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 BACKSTOP_S = 1  # the guard ends everything within half a second; this is for what it could not end
+LEAVE_S = 0.85  # after a signal was seen; with the tenth in which it is seen, below a second
+STUCK_S = 10  # until a process that cannot even do that says where it stands, and ends
 
 
 def open_sockets(bind: str) -> list[socket.socket]:
@@ -161,6 +170,7 @@ class HttpServer(uvicorn.Server):
         self._guard = app
         self._sockets = list(sockets)
         self._announce = announce
+        self._signalled = False
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves. Raises what kept the services from starting."""
@@ -178,12 +188,15 @@ class HttpServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await super().main_loop()
+        if self._signalled:
+            _leave_in_time()
         self._guard.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.
         self.force_exit = self.should_exit
         self.should_exit = True
+        self._signalled = True
 
     def stop(self) -> None:
         """Begins the stop. From any thread."""
@@ -191,13 +204,43 @@ class HttpServer(uvicorn.Server):
 
 
 def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = None) -> None:
-    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT` when ready."""
+    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT` when ready.
+
+    After a signal the process ends within a second, whether or not this function, or what its caller does then, returns.
+    """
     sockets = open_sockets(bind)
     try:
         HttpServer(app, sockets, announce=announce or _print_address).run()
     finally:
         for opened in sockets:
             opened.close()
+
+
+def _leave_in_time() -> None:
+    """Lets the process end `LEAVE_S` from now, whatever is still at work in it.
+
+    A library that is being imported, a model that loads, a commit of ten thousand files: none can be interrupted, and none need be
+    waited for, since the store is made for a process that dies at any moment.
+    """
+
+    def leave() -> None:
+        logger.info("the stop took too long; what was running is left to the next start")
+        leave_now()
+
+    faulthandler.dump_traceback_later(STUCK_S, exit=True)  # works without the interpreter's lock
+    backstop = threading.Timer(LEAVE_S, leave)
+    backstop.daemon = True
+    backstop.start()
+
+
+def leave_now() -> NoReturn:
+    """Ends the process with 0, without waiting for the threads of libraries."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # closed, or nobody reads it any more
+    os._exit(0)
 
 
 def _print_address(text: str) -> None:

@@ -211,6 +211,18 @@ print("returned", flush=True)
 """
 
 
+def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
+    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)").replace(
+        "from ctx.agents", "import time\nfrom ctx.agents"
+    )
+    with subprocess.Popen([sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Listening on ")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.stdout.read() == "", "neither of the two came to its end"
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
     process = subprocess.Popen(
