@@ -9,10 +9,9 @@ The words are cut by tantivy's own tokenizer, which its index uses too (`tokeniz
 engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look for.
 """
 
-import re
-from functools import cache
-
 import tantivy
+
+from ctx.lean import pattern
 
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
@@ -26,29 +25,25 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# All but the first are compiled when first needed (re keeps them): a plain query from the command line needs none.
+# Compiled when first needed: a plain query from the command line needs none.
 # Each can begin at the start of a word only: tried at every letter, a word of 4000 would take a second.
 # Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
-_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
-_HUMPED = r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*"
-_PART = r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
-_SURROGATE = "[\ud800-\udfff]"
-_SNAKE = r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+"
-_QUOTED = r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」'
+_HUMP = pattern(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
+_HUMPED = pattern(r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
+_PART = pattern(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_SURROGATE = pattern("[\ud800-\udfff]")
+_SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
+_QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
-_CRUMB = r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])"
-_JOINED = r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+"  # foo_bar, os.path, std::vec, a/b
+_CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
+_JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _JOINTS = frozenset("_.:/\\@#")
-
-
-@cache
-def _unspaced() -> re.Pattern[str]:
-    """Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer."""
-    return re.compile(  # 1 ms, so only where a text is not plain ASCII
-        "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
-        "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
-        "\uff66-\uff9d\U00020000-\U0003134f]+"
-    )
+# Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer.
+_UNSPACED = pattern(
+    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003134f]+"
+)
 
 
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
@@ -75,7 +70,7 @@ def composed(text: str) -> str:
         return text
     import unicodedata  # only text beyond ASCII pays for its tables
 
-    return re.sub(_SURROGATE, "\ufffd", unicodedata.normalize("NFC", text))
+    return _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
 
 
 def words(text: str) -> list[str]:
@@ -92,12 +87,12 @@ def additions(text: str) -> str:
     """
     found = _identifiers(text)
     if not text.isascii():
-        runs = _unspaced().findall(text)
+        runs = _UNSPACED.findall(text)
         for run in runs:
             found += run
             found += _pairs(run)
         if runs:  # `Python入門` is one word to the tokenizer: what stands beside a run is found by itself too
-            found += (_unspaced().sub(" ", piece) for piece in text.split() if _unspaced().search(piece))
+            found += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
     return " ".join(found)
 
 
@@ -120,14 +115,14 @@ def query_terms(text: str) -> list[str]:
 def query_counts(text: str) -> dict[str, int]:
     """`query_terms` with how often the query says each: what it repeats it means."""
     text = composed(text[:MAX_QUERY_CHARS])
-    found = _identifiers(text)
+    found = _identifiers(text) if _compound(text) else []
     rest = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
-        for run in _unspaced().findall(text):
+        for run in _UNSPACED.findall(text):
             found += _pairs(run) or [run]
-        rest = _unspaced().sub(" ", text)
-    content = re.sub(_CRUMB, " ", rest) if "'" in rest or "’" in rest else rest
+        rest = _UNSPACED.sub(" ", text)
+    content = _CRUMB.sub(" ", rest) if "'" in rest or "’" in rest else rest
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
     kept = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(found))
     counts: dict[str, int] = {}
@@ -141,17 +136,21 @@ def query_phrases(text: str) -> list[list[str]]:
     text = composed(text[:MAX_QUERY_CHARS])
     wanted: list[str] = []
     if '"' in text or not text.isascii():
-        wanted += ("".join(groups) for groups in re.findall(_QUOTED, text))
+        wanted += ("".join(groups) for groups in _QUOTED.findall(text))
     if not _JOINTS.isdisjoint(text):
-        wanted += re.findall(_JOINED, text)
-    wanted += [" ".join(_parts(word)) for word in _humped(text)] if _HUMP.search(text) else []
+        wanted += _JOINED.findall(text)
+    wanted += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
     phrases = [_analyzer.analyze(phrase) for phrase in wanted]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
 
 
+def _compound(text: str) -> bool:
+    """Whether a query may hold an identifier: an underscore, or a capital within a word. Else it is spared the patterns, and `re` with them."""
+    return "_" in text or any(word[1:] != word[1:].lower() for word in text.split())
+
+
 def _humped(text: str) -> list[str]:
     """The identifiers in humps. The cheap pattern finds where to look: the dear one would read every word (20 times slower)."""
-    humped = re.compile(_HUMPED)
     found: list[str] = []
     read_to = 0
     for hump in _HUMP.finditer(text):
@@ -160,7 +159,7 @@ def _humped(text: str) -> list[str]:
         begin = hump.start()
         while begin > read_to and text[begin - 1].isalnum():
             begin -= 1
-        match = humped.search(text, begin)
+        match = _HUMPED.search(text, begin)
         if match is None:
             continue
         found.append(match[0])
@@ -169,7 +168,7 @@ def _humped(text: str) -> list[str]:
 
 
 def _parts(identifier: str) -> list[str]:
-    return [part for part in re.findall(_PART, identifier) if len(part) > 1]
+    return [part for part in _PART.findall(identifier) if len(part) > 1]
 
 
 def _identifiers(text: str) -> list[str]:
@@ -181,14 +180,13 @@ def _identifiers(text: str) -> list[str]:
 
 def _underscored(text: str) -> list[str]:
     """The identifiers with underscores, without them. Looked for around each underscore: words without one cost nothing."""
-    snake = re.compile(_SNAKE)
     found: list[str] = []
     read_to = 0
     while (at := text.find("_", read_to)) >= 0:
         begin, low = at, max(read_to, at - MAX_TERM_BYTES)
         while begin > low and text[begin - 1].isalnum():
             begin -= 1
-        match = snake.match(text, begin) if begin < at else None
+        match = _SNAKE.match(text, begin) if begin < at else None
         if match is None:
             read_to = at + 1
             continue

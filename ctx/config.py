@@ -5,16 +5,19 @@ file, the key and the mend. Only the wiring and the CLI import this module.
 """
 
 import os
-import re
 from collections.abc import Mapping
 
 from ctx.errors import ConfigError
-from ctx.lean import Any, Self, dataclass_transform, pattern
+from ctx.lean import TYPE_CHECKING, Any, Self, dataclass_transform, pattern
 from ctx.toml import read_toml
 from ctx.types import JSON
 
+if TYPE_CHECKING:
+    import re
+
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
-NAME = pattern(r"[A-Za-z0-9_.-]{1,64}")
+_PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
@@ -302,7 +305,6 @@ _SCRIPT = {
 }
 _SCRIPT_CONNECTOR = {**_SCRIPT, "timeout": _Key("float", 300.0, 0.01, 86_400), "interval_s": _Key("float", None, 1, 604_800)}
 _INLINE = {"description": _Key("str", ""), "tools": _Key("strs", ()), "system_prompt": _Key("str", required=True)}
-_PACK = pattern(r"[a-z0-9][a-z0-9-]{0,63}")
 
 # Keys of Context Harness v0.8 that do nothing here, so that a moved configuration is told why.
 _GONE = {
@@ -386,7 +388,7 @@ class _Reader:
             if "${" not in value:
                 return value
 
-            def replace(found: re.Match[str]) -> str:
+            def replace(found: "re.Match[str]") -> str:
                 if found[2] is None:
                     return "${"
                 if found[2] not in self.environ:
@@ -411,7 +413,7 @@ class _Reader:
         named = {key: value for key, value in table.items() if key not in plain}
         found = [(kind, plain, where)] if plain or not named else []
         for name, value in named.items():
-            if not NAME.fullmatch(name):
+            if not _named_with(_LETTERS, name):
                 raise self.fail(f"[{where}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
             found.append((f"{kind}:{name}", value, f"{where}.{name}"))
         return found
@@ -419,7 +421,7 @@ class _Reader:
     def named(self, table: dict[str, JSON], where: str) -> list[tuple[str, dict[str, JSON]]]:
         found = []
         for name, value in table.items():
-            if not NAME.fullmatch(name):
+            if not _named_with(_LETTERS, name):
                 raise self.fail(f"[{where}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
             found.append((name, self.table(value, f"{where}.{name}")))
         return found
@@ -607,7 +609,7 @@ def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> 
                 raise reader.fail(f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
             settings[name] = _json_only(reader.expand(table, f"[packs.{name}]"))
     for name in enabled:
-        if not _PACK.fullmatch(name):
+        if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
             raise reader.fail("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
     return Packs(enabled=enabled, settings=settings)
 
@@ -616,6 +618,10 @@ def _check_bind(bind: str, reader: _Reader) -> None:
     host, colon, port = bind.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise reader.fail("[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{bind}'")
+
+
+def _named_with(letters: frozenset[str], name: str) -> bool:
+    return 0 < len(name) <= 64 and letters.issuperset(name)
 
 
 def _kind(value: JSON) -> str:

@@ -1,10 +1,8 @@
 """Stand-ins for what is dear to import or to make, under the names everybody knows: `typing`'s, and `re.compile`.
 
-`ctx search` is a whole process of thirty milliseconds. `typing` would be five of them, thirty named tuples five more, twenty compiled
-patterns three (docs/decisions/0001-cold-start.md). A type checker sees the originals; a module on that path imports these.
+`ctx search` is a whole process of thirty milliseconds. `typing` would be five of them, thirty named tuples five more, `re` with twenty
+patterns seven (docs/decisions/0001-cold-start.md). A type checker sees the originals; a module on that path imports these.
 """
-
-import re
 
 TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 
@@ -86,12 +84,14 @@ else:
             return tuple(self)
 
     class pattern:
-        """A compiled pattern that is compiled when first used; its methods are then the pattern's own, at no further cost."""
+        """A compiled pattern that is compiled, and `re` imported, when it is first used; its methods are then the pattern's own."""
 
         def __init__(self, source, flags=0):
             self._source = source, flags
 
         def __getattr__(self, name):
+            import re  # 3 ms with `enum`, and a plain search comes by without a pattern
+
             found = getattr(re.compile(*self._source), name)
             self.__dict__[name] = found
             return found

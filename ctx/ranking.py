@@ -4,10 +4,10 @@ A leg is what one way of searching found, as (document_no, score) pairs, best fi
 same form with scores in [0, 1], comparable within one list and not across lists. docs/ranking.md has the figures behind the constants.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from math import sqrt
 
+from ctx.lean import pattern
 from ctx.types import Hit
 
 Leg = list[tuple[int, float]]
@@ -20,8 +20,8 @@ CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}  # where code is: a quest
 SYMBOL_ALPHA = 0.3  # where the query is an identifier: a name is found by its letters first
 
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045  # the share of brackets and operators: of prose nearly all is below, of code most above
-_SYMBOL = r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?"
-_NAMELIKE = r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]"
+_SYMBOL = pattern(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
+_NAMELIKE = pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
 
 def per_document(hits: Sequence[Hit], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
@@ -54,7 +54,7 @@ def of_best(leg: Leg) -> Leg:
 def semantic_weight(query: str, found: Sequence[str], method: str) -> float:
     """How much meaning counts for a query, by what the query is and by what its meaning leads to (texts of chunks)."""
     word = query.strip()
-    if re.fullmatch(_SYMBOL, word) and re.search(_NAMELIKE, word):
+    if _SYMBOL.fullmatch(word) and _NAMELIKE.search(word):
         return SYMBOL_ALPHA
     code = sum(map(_likeness_to_code, found)) / len(found) if found else 0.0
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])

@@ -3,17 +3,16 @@
 REST, MCP, CLI and Lua all enter by `Toolbox.call`: found once, checked once, defaults filled once, observed once, one error model.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
-from ctx.lean import NamedTuple
+from ctx.lean import NamedTuple, pattern
 from ctx.tools.schema import Check, compile_check, put_right
 from ctx.types import JSON, Caller
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
+NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})  # routes of /tools/ and the built-in tools
 
 
@@ -71,7 +70,7 @@ class Toolbox:
 
     def add(self, tool: Tool, *, replace: bool = False) -> None:
         """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same name, or a bad schema."""
-        if not NAME.fullmatch(tool.name):
+        if not tool.builtin and not NAME.fullmatch(tool.name):  # ours are well named, and a cold search needs no pattern
             raise ConfigError(f"tool '{tool.name}' ({tool.origin}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
         if tool.name in RESERVED and not tool.builtin:
             raise ConfigError(f"tool '{tool.name}' ({tool.origin}): the name is reserved; rename the tool")
