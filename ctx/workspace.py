@@ -42,14 +42,15 @@ def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
     """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
     if reading and not os.path.exists(config.db.path):
         raise StoreError("nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)")
-    return Workspace(config)
+    return Workspace(config, reading=reading)
 
 
 class Workspace:
-    """A running ctx without its doors. Close it, or use it as a context manager."""
+    """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, reading: bool = False) -> None:
         self.config = config
+        self._reading = reading
         self.toolbox = Toolbox()
         self.agents = Agents()
         self.started_s = time.monotonic()
@@ -90,7 +91,7 @@ class Workspace:
             path = self.config.db.path
             # What may not be written can still be searched; whoever would write is told by the lock.
             locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
-            catalog = SqliteCatalog(path, read_only=locked)
+            catalog = SqliteCatalog(path, read_only=locked or self._reading)
             self._opened.append(catalog.close)
             return catalog
 

@@ -149,9 +149,11 @@ def connect(
         try:
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
-            elif connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
+                return connection
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 _use_wal(connection, timeout_s)
-            connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB if read_only else _WRITER_CACHE_KB}")
+            connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
             connection.execute("PRAGMA foreign_keys = 1")
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
