@@ -99,7 +99,7 @@ def additions(text: str) -> str:
 def terms(text: str) -> list[str]:
     """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer stores."""
     text = composed(text)
-    added = additions(text)
+    added = "" if text.isascii() and not _compound(text) else additions(text)
     found: list[str] = _analyzer.analyze(f"{text}\n{added}" if added else text)
     return found
 
@@ -145,7 +145,7 @@ def query_phrases(text: str) -> list[list[str]]:
 
 
 def _compound(text: str) -> bool:
-    """Whether a query may hold an identifier: an underscore, or a capital within a word. Else it is spared the patterns, and `re` with them."""
+    """Whether a text may hold an identifier: an underscore, or a capital within a word. Else a query is spared the patterns, and `re`."""
     return "_" in text or any(word[1:] != word[1:].lower() for word in text.split())
 
 
