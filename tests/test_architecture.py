@@ -15,6 +15,7 @@ FLOORS = {
     "ctx.clock": 1,
     "ctx.lean": 0,
     "ctx.bundled": 1,
+    "ctx.onnx": 1,
     "ctx.config": 2,
     "ctx.embed": 2,
     "ctx.models": 2,

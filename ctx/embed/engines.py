@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ctx.embed.base import cut_text
 from ctx.errors import ConfigError, EmbedderError
+from ctx.onnx import load_onnxruntime
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class DirectEngine:
         """Loads the model of a folder. Raises whatever onnxruntime and tokenizers raise."""
         import tokenizers
 
-        onnxruntime = _onnxruntime()
+        onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"])
@@ -186,20 +187,9 @@ def named_dim(name: str) -> int:
     return int(entry["dim"])
 
 
-def _onnxruntime() -> Any:
-    """The library, 0.13 s at the first call, told to keep to itself."""
-    # From 1.29 on it reports every session to its maker and writes a device id to the home folder, unless this is set
-    # before it is imported. `disable_telemetry_events` alone comes too late for that; it is what Windows heeds.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()
-    return onnxruntime
-
-
 def _fastembed() -> Any:
     """The library, 0.5 s at the first call."""
-    _onnxruntime()
+    load_onnxruntime()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # One text at a time leaves nothing to share out, and threads of its own would make a later fork unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -214,7 +204,7 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
     """(fastembed's pooling, the graph's output to read or None for the first)."""
     from fastembed.common.model_description import PoolingType
 
-    onnxruntime = _onnxruntime()
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # only its outputs are read
     session = onnxruntime.InferenceSession(os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"])

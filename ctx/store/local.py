@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
 # Of vectors.py, which is not imported to see that nothing has changed.
-VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 1, 32, 16
+VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 2, 32, 16
 _ROOM_BYTES = 64 << 20
 _OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
@@ -235,6 +235,7 @@ class LocalIndex:
             return False
         sizes = {
             "vectors": 4 * int(fields["rows"]) * int(fields["dim"]),
+            "codes": int(fields["rows"]) * int(fields["dim"]),
             "rows": ROW_BYTES * int(fields["rows"]),
             "patches": PATCH_BYTES * int(fields["patches"]),
         }

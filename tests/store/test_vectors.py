@@ -56,6 +56,7 @@ def numbers(hits: list[Hit]) -> list[int]:
     since=st.none() | st.integers(0, 20),
     until=st.none() | st.integers(0, 20),
     dead=st.integers(0, 30),
+    coded=st.booleans(),
 )
 def test_a_search_is_what_looking_at_every_vector_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -67,6 +68,7 @@ def test_a_search_is_what_looking_at_every_vector_gives(
     since: int | None,
     until: int | None,
     dead: int,
+    coded: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("vectors")
     chance = random.Random(seed)
@@ -90,10 +92,30 @@ def test_a_search_is_what_looking_at_every_vector_gives(
         and (since is None or updated_ms >= since)
         and (until is None or updated_ms <= until)
     ]
-    hits = nearest(folder, query, k, Filters(sources, since, until))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vectors_module, "CODED_ROWS", 1 if coded else 10**9)
+        hits = nearest(folder, query, k, Filters(sources, since, until))
     assert numbers(hits) == [no for _, no in sorted(wanted)[:k]]
     assert [hit.document_no for hit in hits] == [1000 + hit.chunk_no for hit in hits]
     assert [round(hit.score, 6) for hit in hits] == pytest.approx([-score for score, _ in sorted(wanted)[:k]], abs=2e-6)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.01, 1.0])
+def test_the_codes_hide_nothing_however_alike_the_rows_are(tmp_path: Path, spread: float) -> None:
+    chance = np.random.default_rng(3)
+    rows = unit(1, 64) + spread * chance.standard_normal((vectors_module.CODED_ROWS + 500, 64)) / 8
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    query = rows[77]
+    with VectorWriter(str(tmp_path), "m") as writer:
+        writer.put(batch((no, no, "rare" if no % 5 == 0 else "s", 0, row) for no, row in enumerate(rows)))
+        writer.publish(1, "h")
+    exact = rows.astype(np.float64) @ query.astype(np.float64)
+    for filters, wanted in (
+        (Filters(), exact),
+        (Filters(sources=frozenset({"rare"})), np.where(np.arange(len(rows)) % 5, -1, exact)),
+    ):
+        hits = nearest(tmp_path, query, 100, filters)
+        assert [hit.score for hit in hits] == pytest.approx(np.sort(wanted)[::-1][:100].tolist(), abs=2e-6)
 
 
 def test_equal_vectors_are_ordered_by_chunk_wherever_they_stand_in_the_matrix(tmp_path: Path) -> None:
@@ -272,6 +294,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a byte of the state": lambda folder: flip(folder / "state", 40),
     "the vectors are gone": lambda folder: (folder / "1.vectors").unlink(),
     "the vectors are cut": lambda folder: os.truncate(folder / "1.vectors", 1000),
+    "the codes are gone": lambda folder: (folder / "1.codes").unlink(),
+    "the codes are cut": lambda folder: os.truncate(folder / "1.codes", 1000),
+    "a byte of the last codes": lambda folder: flip(folder / "1.codes", (2 * BLOCK_ROWS + 50) * DIM),
+    "a byte of the first codes": lambda folder: flip(folder / "1.codes", 50 * DIM),
     "the rows are gone": lambda folder: (folder / "1.rows").unlink(),
     "the rows are cut": lambda folder: os.truncate(folder / "1.rows", 1000),
     "a byte of the rows": lambda folder: flip(folder / "1.rows", 500),
@@ -294,12 +320,28 @@ def test_a_writer_that_finds_damage_starts_over(tmp_path: Path, damage: str, cap
     assert damage == "the state is gone" or "built anew" in caplog.text
 
 
-@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"the state is gone", "a byte of the first vectors"}))
+UNSEEN = {"the state is gone", "a byte of the first vectors", "a byte of the first codes"}  # by a reader; by a writer they are
+
+
+@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - UNSEEN))
 def test_a_reader_that_finds_damage_says_so(tmp_path: Path, damage: str) -> None:
     built(tmp_path)
     DAMAGES[damage](tmp_path)
     with pytest.raises(StoreError, match="ctx index"):
         nearest(tmp_path, unit(1), 10)
+
+
+def test_a_damaged_row_that_is_near_by_its_codes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors_module, "CODED_ROWS", 1)
+    built(tmp_path)
+    reader = VectorReader(str(tmp_path), "m")
+    assert numbers(reader.search(unit(50), Filters(), 1)) == [50]
+    for damage in (10 * unit(50), np.full(DIM, np.nan)):
+        with open(tmp_path / "1.vectors", "r+b") as file:
+            file.seek(49 * DIM * 4)
+            file.write(damage.astype("<f4").tobytes())
+        with pytest.raises(VectorsDamaged):
+            reader.search(unit(49), Filters(), 1)
 
 
 def test_a_damaged_row_is_never_a_hit(tmp_path: Path) -> None:
@@ -327,5 +369,17 @@ def test_vectors_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(
     reader = VectorReader(str(tmp_path), "m")
     assert reader.search(unit(1), Filters(), 1)
     os.truncate(tmp_path / "1.vectors", 4096)
+    with pytest.raises(VectorsDamaged):
+        reader.search(unit(1), Filters(), 1)
+
+
+def test_codes_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors_module, "CODED_ROWS", 1)
+    built(tmp_path)
+    reader = VectorReader(str(tmp_path), "m")
+    assert reader.search(unit(1), Filters(), 1)
+    os.truncate(tmp_path / "1.codes", 4096)
     with pytest.raises(VectorsDamaged):
         reader.search(unit(1), Filters(), 1)
