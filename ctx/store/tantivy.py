@@ -66,9 +66,8 @@ class KeywordIndex:
             else:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
-            self._index.config_reader(reload_policy="manual")  # the other policy starts a thread that polls
             self._seen = self._stamp()
-            self._index.reload()
+            self._index.config_reader(reload_policy="manual")  # a new reader, of what is there now; the other policy polls
             self._searcher = self._index.searcher()
         except (OSError, ValueError) as error:
             self._drop_links()
