@@ -78,6 +78,7 @@ class Terminal:
         assert self.shell.stdout is not None
         command = command.replace("7331", str(self.port))
         if command.endswith("&"):
+            self.log.touch()  # the shell makes it in its own time
             command = f"{command[:-1]} --bind 127.0.0.1:{self.port} --log-level error > {self.log} 2>&1 &"
         self.shell.stdin.write(f"{command}\necho; echo END-OF-OUTPUT $?\n")
         self.shell.stdin.flush()
@@ -96,11 +97,10 @@ class Terminal:
         return [line.replace(str(self.port), "7331") for line in lines]
 
     def close(self) -> None:
-        """Stops the server as Ctrl-C would, and the shell."""
+        """Stops the server and the shell."""
         try:
-            self.shell.communicate("kill -INT $(jobs -p) 2>/dev/null; wait\n", timeout=20)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the server did not stop; its log:\n{self.log.read_text()}") from None
+            # Not SIGINT: a shell's background job ignores that until it has set a handler of its own.
+            self.shell.communicate("kill $(jobs -p) 2>/dev/null; wait\n", timeout=20)
         finally:
             if self.shell.poll() is None:
                 os.killpg(self.shell.pid, signal.SIGKILL)
