@@ -135,6 +135,7 @@ class SqliteCatalog:
         self._writing_lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._epoch_begun = False
+        self._latest: list[StoredDocument] = []  # of the last write, until a projection has asked for it
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)
@@ -241,6 +242,7 @@ class SqliteCatalog:
             bodies: list[tuple[int, str]] = []
             chunk_values: list[tuple[object, ...]] = []
             stale: list[tuple[int, int]] = []
+            stored: list[StoredDocument] = []
             for document, chunks in latest.values():
                 known = connection.execute(
                     "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?", (document.id,)
@@ -259,6 +261,7 @@ class SqliteCatalog:
                         (chunk_first + ordinal, no, start, end, start_line, end_line, heading, text_hash)
                         for ordinal, (_, start, end, start_line, end_line, heading, text_hash) in enumerate(chunks)
                     )
+                metadata = _json_of(document.metadata)
                 values = (
                     seq,
                     document.id,
@@ -272,7 +275,7 @@ class SqliteCatalog:
                     document.source_url,
                     document.author,
                     document.created_ms,
-                    _json_of(document.metadata),
+                    metadata,
                     stored_ms,
                     chunk_first,
                     len(chunks),
@@ -280,6 +283,10 @@ class SqliteCatalog:
                 )
                 (inserts if known is None else updates).append(values)
                 bodies.append((no, document.body))
+                if metadata is not None:
+                    document = document._replace(metadata=_json(metadata))
+                numbers = tuple(range(chunk_first, chunk_first + len(chunks)))
+                stored.append(StoredDocument(no, seq, document, tuple(chunks), numbers))
             columns = (
                 "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
                 "created_ms, metadata, stored_ms, chunk_first, chunk_count"
@@ -296,6 +303,7 @@ class SqliteCatalog:
                 "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
                 (first_new_chunk,),
             )
+        self._latest = sorted(stored)  # by number, of which no two are the same
         return seq
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
@@ -397,8 +405,16 @@ class SqliteCatalog:
             return range(row[0], row[0] + row[1]) if row else ()
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
-        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""
+        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later.
+
+        What the last write stored is given from memory, once: a projection follows each batch of a long run.
+        """
         seen = (seq, _EVERY)
+        latest, self._latest = self._latest, []
+        while latest and latest[0].seq == seq + 1 == self.seq():
+            page, latest = latest[:_PAGE], latest[_PAGE:]
+            yield from page
+            seen = (page[-1].seq, page[-1].document_no)
         while True:
             with self._reading() as connection:
                 page = [

@@ -203,6 +203,30 @@ def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog:
     assert catalog.fingerprints("filesystem") == {"a": "newer", "b": "b2"}
 
 
+def test_what_was_just_written_is_what_the_file_holds(catalog: Catalog) -> None:
+    catalog.put_documents(
+        [make("filesystem", "b", ["one", "two"]), make("filesystem", "a", ["three"], metadata={"tags": ("x", "y")})]
+    )
+    assert list(catalog.documents_since(0)) == list(catalog.documents_since(0))  # the first from memory, the second read
+    seq = catalog.put_documents([make("filesystem", "c", ["new"]), make("filesystem", "b", ["one", "changed"])])
+    assert list(catalog.documents_since(seq - 1)) == list(catalog.documents_since(seq - 1))
+
+
+def test_what_was_just_written_hides_no_earlier_and_no_later_write(catalog: Catalog) -> None:
+    def names(seq: int) -> list[str]:
+        return [stored.document.source_id for stored in catalog.documents_since(seq)]
+
+    catalog.put_documents([make("filesystem", "a", ["one"])])
+    catalog.put_documents([make("filesystem", "b", ["two"])])
+    assert names(0) == ["a", "b"]
+    catalog.put_documents([make("filesystem", "c", ["three"]), make("filesystem", "d", ["four"])])
+    catalog.delete_documents("filesystem", ["d"])
+    assert names(2) == ["c"]
+    catalog.put_documents([make("filesystem", "e", ["five"], updated_ms=1)])
+    catalog.touch_documents([("filesystem", "e", "print", 9)])
+    assert [stored.document.updated_ms for stored in catalog.documents_since(4)] == [9]
+
+
 def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", f"{n:03}", [f"text {n}"]) for n in range(500)])
     seen = []
