@@ -292,13 +292,15 @@ class Watcher:
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
         """Listens until stopped or until a root appears or vanishes."""
         roots = sorted(set(present.values()))
-        step_ms = max(self._intervals.debounce_ms, 1)
+        debounce_ms = max(self._intervals.debounce_ms, 2)
+        # A burst is over when two looks, a step apart, see the same: so a lone change is told after one to two steps.
+        step_ms = debounce_ms // 2
         with _listener(roots) as listener:
             # Only now, since what changes before anybody listens is told by nobody.
             for name in present:
                 self.request(name)
             while not self._stop.is_set():
-                changes = listener.watch(max(step_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop)
+                changes = listener.watch(max(debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop)
                 if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
                     for name in present:
                         self.request(name)
