@@ -19,7 +19,7 @@ from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
-from ctx.tools.base import Toolbox
+from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
 from ctx.types import JSON, SourceStatus
 
@@ -406,8 +406,13 @@ class Workspace:
             before=self.drop_unconfigured,
         )
         self._watcher.start()
+        self.toolbox.observe(self._mend_after)
         if self.packs and self.embedder is not None:
             self._embed_memories(self.memory)
+
+    def _mend_after(self, call: Call) -> None:
+        if call.outcome == StoreError.word and self._watcher is not None:
+            self._watcher.look_soon()
 
     def _embed_memories(self, store: "MemoryStore") -> None:
         """Embeds, in the background, what was stored while there was no model, or another."""

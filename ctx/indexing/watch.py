@@ -79,6 +79,8 @@ class Watcher:
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
         self._slowest_scan_s = 0.0
+        self._look_due = True
+        self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
         self._threads: list[threading.Thread] = []
 
@@ -113,6 +115,13 @@ class Watcher:
         """Scans a source soon."""
         self._add(name, _Work(None))
 
+    def look_soon(self) -> None:
+        """Looks through the index before long, and mends it: an answer failed for want of it. Once in `RETRY_S` at most."""
+        if time.monotonic() - self._looked_s >= RETRY_S:
+            with self._wake:
+                self._look_due = True
+                self._wake.notify_all()
+
     def embed_soon(self) -> None:
         """Wakes the embedding of what is pending."""
         self._embed_due.set()
@@ -142,15 +151,13 @@ class Watcher:
                 self._before()
             except CtxError as error:
                 logger.warning("sources that are no longer configured stay for now reason=%s", error.message)
-        looked = False
         while not self._stop.is_set():
-            if not looked and not self._due:
+            if self._look_due and not self._due:
                 # A changed byte in the index would else be found with the first edit only, and answers be wrong until then. Half a
                 # second of reading for a million chunks: after the sources, not before them.
-                looked = True
                 self._look()
             with self._wake:
-                if not self._due and not self._stop.is_set():  # asked under the lock: a stop since then is not slept through
+                if not self._due and not self._look_due and not self._stop.is_set():  # asked under the lock: a stop since then is not slept through
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
                 if self._stop.is_set():
@@ -162,6 +169,8 @@ class Watcher:
             self._index(self._indexer.connectors[name], work)
 
     def _look(self) -> None:
+        self._look_due = False
+        self._looked_s = time.monotonic()
         try:
             self._indexer.mend()
         except CtxError as error:
