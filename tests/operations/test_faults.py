@@ -238,6 +238,22 @@ def test_a_damaged_vector_file_is_mended_without_embedding_again(tmp_path: Path,
     assert doctor(tmp_path)["index"][0] == "ok"
 
 
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
+def test_vectors_broken_under_a_running_server_end_in_right_answers(tmp_path: Path, damage: str) -> None:
+    config = project(tmp_path, WORDS, SEMANTIC)
+    instrument = "an instrument with wooden bars"
+    with serving(config) as server:
+        settled(server)
+        eventually(lambda: server.get("/health")["pending"] == 0)
+        nearest = answers(server, instrument, "semantic")
+        assert nearest
+        break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.vectors")), damage)
+        for _ in range(5):
+            assert answers(server, instrument, "semantic") in (nearest, None)
+        eventually(lambda: answers(server, instrument, "semantic") == nearest)
+        assert server.process.poll() is None
+
+
 def break_files(files: list[Path], damage: str) -> None:
     assert files
     for path in files:
