@@ -217,8 +217,6 @@ class Workspace:
 
     def _connectors(self) -> "list[Connector]":
         from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
-        from ctx.connectors.git import GitConnector
-        from ctx.extensions.scripts import ScriptConnector
 
         made: list[Connector] = []
         for folder in self.config.filesystems:
@@ -234,6 +232,8 @@ class Workspace:
                 )
             )
         for repository in self.config.gits:
+            from ctx.connectors.git import GitConnector  # 10 ms
+
             made.append(
                 GitConnector(
                     repository.name,
@@ -249,6 +249,8 @@ class Workspace:
                 )
             )
         for script in self.config.script_connectors:
+            from ctx.extensions.scripts import ScriptConnector  # 50 ms: the bridge of scripts brings an HTTP client with it
+
             made.append(ScriptConnector(script_file(script, self.config.root), self.runner))
         return made
 
