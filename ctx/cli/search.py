@@ -1,5 +1,6 @@
 """`ctx search` and `ctx get`."""
 
+import os
 import sys
 
 from ctx.cli.common import configuration, parser, plain, print_json, styled
@@ -94,8 +95,8 @@ def _show(results: list[JSON], *, explain: bool) -> None:
         print(f"{faint}{number:>2}.{off} {bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}")
         heading = f"  {faint}› {plain(result['heading'])}{off}" if result["heading"] else ""
         print(f"    {mark}{place}{off}{heading}")
-        snippet = " ".join(_highlight(result, bold, off).split())
-        print(f"    {snippet}")
+        for line in _wrapped(_highlight(result, bold, off).split(), (bold, off)):
+            print(f"    {line}")
         print(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
         if explain:
             for leg, said in result["explain"].items():
@@ -117,6 +118,21 @@ def _highlight(result: JSON, on: str, off: str) -> str:
         shown += plain(snippet[last:start]) + on + plain(snippet[start:end]) + off
         last = end
     return shown + plain(snippet[last:])
+
+
+def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
+    """The words in lines that fit the terminal below their indent; in one line where there is no terminal."""
+    if not sys.stdout.isatty():
+        return [" ".join(words)]
+    width = os.get_terminal_size(sys.stdout.fileno()).columns - 4
+    lines, room = [""], 0
+    for word in words:
+        seen = len(word) - sum(word.count(code) * len(code) for code in unseen if code)
+        if seen >= room and lines[-1]:
+            lines.append("")
+        room = room - 1 - seen if lines[-1] else width - seen
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def _get(argv: list[str]) -> int:

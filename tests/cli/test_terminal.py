@@ -1,0 +1,50 @@
+"""What a person sees on a terminal, and not in a pipe."""
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from kit import ctx, project
+
+
+def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True) -> str:
+    """What a command prints on a terminal of so many columns."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+    environ |= {"TERM": "xterm"} if color else {"TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen([sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdin=theirs, stdout=theirs):
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:
+            pass  # Linux says so when the other side has closed
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, color: bool) -> None:
+    said = "The xylophone of the harbour is tuned by nobody, and nobody has ever asked why; it sounds as a xylophone sounds that nobody tunes."
+    project(tmp_path, {"a.md": f"# A\n\n{said}"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    shown = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, color=color)
+    assert ("\x1b[1mxylophone\x1b[0m" in shown) == color
+    lines = re.sub(r"\x1b\[\d*m", "", shown).splitlines()[2:-1]
+    assert len(lines) > 3
+    assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
+    assert said in " ".join(line.strip() for line in lines)
+
+
+def test_in_a_pipe_a_snippet_is_one_line(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\n" + "xylophone quokka " * 12})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    assert len(ctx("search", "xylophone", cwd=tmp_path).stdout.splitlines()) == 4
