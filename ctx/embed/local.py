@@ -68,7 +68,8 @@ class LocalEmbedder:
         self._dims = dims
         if self._dim is not None:
             self._check_dims(self._dim)
-        self._loading = threading.Lock()  # of the two engines; never held while one runs
+        # Of the engine for questions, and of the one for documents, which takes longer; never held while one runs.
+        self._loading, self._loading_documents = threading.Lock(), threading.Lock()
         self._direct: DirectEngine | None = None
         self._fastembed: FastembedEngine | None = None
 
@@ -139,7 +140,7 @@ class LocalEmbedder:
 
     def close(self) -> None:
         """Lets go of the models; a later call loads them again."""
-        with self._loading:
+        with self._loading_documents, self._loading:
             self._direct = self._fastembed = None
 
     def _vector(
@@ -175,12 +176,13 @@ class LocalEmbedder:
 
     def _documents(self, *, download: bool) -> "FastembedEngine":
         """The engine that embeds documents, loaded at the first call."""
-        with self._loading:
+        with self._loading_documents:
             if self._fastembed is None:
                 self._fastembed = self._load(download)
                 logger.debug("loaded model=%s threads=%d", self._name, self._threads)
                 if self._shipped:
-                    self._direct = self._fastembed.direct()  # one session is enough
+                    with self._loading:
+                        self._direct = self._fastembed.direct()  # one session is enough
             return self._fastembed
 
     def _questions(self) -> "DirectEngine | FastembedEngine":

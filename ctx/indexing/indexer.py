@@ -231,11 +231,12 @@ class Indexer:
                 progress("embed", done, done + self.catalog.pending_count(self.model))
         return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
-    def warm(self) -> None:
-        """Loads the embedder, so that the first edit does not wait a second for it. Raises what the embedder raises."""
+    def warm(self, *, documents: bool) -> None:
+        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder raises."""
         embedder = self._open_embedder() if self.model is not None else None
-        if embedder is not None:
+        if embedder is not None and documents:
             list(embedder.embed(["warm"]))
+        elif embedder is not None:
             embedder.embed_query("warm")
 
     def forget(self, names: Sequence[str]) -> int:

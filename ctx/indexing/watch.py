@@ -27,6 +27,7 @@ FULL_SCAN_EVERY_S = 3600.0  # the kernel may drop events without a word; an unch
 MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
+WARM_AFTER_S = 2.0  # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
 POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
 
 
@@ -157,7 +158,9 @@ class Watcher:
                 # second of reading for a million chunks: after the sources, not before them.
                 self._look()
             with self._wake:
-                if not self._due and not self._look_due and not self._stop.is_set():  # asked under the lock: a stop since then is not slept through
+                if (
+                    not self._due and not self._look_due and not self._stop.is_set()
+                ):  # asked under the lock: a stop since then is not slept through
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
                 if self._stop.is_set():
@@ -229,12 +232,13 @@ class Watcher:
     # -- embedding -----------------------------------------------------------------------------------------------
 
     def _embed_loop(self) -> None:
-        try:
-            self._indexer.warm()
-        except CtxError as error:
-            logger.warning("the embedder does not answer yet reason=%s", error.message)
+        self._warm(documents=False)
+        warm = False
         while not self._stop.is_set():
-            self._embed_due.wait()
+            if not self._embed_due.wait(None if warm else WARM_AFTER_S):
+                self._warm(documents=True)
+                warm = True
+                continue
             self._embed_due.clear()
             if self._stop.is_set():
                 return
@@ -254,6 +258,14 @@ class Watcher:
                     logger.exception("embedding failed")
                 if not self._stop.wait(RETRY_S):
                     self._embed_due.set()
+
+    def _warm(self, *, documents: bool) -> None:
+        try:
+            self._indexer.warm(documents=documents)
+        except CtxError as error:
+            # A model that has yet to be fetched is fetched for documents.
+            level = logging.WARNING if documents else logging.DEBUG
+            logger.log(level, "the embedder does not answer yet reason=%s", error.message)
 
     # -- listening -----------------------------------------------------------------------------------------------
 
