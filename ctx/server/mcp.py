@@ -175,7 +175,8 @@ class McpServer:
         )
         for method in methods:
             server.add_request_handler(method, types.RequestParams, self._own_method)
-        server.middleware.append(self._around)
+        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each call would pay 30 us.
+        server.middleware[:] = [self._around]
         standard = server.create_initialization_options
         changes = NotificationOptions(tools_changed=True, prompts_changed=True)
         # The older era learns from these options that lists may change.
@@ -246,8 +247,8 @@ class McpServer:
             tool = self.toolbox.get(name)
             entrance.admit(tool)
             result = await self._work.call(self.toolbox, tool, params.arguments or {}, caller)
-            # Behind the result the last step would find the stream closed.
-            await asyncio.gather(*map(asyncio.wrap_future, tuple(told)), return_exceptions=True)
+            if told:  # behind the result the last step would find the stream closed
+                await asyncio.gather(*map(asyncio.wrap_future, tuple(told)), return_exceptions=True)
         except CtxError as error:
             if _is_protocol_fault(error, profile.dialect):
                 raise _rpc_error(error, profile.dialect) from error
