@@ -88,6 +88,7 @@ def test_a_lean_pattern_is_the_compiled_one_from_its_first_use_on() -> None:
 def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     dear = {
         "typing",
+        "contextlib",
         "dataclasses",
         "logging",
         "pathlib",
