@@ -133,6 +133,16 @@ def test_phrases_hold_at_least_two_words_and_are_distinct(text: str) -> None:
     assert len({tuple(phrase) for phrase in phrases}) == len(phrases)
 
 
+_HUMPED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z][a-z])[A-Za-z0-9]*")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+
+
+@given(st.text(alphabet="abzABZ09 é.-", max_size=90))
+def test_identifiers_are_taken_apart_as_patterns_would(text: str) -> None:
+    parts = [part for identifier in _HUMPED.findall(text) for part in _PART.findall(identifier) if len(part) > 1]
+    assert analyze.additions(text) == " ".join(parts)
+
+
 @pytest.mark.parametrize(
     "text", ["a" * 4000, "aB" * 2000, "A" * 4000, "1" * 4000, "a_" * 2000, "日" * 4000, "ก" * 4000, "a.b/" * 1000, '"' * 4000]
 )
