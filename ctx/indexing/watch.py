@@ -87,8 +87,9 @@ class Watcher:
 
     def start(self) -> None:
         now_s = time.monotonic()
-        for name in self._indexer.connectors:
-            self._due[name] = _Work(None)
+        for name, connector in self._indexer.connectors.items():
+            if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
+                self._due[name] = _Work(None)  # the others are scanned as soon as their changes are told, and not twice
             self._next_s[name] = now_s + self._interval_s(name)
         loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
         if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):

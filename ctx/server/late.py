@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import McpDoor
 
-UNASKED_S = 0.5  # until it is made although nobody came: the first answers go first
+UNASKED_S = 1.5  # until it is made although nobody came: the first answers go first, also those that load a model
 
 
 class LateDoor:
