@@ -89,6 +89,8 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     dear = {
         "typing",
         "contextlib",
+        "re",
+        "enum",
         "dataclasses",
         "logging",
         "pathlib",
