@@ -80,7 +80,7 @@ class Watcher:
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
         self._slowest_scan_s = 0.0
-        self._look_due = True
+        self._look_due = not indexer.connectors  # else behind the first source
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
         self._threads: list[threading.Thread] = []
@@ -171,6 +171,7 @@ class Watcher:
                 name = next(iter(self._due))
                 work = self._due.pop(name)
             self._index(self._indexer.connectors[name], work)
+            self._look_due = self._look_due or self._looked_s == -math.inf
 
     def _look(self) -> None:
         self._look_due = False
