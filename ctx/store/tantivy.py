@@ -29,6 +29,7 @@ PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 _MAX_PHRASES = 8
+_NO_DOCUMENT = -1  # the catalog counts from 1
 _THREADS = 2  # a third only waits for the reader of files, even where there are more cores
 _META = "meta.json"  # tantivy replaces it with every commit
 
@@ -80,6 +81,11 @@ class KeywordIndex:
                 if "LockBusy" in str(error) or "lock" in str(error).lower():
                     raise Busy("another process is writing the index: try again when it has finished") from error
                 raise StoreError("the keyword index cannot be written: see the log") from error
+            # A writer that was killed may have left the file of deletions that our commit would make, by the same name.
+            self._write(self._writer.garbage_collect_files)
+            # The first operation of a writer is given the number of the last commit. A merge that begins before the next commit takes
+            # a deletion of that number for applied where it is not, and the document stays: let it be one that nobody needs.
+            self.delete(_NO_DOCUMENT)
 
     def add(self, stored: StoredDocument) -> None:
         """Puts a document in place of what the index has of it; visible after `commit`."""

@@ -1,9 +1,12 @@
 """The keyword index by itself: what it finds, in which order, and what it survives."""
 
+import json
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -308,3 +311,51 @@ def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(index: Keywor
         for term in set(analyze.terms(text)):
             expected[term] = expected.get(term, 0) + 1
     assert held == expected
+
+
+# -- a writer that was killed ------------------------------------------------------------------------------------------
+@pytest.fixture
+def left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index as a writer leaves it that dies before it could merge its many segments."""
+    monkeypatch.setattr("ctx.store.tantivy._THREADS", 1)  # so that what is put together is in one segment
+    path = tmp_path / "left"
+    with closing(KeywordIndex(str(path), writable=True)) as index:
+        put(index, *(stored(number, "an otter") for number in range(1, 20)))
+        put(index, *(stored(number, "a heron") for number in range(20, 25)))
+        put(index, stored(25, "a finch"))
+        index.delete(1)
+        index.commit()
+        index.delete(20)
+        index.commit()
+    meta = json.loads((path / "meta.json").read_text())
+    finch = min(meta["segments"], key=lambda segment: segment["max_doc"])["segment_id"]
+    for number in range(8):  # the last segment again and again, which is not how they come to be, but all that a merge looks at
+        copy = f"{number:08x}{finch[8:]}"
+        for file in path.glob(finch.replace("-", "") + ".*"):
+            shutil.copy(file, path / (copy.replace("-", "") + file.suffix))
+        meta["segments"].append({"segment_id": copy, "max_doc": 1, "deletes": None})
+    (path / "meta.json").write_text(json.dumps(meta))
+    return path
+
+
+@pytest.mark.parametrize("first", [2, 21, 25])  # in a segment with older deletions, with the latest, with none
+def test_the_first_document_that_is_replaced_after_a_kill_is_gone(left_behind: Path, first: int) -> None:
+    with closing(KeywordIndex(str(left_behind), writable=True)) as index:
+        put(index, stored(first, "a kingfisher"))
+    with closing(KeywordIndex(str(left_behind), writable=True)) as index:
+        assert not {first, 1, 20} & {*numbers(index, "otter"), *numbers(index, "heron"), *numbers(index, "finch")}
+        assert numbers(index, "kingfisher") == [first]
+
+
+def test_what_a_killed_writer_left_of_a_commit_does_not_hinder_the_next(left_behind: Path) -> None:
+    meta = json.loads((left_behind / "meta.json").read_text())
+    managed = json.loads((left_behind / ".managed.json").read_text())
+    for segment in meta["segments"]:
+        for later in range(1, 20):
+            left = f"{segment['segment_id'].replace('-', '')}.{meta['opstamp'] + later}.del"
+            (left_behind / left).write_bytes(b"half of a")
+            managed.append(left)  # tantivy notes a file before it makes it
+    (left_behind / ".managed.json").write_text(json.dumps(managed))
+    with closing(KeywordIndex(str(left_behind), writable=True)) as index:
+        put(index, stored(2, "a kingfisher"), stored(21, "a kingfisher"))
+        assert numbers(index, "kingfisher") == [2, 21]
