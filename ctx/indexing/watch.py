@@ -159,9 +159,8 @@ class Watcher:
                 # second of reading for a million chunks: after the sources, not before them.
                 self._look()
             with self._wake:
-                if (
-                    not self._due and not self._look_due and not self._stop.is_set()
-                ):  # asked under the lock: a stop since then is not slept through
+                # Asked under the lock: a stop since then is not slept through.
+                if not (self._due or self._look_due or self._stop.is_set()):
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
                 if self._stop.is_set():
@@ -331,9 +330,8 @@ class Watcher:
                 if isinstance(changes, str):
                     continue  # timeout, or asked to stop
                 if any(kind == _ADDED and os.path.isdir(path) for kind, path in changes):
-                    _listener(
-                        roots[:1], recursive=False
-                    ).close()  # the new folder may have had no watch left; this one would not either
+                    # The new folder may have had no watch left; this one would not either.
+                    _listener(roots[:1], recursive=False).close()
                 paths = {path for _, path in changes if self._matters(path, roots)}
                 for name, root in present.items():
                     below = root.rstrip(os.sep) + os.sep
