@@ -51,6 +51,7 @@ SHARED_WORK = ("init", "connect", "tool", "connector", "agent", "openapi")
 
 # A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end would be eight of them.
 BRIEF = ("search", "get")
+LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (ConfigError, 2),
@@ -66,8 +67,9 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a traceback."""
-    if argv is None and len(sys.argv) > 1 and sys.argv[1] in BRIEF:
-        gc.disable()
+    if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *LASTING):
+        if sys.argv[1] in BRIEF:
+            gc.disable()
         code = main(sys.argv[1:])
         sys.stdout.flush()
         sys.stderr.flush()

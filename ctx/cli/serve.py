@@ -14,7 +14,7 @@ from ctx.server.keys import KeyRing
 from ctx.server.late import LateDoor
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings
-from ctx.server.run import leave_now, serve
+from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
@@ -59,7 +59,7 @@ def _serve(argv: list[str]) -> int:
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
         serve(app, settings.bind)
-    return leave_now()
+    return 0
 
 
 def services(workspace: Workspace) -> Services:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -225,22 +224,17 @@ def _leave_in_time() -> None:
 
     def leave() -> None:
         logger.info("the stop took too long; what was running is left to the next start")
-        leave_now()
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass  # closed, or nobody reads them any more
+        os._exit(0)
 
     faulthandler.dump_traceback_later(STUCK_S, exit=True)  # works without the interpreter's lock
     backstop = threading.Timer(LEAVE_S, leave)
     backstop.daemon = True
     backstop.start()
-
-
-def leave_now() -> NoReturn:
-    """Ends the process with 0, without waiting for the threads of libraries."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            pass  # closed, or nobody reads it any more
-    os._exit(0)
 
 
 def _print_address(text: str) -> None:

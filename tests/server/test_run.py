@@ -201,20 +201,24 @@ def test_what_keeps_the_services_from_starting_is_raised_and_nothing_announced(s
 
 
 SCRIPT = """
+import sys
+import time
+
 from ctx.agents import Agents
+from ctx.server import run
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
-from ctx.server.run import serve
 from ctx.tools.base import Toolbox
-serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
+
+if sys.argv[1:]:
+    run.LEAVE_S = float(sys.argv[1])
+run.serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
 print("returned", flush=True)
 """
 
 
 def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
-    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)").replace(
-        "from ctx.agents", "import time\nfrom ctx.agents"
-    )
+    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)")
     with subprocess.Popen([sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Listening on ")
@@ -226,7 +230,7 @@ def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tm
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT, "20"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
