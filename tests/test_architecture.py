@@ -16,6 +16,7 @@ FLOORS = {
     "ctx.lean": 0,
     "ctx.bundled": 1,
     "ctx.onnx": 1,
+    "ctx.jsonfile": 2,
     "ctx.config": 2,
     "ctx.embed": 2,
     "ctx.models": 2,

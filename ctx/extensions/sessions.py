@@ -4,17 +4,15 @@ One session a connection: a pipe's is resumed by the next process in the same pr
 `[id, data]`, as Claude Recall keeps it, and may belong to the real product too: entries that are not ours are kept as they are.
 """
 
-import fcntl
 import json
 import logging
-import os
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from ctx import jsonfile
 from ctx.errors import RateLimited, StoreError
 from ctx.types import JSON
 
@@ -147,33 +145,18 @@ class Sessions:
         if self._path is None or not self._changed:
             return
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with self._locked():
+            with jsonfile.alone(self._path):
                 # Ours are put in their places; what another process or the real product keeps there stays as it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
                 kept = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
                 entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in kept]
                 entries += [[id, data] for id, data in ours.items()]
-                partial = f"{self._path}.partial-{os.getpid()}"
-                with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                    json.dump(entries, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(partial, self._path)
+                jsonfile.replace(self._path, entries)
             self._changed.clear()
             self._forgotten.clear()
             self._saved_ms = self._clock()
         except (OSError, ValueError) as error:
             raise StoreError(f"the sessions cannot be saved: {error}") from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def _is_entry(entry: JSON) -> bool:

@@ -4,14 +4,13 @@ A repository can bring a `.ctx/` folder along. Nothing in it runs because somebo
 the user's own files, outside the project, and a script that changes has to be trusted again.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
+from ctx import jsonfile
 from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
@@ -64,29 +63,14 @@ class TrustFile:
 
     def record(self, changes: Mapping[str, str | None]) -> None:
         """Trusts these texts (path -> hash), or no longer (None)."""
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        with self._locked():
+        with jsonfile.alone(self.path):
             known = self.digests()
             for path, digest in changes.items():
                 if digest is None:
                     known.pop(path, None)
                 else:
                     known[path] = digest
-            partial = f"{self.path}.partial"
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"trusted": known}, file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self.path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+            jsonfile.replace(self.path, {"trusted": dict(sorted(known.items()))}, indent=1)
 
 
 def trust_path(environ: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compare
 The file is JSON, 0600, replaced as a whole under a lock; a running server sees a change at the next request.
 """
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ctx import jsonfile
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.types import JSON
 
@@ -134,15 +134,10 @@ class KeyRing:
 
     @contextmanager
     def _writing(self) -> Iterator[_Records]:
-        os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with jsonfile.alone(self.path):
             records = list(_read(self.path))
             yield records
-            _write(self.path, records)
-        finally:
-            os.close(lock)
+            jsonfile.replace(self.path, {"version": _VERSION, "keys": [record._asdict() for record in records]}, indent=1)
         self._refresh()
 
     def _refresh(self, *, first: bool = False) -> None:
@@ -196,14 +191,3 @@ def _read(path: str) -> Iterator[KeyRecord]:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'") from error
-
-
-def _write(path: str, records: list[KeyRecord]) -> None:
-    content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
-    scratch = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
