@@ -48,7 +48,7 @@ def make(
         body=body,
         media_type="text/markdown",
         updated_ms=updated_ms,
-        fingerprint=f"{len(body)}-{updated_ms}",
+        fingerprint=f"{text_hash(body).hex()}-{updated_ms}",
         content_hash=text_hash(body),
         **fields,
     )
