@@ -163,7 +163,7 @@ def report(clients: Clients, samples: list[tuple[float, int]]) -> None:
     for line in clients.broken[:10]:
         print(f"  {line}")
     check("answers that are neither success, a caller's error nor a declared 503", len(clients.broken), 0)
-    # The first third is warming up: models, caches, pools.
+    # The first third is warming up: models, caches, pools. It takes a minute, so a run of less than three says nothing of growth.
     settled, late = samples[len(samples) // 3 : len(samples) // 2], samples[-max(3, len(samples) // 8) :]
     before, after = max(rss for rss, _ in settled), max(rss for rss, _ in late)
     print(
