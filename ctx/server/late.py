@@ -4,13 +4,13 @@ The MCP SDK costs half a second to import. A search over REST need not wait for 
 """
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import McpDoor
+from ctx.server.work import Lane
 
 UNASKED_S = 1.5  # until it is made although nobody came: the first answers go first, also those that load a model
 
@@ -44,12 +44,17 @@ class LateDoor:
             await asyncio.wait_for(self._asked.wait(), UNASKED_S)
         except TimeoutError:
             pass  # nobody came yet
+        lane = Lane(
+            "mcp", threads=1, waiting=0
+        )  # whose thread the end of the process does not wait for, as it would for asyncio's own
         try:
-            door = await _in_thread(self._make)
+            door = await lane.run(self._make)
         except Exception as error:  # it is the requests' to report: they go through the server's top handler
             made.set_exception(error)
             made.exception()  # seen, though perhaps by no request
             return
+        finally:
+            lane.close()
         async with door.lifespan():
             self._door = door
             made.set_result(door)
@@ -66,31 +71,3 @@ class LateDoor:
     def close(self) -> None:
         if self._door is not None:
             self._door.close()
-
-
-def _in_thread(make: Callable[[], McpDoor]) -> "asyncio.Future[McpDoor]":
-    """What `make` gives, made in a thread that the end of the process does not wait for, as it would for asyncio's own."""
-    loop = asyncio.get_running_loop()
-    made: asyncio.Future[McpDoor] = loop.create_future()
-
-    def tell(door: McpDoor | None, error: Exception | None) -> None:
-        if made.cancelled():
-            return
-        if door is None:
-            made.set_exception(error or RuntimeError("no door was made"))
-        else:
-            made.set_result(door)
-
-    def work() -> None:
-        door, failure = None, None
-        try:
-            door = make()
-        except Exception as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(tell, door, failure)
-        except RuntimeError:
-            pass  # the server has stopped meanwhile
-
-    threading.Thread(target=work, name="ctx-mcp", daemon=True).start()
-    return made
