@@ -8,6 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctx.workspace import Workspace
 
 VOCABULARY = 30_000
 SYLLABLES = "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si so ta te ti to tu va ve vi".split()
@@ -132,19 +136,24 @@ def bare_walk(folder: str) -> int:
 
 def fill_vectors(folder: Path) -> int:
     """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes; how many chunks."""
-    import numpy as np
-
     from ctx.config import load_config
     from ctx.workspace import open_workspace
 
     with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
         space.indexer.run()
-        model = space.model
-        assert model is not None
-        rng = np.random.default_rng(7)
-        while texts := space.catalog.pending_texts(model, 5000):
-            made = rng.standard_normal((len(texts), 384), dtype=np.float32)
-            made /= np.linalg.norm(made, axis=1, keepdims=True)
-            space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
+        embed_at_random(space)
         space.indexer.repair()
         return space.catalog.stats()["chunks"]
+
+
+def embed_at_random(space: "Workspace") -> None:
+    """Gives every chunk of a catalog that has none a random unit vector."""
+    import numpy as np
+
+    model = space.model
+    assert model is not None
+    chance = np.random.default_rng(7)
+    while texts := space.catalog.pending_texts(model, 20_000):
+        made = chance.standard_normal((len(texts), 384), dtype=np.float32)
+        made /= np.linalg.norm(made, axis=1, keepdims=True)
+        space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])

@@ -18,8 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-from _common import Words, check, finish, header, quantiles
+from _common import Words, check, embed_at_random, finish, header, quantiles
 
 from ctx.config import load_config
 from ctx.connectors.base import ScanLog
@@ -27,7 +26,7 @@ from ctx.identity import document_id, text_hash
 from ctx.indexing.run import run_signature
 from ctx.store.base import Run
 from ctx.types import Chunk, Document
-from ctx.workspace import Workspace, open_workspace
+from ctx.workspace import open_workspace
 
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n'
 PER_DOCUMENT = 25
@@ -59,7 +58,7 @@ def build(folder: Path, chunks: int, port: int) -> None:
         settings = space.config.chunking
         signature = run_signature(connector, settings.max_tokens, settings.overlap_tokens)
         space.catalog.record_run(connector.name, Run(time.time_ns() // 1_000_000, True, None, None, signature))
-        _embed(space)
+        embed_at_random(space)
         began_s = time.perf_counter()
         indexer.repair()
         print(f"index of {space.catalog.stats()['chunks']:,} chunks built in {time.perf_counter() - began_s:.0f} s", flush=True)
@@ -79,16 +78,6 @@ def _document(
         hashlib.sha256(body.encode()).digest(),
     )  # fmt: skip
     return made, chunks
-
-
-def _embed(space: Workspace) -> None:
-    model = space.model
-    assert model is not None
-    chance = np.random.default_rng(7)
-    while texts := space.catalog.pending_texts(model, 20_000):
-        made = chance.standard_normal((len(texts), 384), dtype=np.float32)
-        made /= np.linalg.norm(made, axis=1, keepdims=True)
-        space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
 
 
 def ask(port: int, mode: str) -> dict[str, object]:
