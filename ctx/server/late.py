@@ -44,9 +44,8 @@ class LateDoor:
             await asyncio.wait_for(self._asked.wait(), UNASKED_S)
         except TimeoutError:
             pass  # nobody came yet
-        lane = Lane(
-            "mcp", threads=1, waiting=0
-        )  # whose thread the end of the process does not wait for, as it would for asyncio's own
+        # Not asyncio's own thread: for that the end of the process would wait.
+        lane = Lane("mcp", threads=1, waiting=0)
         try:
             door = await lane.run(self._make)
         except Exception as error:  # it is the requests' to report: they go through the server's top handler
