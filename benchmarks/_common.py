@@ -74,7 +74,9 @@ class Words:
 
     def __init__(self, seed: int = 7) -> None:
         self.random = random.Random(seed)
-        made = {"".join(self.random.choices(SYLLABLES, k=self.random.randint(2, 4))) for _ in range(VOCABULARY)}
+        made = {
+            "".join(self.random.choices(SYLLABLES, k=self.random.randint(2, 4))) for _ in range(VOCABULARY)
+        }
         rare = sorted(made)
         self.random.shuffle(rare)
         self.words = COMMON + rare
@@ -156,4 +158,6 @@ def embed_at_random(space: "Workspace") -> None:
     while texts := space.catalog.pending_texts(model, 20_000):
         made = chance.standard_normal((len(texts), 384), dtype=np.float32)
         made /= np.linalg.norm(made, axis=1, keepdims=True)
-        space.catalog.put_embeddings(model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)])
+        space.catalog.put_embeddings(
+            model, [(digest, row) for (digest, _), row in zip(texts, made, strict=True)]
+        )

@@ -83,18 +83,30 @@ def _layer(graph: _Graph, weights: Mapping[str, Floats], layer: int, x: str) -> 
     joined = graph.add("Reshape", [turned, "from_heads"], f"joined{layer}")
     attended = _linear(graph, weights, f"{source}attention.output.dense", joined, f"attended{layer}")
     y = _normalise(
-        graph, weights, f"{source}attention.output.LayerNorm", graph.add("Add", [attended, x], f"sum{layer}"), f"y{layer}"
+        graph,
+        weights,
+        f"{source}attention.output.LayerNorm",
+        graph.add("Add", [attended, x], f"sum{layer}"),
+        f"y{layer}",
     )
     inner = _linear(graph, weights, f"{source}intermediate.dense", y, f"inner{layer}")
     divided = graph.add("Div", [inner, "root_2"], f"divided{layer}")
     shape = graph.add("Add", [graph.add("Erf", [divided], f"erf{layer}"), "one"], f"erf_one{layer}")
     gelu = graph.add("Mul", [graph.add("Mul", [inner, shape], f"bent{layer}"), "half"], f"gelu{layer}")
     outer = _linear(graph, weights, f"{source}output.dense", gelu, f"outer{layer}")
-    return _normalise(graph, weights, f"{source}output.LayerNorm", graph.add("Add", [outer, y], f"total{layer}"), f"x{layer + 1}")
+    return _normalise(
+        graph,
+        weights,
+        f"{source}output.LayerNorm",
+        graph.add("Add", [outer, y], f"total{layer}"),
+        f"x{layer + 1}",
+    )
 
 
 def _linear(graph: _Graph, weights: Mapping[str, Floats], source: str, x: str, name: str) -> str:
-    product = graph.add("MatMul", [x, graph.constant(f"{name}.weight", weights[f"{source}.weight"].T)], f"{name}.product")
+    product = graph.add(
+        "MatMul", [x, graph.constant(f"{name}.weight", weights[f"{source}.weight"].T)], f"{name}.product"
+    )
     return graph.add("Add", [graph.constant(f"{name}.bias", weights[f"{source}.bias"]), product], name)
 
 

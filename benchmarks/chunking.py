@@ -43,7 +43,10 @@ def speed() -> None:
         extracted = [_extract(page, "page.md") for page in pages]
         read = time.process_time()
         count = sum([len(chunk(one, one.title)) for one in extracted if one])
-        best = [min(old, new) for old, new in zip(best, (split - began, read - split, time.process_time() - read), strict=True)]
+        best = [
+            min(old, new)
+            for old, new in zip(best, (split - began, read - split, time.process_time() - read), strict=True)
+        ]
     print(f"{PAGES} pages, {size_mb:.1f} MB, {count} chunks; CPU time")
     print(f"decode and split:  {size_mb / best[0]:6.0f} MB/s (yardstick)")
     print(f"extract:           {size_mb / best[1]:6.0f} MB/s")
@@ -53,7 +56,9 @@ def speed() -> None:
 
 
 def sizes(trees: list[str]) -> None:
-    tokenizer = Tokenizer.from_file(str(Path(sys.modules["ctx"].__path__[0], "models", "all-MiniLM-L6-v2", "tokenizer.json")))
+    tokenizer = Tokenizer.from_file(
+        str(Path(sys.modules["ctx"].__path__[0], "models", "all-MiniLM-L6-v2", "tokenizer.json"))
+    )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     by_kind: dict[str, list[str]] = defaultdict(list)
@@ -75,7 +80,9 @@ def sizes(trees: list[str]) -> None:
             one = _extract(Path(path).read_bytes(), path)
             if one is None:
                 continue
-            texts = [embedding_text(one.title, c.heading, one.body[c.start : c.end]) for c in chunk(one, one.title)]
+            texts = [
+                embedding_text(one.title, c.heading, one.body[c.start : c.end]) for c in chunk(one, one.title)
+            ]
             counts += [len(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
             estimates += sum(map(estimate_tokens, texts))
         if len(counts) < 100:
@@ -89,7 +96,12 @@ def sizes(trees: list[str]) -> None:
             f"{sum(n < 40 for n in counts) / len(counts):6.1%} {sum(counts) / max(1, estimates):14.2f}"
         )
     if every:
-        check(f"chunks over the model's {MODEL_TOKENS} tokens, at an estimate of {MAX_TOKENS}", over / every * 100, 5, unit=" %")
+        check(
+            f"chunks over the model's {MODEL_TOKENS} tokens, at an estimate of {MAX_TOKENS}",
+            over / every * 100,
+            5,
+            unit=" %",
+        )
 
 
 def _kind(name: str) -> str:

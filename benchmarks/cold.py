@@ -13,7 +13,11 @@ from _common import check, finish, header, markdown_tree
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n'
 # As a user's shell has it: the byte code of modules is kept, and what is printed is buffered.
-ENVIRON = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
+ENVIRON = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+}
 
 
 def once(command: list[str], folder: Path, out: int) -> tuple[float, float]:

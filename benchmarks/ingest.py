@@ -51,7 +51,10 @@ def main() -> None:
             shutil.rmtree(folder / ".ctx", ignore_errors=True)
             began_s = time.perf_counter()
             subprocess.run(
-                [sys.executable, "-m", "ctx", "index", "--no-progress"], cwd=folder, check=True, stdout=subprocess.DEVNULL
+                [sys.executable, "-m", "ctx", "index", "--no-progress"],
+                cwd=folder,
+                check=True,
+                stdout=subprocess.DEVNULL,
             )
             ours.append(time.perf_counter() - began_s)
             with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
@@ -67,7 +70,13 @@ def main() -> None:
             f"ctx index, whole process: {min(ours):.2f} s ({args.files / min(ours):,.0f} files/s, {size / 1e6 / min(ours):.1f} MB/s)"
         )
         print(f"bare tantivy, 2 threads:  {min(bare):.2f} s (the same chunks, in memory already)")
-        check("speed of ctx index against bare tantivy", min(bare) / min(ours) * 100, 50, at_most=False, unit=" %")
+        check(
+            "speed of ctx index against bare tantivy",
+            min(bare) / min(ours) * 100,
+            50,
+            at_most=False,
+            unit=" %",
+        )
     finish()
 
 

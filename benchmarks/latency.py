@@ -44,7 +44,10 @@ def main() -> None:
         (folder / "ctx.toml").write_text(CONFIG.format(port=args.port))
         print(f"store: {fill_vectors(folder):,} chunks with vectors")
         server = subprocess.Popen(
-            [sys.executable, "-m", "ctx", "serve", "mcp"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "ctx", "serve", "mcp"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             connection = http.client.HTTPConnection("127.0.0.1", args.port, timeout=30)
@@ -68,7 +71,9 @@ def main() -> None:
                 health.append(time.perf_counter() - began_s)
             print(f"/health   p50 {quantiles(health)[0]:.2f} ms (the yardstick: the door itself)")
             for mode, limit_ms in (("keyword", 2), ("semantic", 12), ("hybrid", 12)):
-                p50, p95, p99 = quantiles([ask(connection, {"query": query, "mode": mode})[0] for query in queries])
+                p50, p95, p99 = quantiles(
+                    [ask(connection, {"query": query, "mode": mode})[0] for query in queries]
+                )
                 print(f"{mode:<9} p50 {p50:.2f} ms, p95 {p95:.2f} ms, p99 {p99:.2f} ms")
                 if mode != "semantic":
                     check(f"{mode} p50", p50, limit_ms, unit=" ms")

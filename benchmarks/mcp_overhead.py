@@ -18,7 +18,9 @@ from pathlib import Path
 
 from _common import Words, check, finish, header, markdown_tree, quantiles
 
-CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n[watch]\nenabled = false\n'
+CONFIG = (
+    '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n[watch]\nenabled = false\n'
+)
 WARM_UP = 40
 MODERN = "2026-07-28"
 PLAIN = {"Content-Type": "application/json"}
@@ -29,7 +31,11 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
 }
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"}}
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "benchmark", "version": "1"},
+}
 
 
 def post(
@@ -65,7 +71,12 @@ def main() -> None:
         folder = Path(name)
         markdown_tree(folder / "docs", args.documents)
         (folder / "ctx.toml").write_text(CONFIG)
-        subprocess.run([sys.executable, "-m", "ctx", "index", "--no-progress"], cwd=folder, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "ctx", "index", "--no-progress"],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
         server = subprocess.Popen(
             [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "warning"],
             cwd=folder,

@@ -113,9 +113,15 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         first_ms = timed(embedder, lambda: bank.search("warm up"))
         queries = [sentences.take(2 + number % 4) for number in range(rounds)]
         recall = [timed(embedder, lambda query=query: bank.search(query)) for query in queries]  # type: ignore[misc]
-        touched = [timed(embedder, lambda query=query: bank.search(query, touch=True)) for query in queries[: rounds // 2]]  # type: ignore[misc]
+        touched = [
+            timed(embedder, lambda query=query: bank.search(query, touch=True))
+            for query in queries[: rounds // 2]
+        ]  # type: ignore[misc]
         narrowed = [
-            timed(embedder, lambda query=query: bank.search(query, filter={"kind": "fact", "importance": {"gte": 5}}))  # type: ignore[misc]
+            timed(
+                embedder,
+                lambda query=query: bank.search(query, filter={"kind": "fact", "importance": {"gte": 5}}),
+            )  # type: ignore[misc]
             for query in queries[: rounds // 2]
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
@@ -140,7 +146,11 @@ def size(folder: str, memories: int) -> dict[str, object]:
         per_second = fill(store.bank("bench"), memories)
     filled_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     child = subprocess.run(
-        [sys.executable, __file__, "--search-only", folder], capture_output=True, text=True, check=True, env=dict(os.environ)
+        [sys.executable, __file__, "--search-only", folder],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
     )
     return {
         "memories": memories,
@@ -213,14 +223,18 @@ def fit(model_dir: str) -> dict[str, object]:
     found = np.zeros(2)
     for _ in range(50):  # Newton's method; it converges in ten
         p = 1 / (1 + np.exp(-design @ found))
-        found += np.linalg.solve((design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p)))
+        found += np.linalg.solve(
+            (design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p))
+        )
     slope, middle = float(found[0]), float(-found[1] / found[0])
     threshold = middle + float(np.log(0.7 / 0.3)) / slope
     return {
         "slope": round(slope, 2),
         "middle": round(middle, 4),
         "cosine_at_0.7": round(threshold, 4),
-        "share_at_0.7": {name: round(float(np.mean(np.array(values) >= threshold)), 4) for name, values in groups.items()},
+        "share_at_0.7": {
+            name: round(float(np.mean(np.array(values) >= threshold)), 4) for name, values in groups.items()
+        },
         "pairs": {name: len(values) for name, values in groups.items()},
     }
 
@@ -253,11 +267,17 @@ def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="5,000 and 20,000 memories")
-    parser.add_argument("--fit", metavar="MODEL_DIR", help="fit the score constants for the model in this folder")
+    parser.add_argument(
+        "--fit", metavar="MODEL_DIR", help="fit the score constants for the model in this folder"
+    )
     parser.add_argument("--recall", metavar="DIR", help="rank a judged set as memories and as documents")
-    parser.add_argument("--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given")
+    parser.add_argument(
+        "--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given"
+    )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()
@@ -278,7 +298,9 @@ def main() -> int:
     }
     if options.part != "size":
         with tempfile.TemporaryDirectory() as folder:
-            report["latency"] = latency(folder, 5_000 if options.quick else 100_000, 60 if options.quick else 200)
+            report["latency"] = latency(
+                folder, 5_000 if options.quick else 100_000, 60 if options.quick else 200
+            )
     if options.part != "latency":
         with tempfile.TemporaryDirectory() as folder:
             report["size"] = size(folder, 20_000 if options.quick else 1_000_000)

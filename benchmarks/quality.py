@@ -71,7 +71,13 @@ def read_set(folder: Path) -> JudgedSet:
     for line in (folder / "qrels.tsv").read_text().splitlines():
         query, document, grade = line.split("\t")
         qrels.setdefault(query, {})[document] = int(grade)
-    return JudgedSet(folder.name, folder, _json_lines(folder / "corpus.jsonl"), _json_lines(folder / "queries.jsonl"), qrels)
+    return JudgedSet(
+        folder.name,
+        folder,
+        _json_lines(folder / "corpus.jsonl"),
+        _json_lines(folder / "queries.jsonl"),
+        qrels,
+    )
 
 
 def _json_lines(path: Path) -> list[dict[str, str]]:
@@ -84,7 +90,9 @@ def ndcg(found: list[str], grades: dict[str, int], k: int = 10) -> float | None:
     relevant = {document: grade for document, grade in grades.items() if grade > 0}
     if not relevant:
         return None
-    best = sum(grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(relevant.values(), reverse=True)[:k]))
+    best = sum(
+        grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(relevant.values(), reverse=True)[:k])
+    )
     ranked = list(dict.fromkeys(found))[:k]
     return sum(relevant.get(document, 0) / math.log2(rank + 2) for rank, document in enumerate(ranked)) / best
 
@@ -119,7 +127,10 @@ def materialise(judged: JudgedSet, folder: Path) -> None:
             path, text = folder / f"{document['id']}.py", document["text"]
         else:
             title = " ".join(document["title"].split())
-            path, text = folder / f"{document['id']}.md", f"# {title}\n\n{document['text']}\n" if title else document["text"]
+            path, text = (
+                folder / f"{document['id']}.md",
+                f"# {title}\n\n{document['text']}\n" if title else document["text"],
+            )
         path.write_text(text, encoding="utf-8")
 
 
@@ -152,7 +163,9 @@ def run_queries(space: Workspace, judged: JudgedSet, mode: str) -> tuple[Runs, l
     run: Runs = {}
     rows: list[list[tuple[str, float]]] = []
     for query in judged.queries:
-        reply = space.toolbox.call("search", {"query": query["text"], "mode": mode, "limit": DEPTH}, Caller("cli"))
+        reply = space.toolbox.call(
+            "search", {"query": query["text"], "mode": mode, "limit": DEPTH}, Caller("cli")
+        )
         found = [(result["source_id"].rsplit(".", 1)[0], result["score"]) for result in reply["results"]]
         run[query["id"]] = [document for document, _ in found]
         rows.append(found)
@@ -204,7 +217,10 @@ def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tup
                 output = folder / f"bm25-{judged.name}-{tokens}-{constants[0]}.tsv"
                 command = [python, str(tool), "bm25", str(judged.folder), str(output), "--tok", tokens]
                 said = subprocess.run(
-                    [*command, "--k1", constants[0], "--bb", constants[1]], capture_output=True, text=True, check=True
+                    [*command, "--k1", constants[0], "--bb", constants[1]],
+                    capture_output=True,
+                    text=True,
+                    check=True,
                 ).stdout
                 match = re.search(r"NDCG@10=([0-9.]+)", said)
                 if match is None:
@@ -219,12 +235,28 @@ def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tup
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     shared = Path(os.environ.get("CTX_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-    parser.add_argument("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: all of the shared ones)")
-    parser.add_argument("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
-    parser.add_argument("--memory", action="store_true", help="the same through the hindsight pack, retained and recalled")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
-    parser.add_argument("--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'")
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick")
+    parser.add_argument(
+        "--set",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="a judged set (default: all of the shared ones)",
+    )
+    parser.add_argument(
+        "--keyword-only", action="store_true", help="without embeddings: a minute instead of ten"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="the same through the hindsight pack, retained and recalled"
+    )
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there"
+    )
+    parser.add_argument(
+        "--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'"
+    )
+    parser.add_argument(
+        "--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick"
+    )
     args = parser.parse_args()
     folders = args.set or sorted(path.parent for path in (shared / "data").glob("*/corpus.jsonl"))
     if not folders:
@@ -241,7 +273,9 @@ def main() -> None:
             place = work / judged.name
             place.mkdir(parents=True, exist_ok=True)
             scores: dict[str, Scores] = {}
-            with indexed(judged, place, "disabled" if args.keyword_only else "local", args.retrieval) as space:
+            with indexed(
+                judged, place, "disabled" if args.keyword_only else "local", args.retrieval
+            ) as space:
                 for mode in modes:
                     began_s = time.perf_counter()
                     run, rows = run_queries(space, judged, mode)
@@ -249,7 +283,8 @@ def main() -> None:
                     write_run(work / f"{judged.name}-{mode}.tsv", judged, rows)
                     scores[mode] = score(judged, run)
                     figures = "".join(
-                        f"{value * 100:>{width}.2f}" for value, width in zip(scores[mode], (10, 10, 8), strict=True)
+                        f"{value * 100:>{width}.2f}"
+                        for value, width in zip(scores[mode], (10, 10, 8), strict=True)
                     )
                     table.append(f"{judged.name:<12}{mode:<10}{figures}{query_ms:>8.1f}")
                 if args.memory:
@@ -257,18 +292,31 @@ def main() -> None:
                     began_s = time.perf_counter()
                     recalled = score(judged, recall_queries(space, judged, documents))
                     query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
-                    figures = "".join(f"{value * 100:>{width}.2f}" for value, width in zip(recalled, (10, 10, 8), strict=True))
+                    figures = "".join(
+                        f"{value * 100:>{width}.2f}"
+                        for value, width in zip(recalled, (10, 10, 8), strict=True)
+                    )
                     table.append(f"{judged.name:<12}{'recall':<10}{figures}{query_ms:>8.1f}")
                     limit = scores[modes[-1]].all - MEMORY_TOLERANCE
-                    verdicts.append((f"{judged.name}: recall against {modes[-1]} search", recalled.all, limit))
+                    verdicts.append(
+                        (f"{judged.name}: recall against {modes[-1]} search", recalled.all, limit)
+                    )
             best, default, origin = yardstick(judged, shared, args.python, work)
             table.append(
                 f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"
             )
-            verdicts.append((f"{judged.name}: keyword against BM25", scores["keyword"].all, max(best, default) - TOLERANCE))
+            verdicts.append(
+                (
+                    f"{judged.name}: keyword against BM25",
+                    scores["keyword"].all,
+                    max(best, default) - TOLERANCE,
+                )
+            )
             if not args.keyword_only:
                 single = max(scores["keyword"].all, scores["semantic"].all)
-                verdicts.append((f"{judged.name}: hybrid against the better leg", scores["hybrid"].all, single))
+                verdicts.append(
+                    (f"{judged.name}: hybrid against the better leg", scores["hybrid"].all, single)
+                )
     print("\n" + "\n".join(table) + "\n")
     for what, figure, limit in verdicts:
         check(what, figure * 100, round(limit * 100, 2), at_most=False)

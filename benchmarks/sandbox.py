@@ -26,7 +26,13 @@ from ctx.errors import ScriptTimeout
 from ctx.lua.pool import Job, Pool
 
 TRIVIAL = Job(
-    "trivial", b"tool = {} function tool.execute(p) return {ok = true} end", "execute", b"{}", b"{}", frozenset(), "operator"
+    "trivial",
+    b"tool = {} function tool.execute(p) return {ok = true} end",
+    "execute",
+    b"{}",
+    b"{}",
+    frozenset(),
+    "operator",
 )
 ASKING = TRIVIAL._replace(
     name="asking",
@@ -50,7 +56,9 @@ def report(what: str, figure: float, unit: str, limit: float | None = None, *, l
         return
     good = figure >= limit if least else figure <= limit
     failures += not good
-    print(f"{what:<58}{figure:>10.2f} {unit:<8}{'>=' if least else '<='} {limit:<8g}{'PASS' if good else 'FAIL'}")
+    print(
+        f"{what:<58}{figure:>10.2f} {unit:<8}{'>=' if least else '<='} {limit:<8g}{'PASS' if good else 'FAIL'}"
+    )
 
 
 def timed_ms(call: Callable[[], object]) -> float:
@@ -81,7 +89,10 @@ def best_round(pool: Pool, job: Job, rounds: int, calls: int) -> tuple[float, fl
 
 
 def per_second(pool: Pool, job: Job, threads: int, calls: int) -> float:
-    workers = [threading.Thread(target=lambda: [pool.run(job, host, 5) for _ in range(calls)]) for _ in range(threads)]
+    workers = [
+        threading.Thread(target=lambda: [pool.run(job, host, 5) for _ in range(calls)])
+        for _ in range(threads)
+    ]
     began_s = time.perf_counter()
     for worker in workers:
         worker.start()
@@ -91,7 +102,11 @@ def per_second(pool: Pool, job: Job, threads: int, calls: int) -> float:
 
 
 def latency(pool: Pool, rounds: int) -> None:
-    for label, job in (("one-shot", TRIVIAL), ("one-shot, one host call", ASKING), ("reuse", TRIVIAL._replace(reuse=True))):
+    for label, job in (
+        ("one-shot", TRIVIAL),
+        ("one-shot, one host call", ASKING),
+        ("reuse", TRIVIAL._replace(reuse=True)),
+    ):
         p50, p99 = best_round(pool, job, rounds, 200)
         trivial = job.name == TRIVIAL.name  # the one the targets speak of
         report(f"warm call, {label}: p50", p50, "ms", 1.0 if trivial else None)
@@ -102,7 +117,13 @@ def throughput(pool: Pool, rounds: int) -> None:
     report("one-shot, 2 clients", max(per_second(pool, TRIVIAL, 2, 300) for _ in range(rounds)), "calls/s")
     reuse = TRIVIAL._replace(reuse=True)
     report("reuse, 1 client", max(per_second(pool, reuse, 1, 1500) for _ in range(rounds)), "calls/s")
-    report("reuse, 2 clients", max(per_second(pool, reuse, 2, 1500) for _ in range(rounds)), "calls/s", 3000, least=True)
+    report(
+        "reuse, 2 clients",
+        max(per_second(pool, reuse, 2, 1500) for _ in range(rounds)),
+        "calls/s",
+        3000,
+        least=True,
+    )
 
 
 def kills(pool: Pool, rounds: int) -> None:
@@ -193,19 +214,30 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
     (folder / "docs" / "a.md").write_text("# A document\n\nOf a few words.\n")
     (scripts / "trivial.lua").write_bytes(TRIVIAL.source)
     for name, body in LATE.items():
-        (scripts / f"late-{name}.lua").write_text(f"tool = {{}} function tool.execute(params, context) {body} end")
+        (scripts / f"late-{name}.lua").write_text(
+            f"tool = {{}} function tool.execute(params, context) {body} end"
+        )
     tables = [
         '[tools.script.trivial]\npath = "./scripts/trivial.lua"',
         '[tools.script.kept]\npath = "./scripts/trivial.lua"\nreuse = true',
     ]
-    tables += [f'[tools.script.late-{name}]\npath = "./scripts/late-{name}.lua"\ntimeout = {SCRIPTS_TIMEOUT_S}' for name in LATE]
+    tables += [
+        f'[tools.script.late-{name}]\npath = "./scripts/late-{name}.lua"\ntimeout = {SCRIPTS_TIMEOUT_S}'
+        for name in LATE
+    ]
     for row in hostile():
-        tables.append(f'[tools.script.{row["name"]}]\npath = "{corpus() / row["file"]}"\ntimeout = {row["timeout_s"]}')
+        tables.append(
+            f'[tools.script.{row["name"]}]\npath = "{corpus() / row["file"]}"\ntimeout = {row["timeout_s"]}'
+        )
     head = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
     (folder / "ctx.toml").write_text(head + "\n".join(tables))
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")} | {"HOME": str(folder)}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")} | {
+        "HOME": str(folder)
+    }
     command = [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "error"]
-    process = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().decode().split()[-1]

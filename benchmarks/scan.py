@@ -62,7 +62,9 @@ def best_ms(rounds: int, *cases: Callable[[], object]) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--folders", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -73,7 +75,9 @@ def main() -> None:
 
         def scanned() -> dict[str, str]:
             # As a scan of a minute later would have it: no file is young enough to be looked at twice.
-            return {item.source_id: item.fingerprint.replace(RACY, "") for item in connector.scan({}, ScanLog())}
+            return {
+                item.source_id: item.fingerprint.replace(RACY, "") for item in connector.scan({}, ScanLog())
+            }
 
         known = scanned()
 
@@ -84,9 +88,15 @@ def main() -> None:
             assert len(log.unchanged) == len(known), len(log.unchanged)
 
         def one_path() -> None:
-            assert not list(connector.scan_paths([os.path.join(root, "part-000/section-0000/document-000.md")], known, ScanLog()))
+            assert not list(
+                connector.scan_paths(
+                    [os.path.join(root, "part-000/section-0000/document-000.md")], known, ScanLog()
+                )
+            )
 
-        print(f"{len(known)} files in {options.folders} folders; Python {platform.python_version()}, {os.cpu_count()} CPUs")
+        print(
+            f"{len(known)} files in {options.folders} folders; Python {platform.python_version()}, {os.cpu_count()} CPUs"
+        )
         plain_bare, plain, single = best_ms(options.rounds, lambda: bare_walk(root), unchanged, one_path)
         with open(os.path.join(root, ".gitignore"), "w") as file:
             file.write(GITIGNORE)

@@ -46,7 +46,9 @@ class Clients:
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.searches_s: list[float] = []
         self.broken: list[str] = []
-        self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(count)
+        ]
 
     def __enter__(self) -> "Clients":
         for thread in self._threads:
@@ -82,7 +84,9 @@ class Clients:
                 if reply.status >= 500 and reply.status != 503:
                     self.broken.append(f"{what}: {reply.status} {text[:200]!r}")
 
-    def _request(self, chance: random.Random, words: Words, number: int) -> tuple[str, str, dict[str, object]]:
+    def _request(
+        self, chance: random.Random, words: Words, number: int
+    ) -> tuple[str, str, dict[str, object]]:
         roll = chance.random()
         if number == 0 and roll < 0.2:
             return "refresh", "/tools/refresh", {}
@@ -120,7 +124,12 @@ def main() -> None:
         (folder / "ctx.toml").write_text(CONFIG.format(port=args.port))
         (folder / "slow.lua").write_text(SLOW)
         (folder / "quick.lua").write_text(QUICK)
-        subprocess.run([sys.executable, "-m", "ctx", "index", "--no-progress"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "ctx", "index", "--no-progress"],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         log = (folder / "log").open("w")
         server = subprocess.Popen(
             [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "error"],
@@ -137,9 +146,9 @@ def main() -> None:
                 ends_s = time.monotonic() + args.minutes * 60
                 while time.monotonic() < ends_s:
                     for path in chance.sample(paths, 5):
-                        path.write_text(markdown_page(words, "Edited", 800)) if chance.random() < 0.9 else path.unlink(
-                            missing_ok=True
-                        )
+                        path.write_text(
+                            markdown_page(words, "Edited", 800)
+                        ) if chance.random() < 0.9 else path.unlink(missing_ok=True)
                     samples.append(usage(server.pid))
                     time.sleep(min(2.0, args.minutes * 60 / 40))
             report(clients, samples)

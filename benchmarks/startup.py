@@ -50,18 +50,25 @@ def build(folder: Path, chunks: int, port: int) -> None:
         (connector,) = indexer.connectors.values()
         batch = []
         for item in connector.scan({}, ScanLog()):
-            batch.append(_document(connector.name, item.source_id, item.fingerprint, item.updated_ms, chance, pool))
+            batch.append(
+                _document(connector.name, item.source_id, item.fingerprint, item.updated_ms, chance, pool)
+            )
             if len(batch) == 500:
                 space.catalog.put_documents(batch)
                 batch = []
         space.catalog.put_documents(batch)
         settings = space.config.chunking
         signature = run_signature(connector, settings.max_tokens, settings.overlap_tokens)
-        space.catalog.record_run(connector.name, Run(time.time_ns() // 1_000_000, True, None, None, signature))
+        space.catalog.record_run(
+            connector.name, Run(time.time_ns() // 1_000_000, True, None, None, signature)
+        )
         embed_at_random(space)
         began_s = time.perf_counter()
         indexer.repair()
-        print(f"index of {space.catalog.stats()['chunks']:,} chunks built in {time.perf_counter() - began_s:.0f} s", flush=True)
+        print(
+            f"index of {space.catalog.stats()['chunks']:,} chunks built in {time.perf_counter() - began_s:.0f} s",
+            flush=True,
+        )
 
 
 def _document(
@@ -70,7 +77,9 @@ def _document(
     parts = [f"{chance.choice(pool)} {source_id} paragraph {n}." for n in range(PER_DOCUMENT)]
     chunks, at = [], 0
     for ordinal, part in enumerate(parts):
-        chunks.append(Chunk(ordinal, at, at + len(part), 2 * ordinal + 1, 2 * ordinal + 1, "", text_hash(part)))
+        chunks.append(
+            Chunk(ordinal, at, at + len(part), 2 * ordinal + 1, 2 * ordinal + 1, "", text_hash(part))
+        )
         at += len(part) + 2
     body = "\n\n".join(parts)
     made = Document(
@@ -95,7 +104,10 @@ def start(folder: Path, port: int, mode: str) -> tuple[float, float, float]:
     """Seconds from the start of the process to its first answer in this mode and to `/health`; and how long the stop took."""
     began_s = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"], cwd=folder, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -120,7 +132,9 @@ def main() -> None:
     options.add_argument("--chunks", type=int, default=1_000_000)
     options.add_argument("--starts", type=int, default=5)
     options.add_argument("--port", type=int, default=17334)
-    options.add_argument("--folder", help="where the store is kept for the next time; else it is built and deleted")
+    options.add_argument(
+        "--folder", help="where the store is kept for the next time; else it is built and deleted"
+    )
     options.add_argument("--build-only", action="store_true")
     args = options.parse_args()
     header(f"Start to first answer at {args.chunks:,} chunks")
@@ -137,7 +151,9 @@ def main() -> None:
         for mode in ("keyword", "semantic"):
             figures = [start(folder, args.port, mode) for _ in range(args.starts)]
             firsts, healths, stops = (quantiles([row[i] for row in figures])[0] for i in range(3))
-            print(f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} ms (medians)")
+            print(
+                f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} ms (medians)"
+            )
             check(f"{mode}: start to first answer", firsts / 1e3, 1, unit=" s")
             check(f"{mode}: stop", stops / 1e3, 1, unit=" s")
     finish()

@@ -48,7 +48,12 @@ def main() -> None:
 
 
 def index(folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "ctx", "index", "--no-progress"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "ctx", "index", "--no-progress"],
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 if __name__ == "__main__":

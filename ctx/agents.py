@@ -35,7 +35,9 @@ class Agent(NamedTuple):
     arguments: tuple[AgentArgument, ...] = ()
     source: str = "toml"
     origin: str = "the configuration"
-    pack: str | None = None  # the memory pack it belongs to: it reads memories, and so it is guarded as that pack's tools are
+    pack: str | None = (
+        None  # the memory pack it belongs to: it reads memories, and so it is guarded as that pack's tools are
+    )
 
 
 class Agents:
@@ -53,7 +55,9 @@ class Agents:
         with self._lock:
             known = self._agents.get(agent.name)
             if known is not None and not replace:
-                raise ConfigError(f"two agents are called '{agent.name}': {known.origin} and {agent.origin}; rename one")
+                raise ConfigError(
+                    f"two agents are called '{agent.name}': {known.origin} and {agent.origin}; rename one"
+                )
             self._agents[agent.name] = agent
             self._failed.pop(agent.name, None)
         for listen in self._listeners:

@@ -52,7 +52,11 @@ _UNSPACED = pattern(
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
     """tantivy's own form of `words`, for an index to register under a name."""
     chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    steps = [tantivy.Filter.remove_long(MAX_TERM_BYTES), tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold()]
+    steps = [
+        tantivy.Filter.remove_long(MAX_TERM_BYTES),
+        tantivy.Filter.lowercase(),
+        tantivy.Filter.ascii_fold(),
+    ]
     if stemmed:
         steps.append(tantivy.Filter.stemmer("english"))
     for step in steps:
@@ -172,7 +176,11 @@ def _humps(text: str) -> Iterable[int]:
     """Where humps begin. By hand in what is short, the words of a query and of a snippet: `re` would be 4 ms of a search."""
     if len(text) > _SHORT_CHARS:
         return (hump.start() for hump in _HUMP.finditer(text))
-    return [at for at in range(1, len(text)) if "A" <= text[at] <= "Z" and _begins_hump(text[at - 1], text[at + 1 : at + 3])]
+    return [
+        at
+        for at in range(1, len(text))
+        if "A" <= text[at] <= "Z" and _begins_hump(text[at - 1], text[at + 1 : at + 3])
+    ]
 
 
 def _begins_hump(before: str, after: str) -> bool:

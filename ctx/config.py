@@ -265,7 +265,10 @@ _SECTIONS: dict[str, dict[str, _Key]] = {
         "sandbox": _Key("str", "auto", choices=("auto", "strict")),
         "workers": _Key("int", 4, 1, 64),
     },
-    "memory": {"shared": _Key("bool", False), "secrets": _Key("str", "flag", choices=("flag", "redact", "refuse", "off"))},
+    "memory": {
+        "shared": _Key("bool", False),
+        "secrets": _Key("str", "flag", choices=("flag", "redact", "refuse", "off")),
+    },
     "packs": {"enabled": _Key("strs", ())},
 }
 _LLM = {
@@ -303,8 +306,16 @@ _SCRIPT = {
     "allow_hosts": _Key("strs", ()),
     "fs": _Key("strs", ()),
 }
-_SCRIPT_CONNECTOR = {**_SCRIPT, "timeout": _Key("float", 300.0, 0.01, 86_400), "interval_s": _Key("float", None, 1, 604_800)}
-_INLINE = {"description": _Key("str", ""), "tools": _Key("strs", ()), "system_prompt": _Key("str", required=True)}
+_SCRIPT_CONNECTOR = {
+    **_SCRIPT,
+    "timeout": _Key("float", 300.0, 0.01, 86_400),
+    "interval_s": _Key("float", None, 1, 604_800),
+}
+_INLINE = {
+    "description": _Key("str", ""),
+    "tools": _Key("strs", ()),
+    "system_prompt": _Key("str", required=True),
+}
 
 # Keys of Context Harness v0.8 that do nothing here, so that a moved configuration is told why.
 _GONE = {
@@ -374,7 +385,9 @@ class _Reader:
                 raise self.fail(place, f"must be true or false, got {_kind(value)}")
             return value
         if isinstance(value, bool) or not isinstance(value, int if rule.kind == "int" else int | float):
-            raise self.fail(place, f"must be {'a whole number' if rule.kind == 'int' else 'a number'}, got {_kind(value)}")
+            raise self.fail(
+                place, f"must be {'a whole number' if rule.kind == 'int' else 'a number'}, got {_kind(value)}"
+            )
         if (rule.low is not None and value < rule.low) or (rule.high is not None and value > rule.high):
             raise self.fail(place, f"must be between {rule.low:g} and {rule.high:g}, got {value}")
         return value if rule.kind == "int" else float(value)
@@ -430,7 +443,9 @@ class _Reader:
         ours = self.values({key: value for key, value in table.items() if key in keys}, keys, where)
         if not os.path.isfile(ours["path"]):
             raise self.fail(f"[{where}] path", f"no such file: {table['path']}")
-        rest = {key: self.expand(value, f"[{where}] {key}") for key, value in table.items() if key not in keys}
+        rest = {
+            key: self.expand(value, f"[{where}] {key}") for key, value in table.items() if key not in keys
+        }
         return Script(
             name=name,
             path=ours["path"],
@@ -474,7 +489,9 @@ def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False
     """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
     shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
     data = read_toml(path, shown, environ, remember=remember)
-    return parse_config(data, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ)
+    return parse_config(
+        data, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ
+    )
 
 
 def default_config(root: str) -> Config:
@@ -482,7 +499,9 @@ def default_config(root: str) -> Config:
     return parse_config({}, shown="the defaults", path=None, root=root, environ={})
 
 
-def parse_config(data: dict[str, JSON], *, shown: str, path: str | None, root: str, environ: Mapping[str, str]) -> Config:
+def parse_config(
+    data: dict[str, JSON], *, shown: str, path: str | None, root: str, environ: Mapping[str, str]
+) -> Config:
     """A configuration from its tables. Raises `ConfigError`."""
     reader = _Reader(shown, root, environ)
     known = [*_SECTIONS, "connectors", "tools", "agents"]
@@ -505,7 +524,8 @@ def parse_config(data: dict[str, JSON], *, shown: str, path: str | None, root: s
     for key in ("url", "api_key_env"):
         if sections["embedding"][key] and embedding.provider in ("local", "disabled"):
             raise reader.fail(
-                f"[embedding] {key}", f"does nothing with provider '{embedding.provider}'; delete it or set provider"
+                f"[embedding] {key}",
+                f"does nothing with provider '{embedding.provider}'; delete it or set provider",
             )
     server = Server(**sections["server"])
     _check_bind(server.bind, reader)
@@ -524,11 +544,15 @@ def parse_config(data: dict[str, JSON], *, shown: str, path: str | None, root: s
     _only(reader, agents, "agents", ("inline", "script"))
     inline_agents = [
         InlineAgent(name=name, **reader.values(table, _INLINE, f"agents.inline.{name}"))
-        for name, table in reader.named(reader.table(agents.get("inline", {}), "agents.inline"), "agents.inline")
+        for name, table in reader.named(
+            reader.table(agents.get("inline", {}), "agents.inline"), "agents.inline"
+        )
     ]
     script_agents = [
         reader.script(name, table, f"agents.script.{name}", _SCRIPT)
-        for name, table in reader.named(reader.table(agents.get("script", {}), "agents.script"), "agents.script")
+        for name, table in reader.named(
+            reader.table(agents.get("script", {}), "agents.script"), "agents.script"
+        )
     ]
     return Config(
         path=path,
@@ -560,7 +584,9 @@ def _connectors(reader: _Reader, data: dict[str, JSON]) -> tuple[list[Filesystem
         reader.table(connectors[kind], f"connectors.{kind}")
     gits = []
     if "filesystem" in connectors:
-        for name, table, where in reader.instances(connectors["filesystem"], "connectors.filesystem", _FILESYSTEM, "filesystem"):
+        for name, table, where in reader.instances(
+            connectors["filesystem"], "connectors.filesystem", _FILESYSTEM, "filesystem"
+        ):
             if "max_extract_bytes" in table:  # Context Harness's name for it
                 table = {**table, "max_file_bytes": table["max_extract_bytes"]}
                 del table["max_extract_bytes"]
@@ -576,7 +602,9 @@ def _connectors(reader: _Reader, data: dict[str, JSON]) -> tuple[list[Filesystem
             gits.append(Git(name=name, **values))
     scripts = [
         reader.script(f"script:{name}", table, f"connectors.script.{name}", _SCRIPT_CONNECTOR)
-        for name, table in reader.named(reader.table(connectors.get("script", {}), "connectors.script"), "connectors.script")
+        for name, table in reader.named(
+            reader.table(connectors.get("script", {}), "connectors.script"), "connectors.script"
+        )
     ]
     return filesystems, gits, scripts
 
@@ -606,7 +634,9 @@ def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> 
     for name, table in reader.table(data.get("packs", {}), "packs").items():
         if isinstance(table, dict):
             if name not in enabled:
-                raise reader.fail(f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
+                raise reader.fail(
+                    f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]'
+                )
             settings[name] = _json_only(reader.expand(table, f"[packs.{name}]"))
     for name in enabled:
         if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
@@ -634,7 +664,9 @@ def _kind(value: JSON) -> str:
         (dict, "a table"),
     ):
         if isinstance(value, kind):
-            return f"{name} ({value!r})" if kind in (bool, int, float, str) and len(repr(value)) < 60 else name
+            return (
+                f"{name} ({value!r})" if kind in (bool, int, float, str) and len(repr(value)) < 60 else name
+            )
     return "a date"
 
 

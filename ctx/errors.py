@@ -111,6 +111,8 @@ class EmbedderError(StoreError):
 class Busy(StoreError):
     word = "busy"
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0, data: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after_s: float = 1.0, data: dict[str, object] | None = None
+    ) -> None:
         super().__init__(message, data=data)
         self.retry_after_s = retry_after_s

@@ -12,7 +12,9 @@ def document_id(source: str, source_id: str) -> str:
     import hashlib
 
     # RFC 9562, version 5, written out: importing `uuid` costs `ctx search` two milliseconds. A test holds the two equal.
-    digest = bytearray(hashlib.sha1(NAMESPACE + f"{source}\0{source_id}".encode(), usedforsecurity=False).digest()[:16])
+    digest = bytearray(
+        hashlib.sha1(NAMESPACE + f"{source}\0{source_id}".encode(), usedforsecurity=False).digest()[:16]
+    )
     digest[6] = digest[6] & 0x0F | 0x50
     digest[8] = digest[8] & 0x3F | 0x80
     text = digest.hex()

@@ -36,7 +36,9 @@ else:
         def __new__(mcls, name, bases, body):
             body["__slots__"] = ()
             made = super().__new__(mcls, name, bases, body)
-            if bases == (tuple,) or made._fields:  # NamedTuple itself, or a class that adds methods to a finished one
+            if (
+                bases == (tuple,) or made._fields
+            ):  # NamedTuple itself, or a class that adds methods to a finished one
                 return made
             fields = tuple(made.__annotations__)
             made._fields = made.__match_args__ = fields

@@ -14,12 +14,21 @@ Leg = list[tuple[int, float]]
 
 RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
-FURTHER_PASSAGES = 0.05  # what a further passage of a document adds to its best, by words; by meaning it would only blur
+FURTHER_PASSAGES = (
+    0.05  # what a further passage of a document adds to its best, by words; by meaning it would only blur
+)
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}  # the weight of meaning where prose is found
-CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}  # where code is: a question shares few words with the code that answers it
+CODE_ALPHA = {
+    "rrf": 0.85,
+    "minmax": 0.8,
+    "dbsf": 0.9,
+}  # where code is: a question shares few words with the code that answers it
 SYMBOL_ALPHA = 0.3  # where the query is an identifier: a name is found by its letters first
 
-_PROSE_MARKS, _CODE_MARKS = 0.015, 0.045  # the share of brackets and operators: of prose nearly all is below, of code most above
+_PROSE_MARKS, _CODE_MARKS = (
+    0.015,
+    0.045,
+)  # the share of brackets and operators: of prose nearly all is below, of code most above
 _SYMBOL = pattern(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
 _NAMELIKE = pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
@@ -99,7 +108,11 @@ def deviations(leg: Leg) -> list[float]:
     return [_clipped(0.5 + (score - mean) / (2 * SIGMAS * deviation)) for score in scores]
 
 
-METHODS: dict[str, Callable[[Leg], list[float]]] = {"rrf": reciprocal_ranks, "minmax": spread, "dbsf": deviations}
+METHODS: dict[str, Callable[[Leg], list[float]]] = {
+    "rrf": reciprocal_ranks,
+    "minmax": spread,
+    "dbsf": deviations,
+}
 
 
 def _weighted(legs: list[tuple[float, Leg]], normalised: Callable[[Leg], list[float]]) -> Leg:

@@ -77,7 +77,9 @@ class Searcher:
         lacking: Callable[[], str | None] = lambda: None,
     ) -> None:
         if fusion not in ranking.METHODS:
-            raise ConfigError(f"[retrieval] fusion: unknown method '{fusion}' (known: {', '.join(ranking.METHODS)})")
+            raise ConfigError(
+                f"[retrieval] fusion: unknown method '{fusion}' (known: {', '.join(ranking.METHODS)})"
+            )
         self._catalog = catalog
         self._index = index
         self._embedder = embedder
@@ -116,7 +118,9 @@ class Searcher:
         if mode != "keyword":
             embedder = self._embedder() if self._embedder is not None else None
             if embedder is None:
-                raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword")
+                raise EmbeddingsDisabled(
+                    "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
+                )
             try:
                 vector = embedder.embed_query(query)
                 partial = partial or self._missing(embedder.model)
@@ -158,18 +162,24 @@ class Searcher:
         keyword: list[Hit] = []
         semantic: list[Hit] = []
         if mode != "semantic":
-            keyword = _documents(lambda k: self._index.keyword(query, filters, k), self._candidate_k_keyword, limit)
+            keyword = _documents(
+                lambda k: self._index.keyword(query, filters, k), self._candidate_k_keyword, limit
+            )
             keyword = ranking.per_document(keyword, self._max_chunks_per_doc, ranking.FURTHER_PASSAGES)
         if vector is not None:
             found = vector
-            semantic = _documents(lambda k: self._index.semantic(found, filters, k), self._candidate_k_vector, limit)
+            semantic = _documents(
+                lambda k: self._index.semantic(found, filters, k), self._candidate_k_vector, limit
+            )
             semantic = ranking.per_document(semantic)
         by_words = [(hit.document_no, hit.score) for hit in keyword]
         by_meaning = [(hit.document_no, hit.score) for hit in semantic]
         if mode == "keyword":
             return _Legs(keyword, [], 0.0), ranking.of_best(by_words)
         if mode == "semantic":
-            return _Legs([], semantic, 1.0), [(number, min(1.0, max(0.0, score))) for number, score in by_meaning]
+            return _Legs([], semantic, 1.0), [
+                (number, min(1.0, max(0.0, score))) for number, score in by_meaning
+            ]
         alpha = self._hybrid_alpha
         if alpha is None:
             rows.read([hit.chunk_no for hit in semantic[:_KIND_SAMPLE]])
@@ -178,7 +188,12 @@ class Searcher:
         return _Legs(keyword, semantic, alpha), ranking.fuse(self._fusion, by_words, by_meaning, alpha)
 
     def _living(
-        self, ranked: ranking.Leg, keyword: dict[int, Hit], semantic: dict[int, Hit], rows: "_Rows", limit: int
+        self,
+        ranked: ranking.Leg,
+        keyword: dict[int, Hit],
+        semantic: dict[int, Hit],
+        rows: "_Rows",
+        limit: int,
     ) -> Iterator[tuple[int, float]]:
         """The ranked documents, their rows read in strides: the first should do, unless the catalog has moved on."""
         for start in range(0, len(ranked), limit):
@@ -210,7 +225,9 @@ class Searcher:
         return row, [term for term in matcher.terms if term in everywhere]
 
     @staticmethod
-    def _rewritten(document_no: int, rows: "_Rows", matcher: "_Matcher", *, by_words: bool) -> tuple[ChunkRow, list[str]] | None:
+    def _rewritten(
+        document_no: int, rows: "_Rows", matcher: "_Matcher", *, by_words: bool
+    ) -> tuple[ChunkRow, list[str]] | None:
         """What to show of a document that was rewritten since the index was published: its text as it is now.
 
         Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
@@ -433,7 +450,9 @@ def _sentences(text: str, start: int, end: int) -> list[int]:
     return begins
 
 
-def _result(row: ChunkRow, score: float, snippet: str, highlights: tuple[tuple[int, int], ...]) -> SearchResult:
+def _result(
+    row: ChunkRow, score: float, snippet: str, highlights: tuple[tuple[int, int], ...]
+) -> SearchResult:
     return SearchResult(
         id=row.id,
         source=row.source,

@@ -19,7 +19,9 @@ _SLOTS = 64  # files at most: configurations come and go, and the cache must not
 _MAX_BYTES = 1_000_000  # of a remembered file; a configuration is a hundredth of that
 
 
-def read_toml(path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False) -> dict[str, JSON]:
+def read_toml(
+    path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
+) -> dict[str, JSON]:
     """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
     try:
         with open(path, "rb") as file:
@@ -45,7 +47,9 @@ def read_toml(path: str, shown: str, environ: Mapping[str, str], *, remember: bo
 
 def _place(path: str, environ: Mapping[str, str]) -> str | None:
     """Where the tables of `path` are remembered; None where the user has no folder for such things."""
-    caches = environ.get("XDG_CACHE_HOME") or (os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else "")
+    caches = environ.get("XDG_CACHE_HOME") or (
+        os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
+    )
     if not os.path.isabs(caches):
         return None
     slot = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS

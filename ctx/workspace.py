@@ -23,7 +23,9 @@ from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
 from ctx.types import JSON, SourceStatus
 
-if TYPE_CHECKING:  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
+if (
+    TYPE_CHECKING
+):  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
     from ctx.connectors.base import Connector
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
@@ -41,7 +43,9 @@ _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
     """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
     if reading and not os.path.exists(config.db.path):
-        raise StoreError("nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)")
+        raise StoreError(
+            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
+        )
     return Workspace(config, reading=reading)
 
 
@@ -65,12 +69,21 @@ class Workspace:
         self.toolbox.add(refresh_tool(self.refresh))
         for agent in config.inline_agents:
             prompt = Prompt(agent.system_prompt, agent.tools)
-            self.agents.add(Agent(agent.name, agent.description, lambda arguments, caller, prompt=prompt: prompt, agent.tools))  # type: ignore[misc]
+            self.agents.add(
+                Agent(
+                    agent.name,
+                    agent.description,
+                    lambda arguments, caller, prompt=prompt: prompt,
+                    agent.tools,
+                )
+            )  # type: ignore[misc]
 
     def __enter__(self) -> "Workspace":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- what searching needs --------------------------------------------------------------------------------------
@@ -90,7 +103,9 @@ class Workspace:
         with self._lock:
             path = self.config.db.path
             # What may not be written can still be searched; whoever would write is told by the lock.
-            locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
+            locked = os.path.exists(path) and not (
+                os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
+            )
             catalog = SqliteCatalog(path, read_only=locked or self._reading)
             self._opened.append(catalog.close)
             return catalog
@@ -104,7 +119,9 @@ class Workspace:
             return index
 
     def _open_index(self, *, writable: bool) -> LocalIndex:
-        return LocalIndex(os.path.join(self.config.folder, "index"), lambda: self._embedding, writable=writable)
+        return LocalIndex(
+            os.path.join(self.config.folder, "index"), lambda: self._embedding, writable=writable
+        )
 
     @cached_property
     def embedder(self) -> "Embedder | None":
@@ -153,7 +170,11 @@ class Workspace:
     def source_names(self) -> list[str]:
         """The full names of the configured sources, in the order of the configuration."""
         config = self.config
-        return [source.name for group in (config.filesystems, config.gits, config.script_connectors) for source in group]
+        return [
+            source.name
+            for group in (config.filesystems, config.gits, config.script_connectors)
+            for source in group
+        ]
 
     def statuses(self) -> list[SourceStatus]:
         """The health of every source that is configured or still holds documents."""
@@ -172,17 +193,26 @@ class Workspace:
             self._all_indexed = True
         if self.behind():
             indexer = self.__dict__.get("indexer")
-            if indexer is None or indexer.activity.phase != "embedding":  # whose writes add nothing to what words find
+            if (
+                indexer is None or indexer.activity.phase != "embedding"
+            ):  # whose writes add nothing to what words find
                 return "the index is behind the catalog: the latest changes may be missing"
         return None
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
         pending = self.catalog.pending_count(self.model) if self.model else 0
-        answer: dict[str, JSON] = {"status": "ok", "version": __version__, "model": self.model}  # None: embeddings are disabled
+        answer: dict[str, JSON] = {
+            "status": "ok",
+            "version": __version__,
+            "model": self.model,
+        }  # None: embeddings are disabled
         answer |= {"pending": pending, "index_behind": self.behind()}
         oldest = (
-            min((s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None), default=None)
+            min(
+                (s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None),
+                default=None,
+            )
             if pending
             else None
         )
@@ -224,7 +254,9 @@ class Workspace:
                 FilesystemConnector(
                     folder.name,
                     folder.root,
-                    include_globs=DEFAULT_INCLUDE_GLOBS if folder.include_globs is None else folder.include_globs,
+                    include_globs=DEFAULT_INCLUDE_GLOBS
+                    if folder.include_globs is None
+                    else folder.include_globs,
                     exclude_globs=(*folder.exclude_globs, *self._own_file(folder.root)),
                     follow_symlinks=folder.follow_symlinks,
                     max_file_bytes=folder.max_file_bytes,
@@ -240,7 +272,9 @@ class Workspace:
                     repository.url,
                     branch=repository.branch,
                     root=repository.root,
-                    include_globs=DEFAULT_INCLUDE_GLOBS if repository.include_globs is None else repository.include_globs,
+                    include_globs=DEFAULT_INCLUDE_GLOBS
+                    if repository.include_globs is None
+                    else repository.include_globs,
                     exclude_globs=repository.exclude_globs,
                     shallow=repository.shallow,
                     cache_dir=repository.cache_dir or os.path.join(self.config.folder, "cache", "git"),
@@ -249,7 +283,9 @@ class Workspace:
                 )
             )
         for script in self.config.script_connectors:
-            from ctx.extensions.scripts import ScriptConnector  # 50 ms: the bridge of scripts brings an HTTP client with it
+            from ctx.extensions.scripts import (
+                ScriptConnector,
+            )  # 50 ms: the bridge of scripts brings an HTTP client with it
 
             made.append(ScriptConnector(script_file(script, self.config.root), self.runner))
         return made
@@ -311,7 +347,9 @@ class Workspace:
 
         with self._lock:
             pool = Pool(
-                sandbox=self.config.lua.sandbox, workers=max(4, self.config.lua.workers * 4), spares=self.config.lua.workers
+                sandbox=self.config.lua.sandbox,
+                workers=max(4, self.config.lua.workers * 4),
+                spares=self.config.lua.workers,
             )
             self._opened.append(pool.close)
             return pool
@@ -352,7 +390,10 @@ class Workspace:
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self.config.db.path, self.embedder, secrets=settings.secrets, language_model=self._language_model()
+                self.config.db.path,
+                self.embedder,
+                secrets=settings.secrets,
+                language_model=self._language_model(),
             )
             self._opened.append(store.close)
             return store
@@ -364,7 +405,9 @@ class Workspace:
         if llm is None:
             return None
         key = os.environ.get(llm.api_key_env) if llm.api_key_env else None
-        return ChatCompletion(llm.base_url, llm.model, api_key=key, timeout_s=llm.timeout_s, allow_remote=llm.allow_remote)
+        return ChatCompletion(
+            llm.base_url, llm.model, api_key=key, timeout_s=llm.timeout_s, allow_remote=llm.allow_remote
+        )
 
     @cached_property
     def packs(self) -> "list[Pack]":
@@ -399,7 +442,10 @@ class Workspace:
         config = self.config
         self.scripts.watch()
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
-        by_source |= {script.name: script.interval_s or config.watch.script_interval_s for script in config.script_connectors}
+        by_source |= {
+            script.name: script.interval_s or config.watch.script_interval_s
+            for script in config.script_connectors
+        }
         self._watcher = Watcher(
             self.indexer,
             Intervals(by_source, config.watch.debounce_ms),

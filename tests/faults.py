@@ -33,7 +33,9 @@ def unprivileged() -> list[str]:
         return []
     command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     if not shutil.which("setpriv") or subprocess.run([*command, "true"], capture_output=True).returncode:
-        pytest.skip("root reads everything here: install setpriv (util-linux), or run the tests as another user")
+        pytest.skip(
+            "root reads everything here: install setpriv (util-linux), or run the tests as another user"
+        )
     return command
 
 
@@ -52,7 +54,9 @@ class Server:
     def post(self, path: str, body: object) -> tuple[int, Any]:
         """(status, body)."""
         data = json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{self.address}{path}", data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", data, {"Content-Type": "application/json"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
                 return reply.status, json.loads(reply.read())
@@ -77,15 +81,23 @@ class Server:
 
 
 @contextmanager
-def serving(config: Path, *options: str, before: Sequence[str] = (), env: dict[str, str] | None = None) -> Iterator[Server]:
+def serving(
+    config: Path, *options: str, before: Sequence[str] = (), env: dict[str, str] | None = None
+) -> Iterator[Server]:
     """A server on a free port, ended at the end. `before` is what its command line begins with."""
     folder = config.parent
     log = folder / "server.log"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
-    environ |= {"XDG_CONFIG_HOME": str(folder / "no-such-folder"), "PYTHONWARNINGS": "ignore", "HOME": str(folder)} | (env or {})
+    environ |= {
+        "XDG_CONFIG_HOME": str(folder / "no-such-folder"),
+        "PYTHONWARNINGS": "ignore",
+        "HOME": str(folder),
+    } | (env or {})
     command = [*before, sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", *options]
     with log.open("a") as errors:
-        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -36,7 +36,9 @@ def project(folder: Path, files: dict[str, str] | None = None, config: str | Non
         path.write_text(text)
     path = folder / "ctx.toml"
     path.write_text(
-        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n' if config is None else config
+        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
+        if config is None
+        else config
     )
     return path
 
@@ -52,7 +54,13 @@ def picture(space: Workspace) -> dict[tuple[str, str], Any]:
     for stored in space.catalog.export():
         document = stored.document
         chunks = [(chunk.start, chunk.end, chunk.heading, chunk.text_hash.hex()) for chunk in stored.chunks]
-        shown[document.source, document.source_id] = (document.id, document.title, document.body, document.source_url, chunks)
+        shown[document.source, document.source_id] = (
+            document.id,
+            document.title,
+            document.body,
+            document.source_url,
+            chunks,
+        )
     return shown
 
 
@@ -63,17 +71,27 @@ def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[s
     return [
         sorted(
             hit["source_id"]
-            for hit in space.toolbox.call("search", {"query": query, "mode": mode, "limit": 100}, Caller("cli"))["results"]
+            for hit in space.toolbox.call(
+                "search", {"query": query, "mode": mode, "limit": 100}, Caller("cli")
+            )["results"]
         )
         for query in queries
     ]
 
 
 def ctx(
-    *arguments: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = 60, input_text: str | None = None
+    *arguments: str,
+    cwd: Path,
+    env: dict[str, str] | None = None,
+    timeout_s: float = 60,
+    input_text: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command as a person would, with no configuration but the folder's."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_") and name not in ("FORCE_COLOR",)}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("CTX_") and name not in ("FORCE_COLOR",)
+    }
     environ |= {"XDG_CONFIG_HOME": str(cwd / "no-such-folder"), "PYTHONWARNINGS": "ignore"} | (env or {})
     return subprocess.run(
         [sys.executable, "-m", "ctx", *arguments],

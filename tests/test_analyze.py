@@ -20,7 +20,14 @@ def repository_texts() -> list[str]:
 
 
 def test_words_are_lowered_folded_and_stemmed() -> None:
-    assert analyze.words("The Indexes were INDEXING Café résumés") == ["the", "index", "were", "index", "cafe", "resum"]
+    assert analyze.words("The Indexes were INDEXING Café résumés") == [
+        "the",
+        "index",
+        "were",
+        "index",
+        "cafe",
+        "resum",
+    ]
 
 
 def test_words_agree_with_a_plain_reading_of_letters_and_digits() -> None:
@@ -139,16 +146,31 @@ _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 @given(st.text(alphabet="abzABZ09 é.-", max_size=90))
 def test_identifiers_are_taken_apart_as_patterns_would(text: str) -> None:
-    parts = [part for identifier in _HUMPED.findall(text) for part in _PART.findall(identifier) if len(part) > 1]
+    parts = [
+        part for identifier in _HUMPED.findall(text) for part in _PART.findall(identifier) if len(part) > 1
+    ]
     assert analyze.additions(text) == " ".join(parts)
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 4000, "aB" * 2000, "A" * 4000, "1" * 4000, "a_" * 2000, "日" * 4000, "ก" * 4000, "a.b/" * 1000, '"' * 4000]
+    "text",
+    [
+        "a" * 4000,
+        "aB" * 2000,
+        "A" * 4000,
+        "1" * 4000,
+        "a_" * 2000,
+        "日" * 4000,
+        "ก" * 4000,
+        "a.b/" * 1000,
+        '"' * 4000,
+    ],
 )
 def test_no_query_takes_long_to_read(text: str) -> None:
     began_s = time.process_time()
     analyze.query_counts(text)
     analyze.query_phrases(text)
     analyze.additions(text * 10)
-    assert time.process_time() - began_s < 0.3  # a few milliseconds; a pattern that began at every letter took a second
+    assert (
+        time.process_time() - began_s < 0.3
+    )  # a few milliseconds; a pattern that began at every letter took a second

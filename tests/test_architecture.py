@@ -79,5 +79,7 @@ def test_a_room_imports_only_lower_floors() -> None:
 
 
 def test_every_module_has_a_floor_of_its_own() -> None:
-    strays = [module for module in _modules() if _room(module) == "ctx" and module not in ("ctx", "ctx.__init__")]
+    strays = [
+        module for module in _modules() if _room(module) == "ctx" and module not in ("ctx", "ctx.__init__")
+    ]
     assert not strays, f"give these a line in FLOORS: {strays}"

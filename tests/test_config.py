@@ -50,7 +50,9 @@ def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp
         written(tmp_path, "", name)
     text = "\n".join(lines)
     known = tomli.loads(text)
-    loaded(tmp_path, text.replace('provider = "local"', 'provider = "ollama"'))  # the one section whose keys depend on each other
+    loaded(
+        tmp_path, text.replace('provider = "local"', 'provider = "ollama"')
+    )  # the one section whose keys depend on each other
     # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means something else).
     plain = loaded(tmp_path, "")
     for section in ("chunking", "retrieval", "watch", "mcp"):
@@ -62,7 +64,9 @@ def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp
 
 
 def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
-    assert complaint(tmp_path, "[server]\nbnid = 'x'").endswith("[server] bnid: unknown key; did you mean 'bind'?")
+    assert complaint(tmp_path, "[server]\nbnid = 'x'").endswith(
+        "[server] bnid: unknown key; did you mean 'bind'?"
+    )
     assert "did you mean 'retrieval'?" in complaint(tmp_path, "[retreival]\nfinal_limit = 3")
 
 
@@ -106,8 +110,13 @@ def test_variables_are_replaced_once(tmp_path: Path) -> None:
 
 
 def test_an_unset_variable_is_named_and_can_be_escaped(tmp_path: Path) -> None:
-    assert "the environment variable TOKEN is not set" in complaint(tmp_path, "[connectors.git.x]\nurl = 'https://${TOKEN}@h/x'")
-    assert loaded(tmp_path, "[connectors.git.x]\nurl = 'https://h/$${TOKEN}'").gits[0].url == "https://h/${TOKEN}"
+    assert "the environment variable TOKEN is not set" in complaint(
+        tmp_path, "[connectors.git.x]\nurl = 'https://${TOKEN}@h/x'"
+    )
+    assert (
+        loaded(tmp_path, "[connectors.git.x]\nurl = 'https://h/$${TOKEN}'").gits[0].url
+        == "https://h/${TOKEN}"
+    )
 
 
 def test_named_and_unnamed_sources(tmp_path: Path) -> None:
@@ -125,7 +134,9 @@ def test_named_and_unnamed_sources(tmp_path: Path) -> None:
 def test_other_keys_of_a_script_are_its_configuration(tmp_path: Path) -> None:
     written(tmp_path, "tool = {}", "t.lua")
     config = loaded(
-        tmp_path, "[tools.script.t]\npath = 't.lua'\ntoken = '${T}'\nsince = 2026-01-31\nnested = {a = [1, 2.5]}", {"T": "s"}
+        tmp_path,
+        "[tools.script.t]\npath = 't.lua'\ntoken = '${T}'\nsince = 2026-01-31\nnested = {a = [1, 2.5]}",
+        {"T": "s"},
     )
     assert config.script_tools[0].config == {"token": "s", "since": "2026-01-31", "nested": {"a": [1, 2.5]}}
     assert config.script_tools[0].timeout_s == 30
@@ -149,6 +160,8 @@ def test_the_order_in_which_a_configuration_is_looked_for(tmp_path: Path) -> Non
         assert find_config(None, environ, str(project)) == str(path)
     other = written(tmp_path, "", "other.toml")
     assert find_config(None, {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(other)
-    assert find_config("ctx.toml", {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(project / "ctx.toml")
+    assert find_config("ctx.toml", {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(
+        project / "ctx.toml"
+    )
     with pytest.raises(ConfigError, match="no such file"):
         find_config("gone.toml", environ, str(project))

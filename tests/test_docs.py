@@ -36,7 +36,9 @@ def test_every_key_is_in_the_reference(table: str) -> None:
 @pytest.mark.parametrize("table", sorted(config._SECTIONS))
 def test_every_key_is_in_the_example(table: str) -> None:
     assert f"[{table}]" in EXAMPLE
-    missing = [key for key in config._SECTIONS[table] if not re.search(rf"^(?:# )?{key} = ", EXAMPLE, re.MULTILINE)]
+    missing = [
+        key for key in config._SECTIONS[table] if not re.search(rf"^(?:# )?{key} = ", EXAMPLE, re.MULTILINE)
+    ]
     assert not missing, f"config/ctx.toml does not show [{table}] {missing}"
 
 
@@ -58,7 +60,9 @@ def told() -> list[tuple[str, str]]:
     for page in PAGES:
         text = page.read_text()
         fenced = "".join(re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL))
-        lines = re.findall(r"`(ctx [^`\n]+)`", text) + re.findall(r"^(?:\$ )?(ctx [a-z][^\n#]*)", fenced, re.MULTILINE)
+        lines = re.findall(r"`(ctx [^`\n]+)`", text) + re.findall(
+            r"^(?:\$ )?(ctx [a-z][^\n#]*)", fenced, re.MULTILINE
+        )
         found += [(page.name, line.strip()) for line in lines]
     return found
 
@@ -85,13 +89,17 @@ def test_every_command_and_flag_in_the_docs_exists() -> None:
         about = help_of(command)
         after = words[words.index(command) + 1 :]
         action = (
-            after[0] if after and re.fullmatch(r"[a-z]+", after[0]) and re.search(rf"[{{|, ]{after[0]}[}}|, ]", about) else None
+            after[0]
+            if after and re.fullmatch(r"[a-z]+", after[0]) and re.search(rf"[{{|, ]{after[0]}[}}|, ]", about)
+            else None
         )
         if action and "..." in about:
             about += help_of(f"{command} {action}")
         flags = re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)
         wrong += [
-            f"{page}: `{line}`: no flag {flag}" for flag in flags if flag not in about and flag not in ("--help", "--version")
+            f"{page}: `{line}`: no flag {flag}"
+            for flag in flags
+            if flag not in about and flag not in ("--help", "--version")
         ]
     assert not wrong, "\n".join(wrong)
 

@@ -33,7 +33,12 @@ class Longer(Lean):
 
 
 def test_a_lean_named_tuple_is_made_compared_and_shown_as_the_original_is() -> None:
-    for values, named in ((("a",), {}), (("a", 1), {"tags": ("x",)}), ((), {"size": 2, "name": "b"}), (("a", 1, ("y",)), {})):
+    for values, named in (
+        (("a",), {}),
+        (("a", 1), {"tags": ("x",)}),
+        ((), {"size": 2, "name": "b"}),
+        (("a", 1, ("y",)), {}),
+    ):
         made: typing.Any = Lean(*values, **named)
         original: typing.Any = Original(*values, **named)
         assert made == original
@@ -75,7 +80,11 @@ def test_a_lean_named_tuple_is_matched_copied_and_pickled() -> None:
 
 def test_a_class_may_add_methods_to_a_finished_one() -> None:
     longer = Longer("a", size=4)
-    assert (longer.double, longer._replace(size=5).double, repr(longer)) == (8, 10, "Longer(name='a', size=4, tags=())")
+    assert (longer.double, longer._replace(size=5).double, repr(longer)) == (
+        8,
+        10,
+        "Longer(name='a', size=4, tags=())",
+    )
 
 
 def test_a_lean_pattern_is_the_compiled_one_from_its_first_use_on() -> None:
@@ -104,7 +113,10 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     }
     code = "import sys, ctx.cli, ctx.cli.search; print(*sorted(sys.modules))"
     loaded = subprocess.run(
-        [sys.executable, "-S", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+        [sys.executable, "-S", "-c", "import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not (dear & set(found.stdout.split())) - set(loaded.stdout.split())

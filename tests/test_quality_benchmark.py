@@ -42,13 +42,18 @@ def benchmark(*arguments: str, timeout_s: float = 110) -> subprocess.CompletedPr
 
 
 def write_set(
-    folder: Path, documents: list[tuple[str, str, str]], queries: list[tuple[str, str]], qrels: list[tuple[str, str, int]]
+    folder: Path,
+    documents: list[tuple[str, str, str]],
+    queries: list[tuple[str, str]],
+    qrels: list[tuple[str, str, int]],
 ) -> Path:
     folder.mkdir()
     folder.joinpath("corpus.jsonl").write_text(
         "".join(json.dumps({"id": i, "title": t, "text": x}) + "\n" for i, t, x in documents)
     )
-    folder.joinpath("queries.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in queries))
+    folder.joinpath("queries.jsonl").write_text(
+        "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in queries)
+    )
     folder.joinpath("qrels.tsv").write_text("".join(f"{q}\t{d}\t{g}\n" for q, d, g in qrels))
     return folder
 
@@ -68,7 +73,10 @@ def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
     chance = random.Random(5)
     names = [f"d{number}" for number in range(40)]
     queries = [{"id": f"q{number}", "text": ""} for number in range(30)]
-    qrels = {query["id"]: {name: chance.choice((-1, 0, 0, 1, 2, 4)) for name in chance.sample(names, 8)} for query in queries}
+    qrels = {
+        query["id"]: {name: chance.choice((-1, 0, 0, 1, 2, 4)) for name in chance.sample(names, 8)}
+        for query in queries
+    }
     run = {query["id"]: chance.choices(names, k=chance.randint(0, 30)) for query in queries}
     wanted = reference.per_query(queries, qrels, run)
     for query in queries:

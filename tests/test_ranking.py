@@ -27,14 +27,22 @@ def test_fused_scores_are_within_0_and_1_and_cover_both_legs(
     assert [score for _, score in fused] == sorted((score for _, score in fused), reverse=True)
     numbers = [number for number, _ in fused]
     assert len(numbers) == len(set(numbers))
-    expected = {number for weight, leg in ((1 - alpha, keyword), (alpha, semantic)) if weight > 0 for number, _ in leg}
+    expected = {
+        number for weight, leg in ((1 - alpha, keyword), (alpha, semantic)) if weight > 0 for number, _ in leg
+    }
     assert set(numbers) == expected
 
 
 @given(METHOD, legs(), legs())
-def test_alpha_0_and_1_are_the_order_of_one_leg(method: str, keyword: ranking.Leg, semantic: ranking.Leg) -> None:
-    assert [number for number, _ in ranking.fuse(method, keyword, semantic, 0.0)] == [number for number, _ in keyword]
-    assert [number for number, _ in ranking.fuse(method, keyword, semantic, 1.0)] == [number for number, _ in semantic]
+def test_alpha_0_and_1_are_the_order_of_one_leg(
+    method: str, keyword: ranking.Leg, semantic: ranking.Leg
+) -> None:
+    assert [number for number, _ in ranking.fuse(method, keyword, semantic, 0.0)] == [
+        number for number, _ in keyword
+    ]
+    assert [number for number, _ in ranking.fuse(method, keyword, semantic, 1.0)] == [
+        number for number, _ in semantic
+    ]
 
 
 @given(METHOD, legs(), legs(), st.floats(0.05, 0.95))
@@ -96,7 +104,10 @@ def test_a_document_is_as_good_as_its_best_hit(hits: list[Hit]) -> None:
 
 def test_further_hits_add_a_little_up_to_the_number_that_counts() -> None:
     hits = [Hit(1, 7, 10.0), Hit(2, 7, 8.0), Hit(3, 7, 6.0), Hit(4, 7, 4.0), Hit(9, 8, 10.5)]
-    assert [(hit.document_no, hit.score) for hit in ranking.per_document(hits, 3, 0.05)] == [(7, pytest.approx(10.7)), (8, 10.5)]
+    assert [(hit.document_no, hit.score) for hit in ranking.per_document(hits, 3, 0.05)] == [
+        (7, pytest.approx(10.7)),
+        (8, 10.5),
+    ]
     assert [hit.document_no for hit in ranking.per_document(hits, 1, 0.05)] == [8, 7]
 
 
@@ -124,12 +135,24 @@ def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["getUserName", "get_user_name", "os.path.join", "std::vector", "HTTPServer", "main()", "sha256", "src/app.py"]
+    "name",
+    [
+        "getUserName",
+        "get_user_name",
+        "os.path.join",
+        "std::vector",
+        "HTTPServer",
+        "main()",
+        "sha256",
+        "src/app.py",
+    ],
 )
 def test_a_name_is_found_by_its_letters_first(name: str) -> None:
     assert ranking.semantic_weight(f" {name} ", [CODE], "minmax") == ranking.SYMBOL_ALPHA
 
 
-@pytest.mark.parametrize("text", ["authentication", "how to join", "Docker", "a well known thing", "what is os.path.join for"])
+@pytest.mark.parametrize(
+    "text", ["authentication", "how to join", "Docker", "a well known thing", "what is os.path.join for"]
+)
 def test_plain_words_are_no_names(text: str) -> None:
     assert ranking.semantic_weight(text, [PROSE], "minmax") == ranking.DEFAULT_ALPHA["minmax"]

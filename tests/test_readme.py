@@ -60,7 +60,12 @@ class Terminal:
         ctx.chmod(0o755)
         self.port = port
         self.log = home / "server.log"
-        environ = {"PATH": f"{commands}:{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8", "NO_COLOR": "1"}
+        environ = {
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+        }
         self.shell = subprocess.Popen(
             ["bash"],
             cwd=home,
@@ -107,7 +112,9 @@ class Terminal:
                 self.shell.communicate()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None or shutil.which("bash") is None, reason="needs bash and curl")
+@pytest.mark.skipif(
+    shutil.which("curl") is None or shutil.which("bash") is None, reason="needs bash and curl"
+)
 def test_the_session_of_the_readme_can_be_repeated_by_a_stranger(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

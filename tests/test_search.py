@@ -19,7 +19,17 @@ from ctx.types import Chunk, Document, Extracted, Filters
 
 MODEL = "topics@1"
 # A space of meanings with one axis for each topic: small enough to be read, and exact.
-TOPICS = {"cat": 0, "feline": 0, "kitten": 0, "car": 1, "automobile": 1, "engine": 1, "bread": 2, "bake": 2, "oven": 2}
+TOPICS = {
+    "cat": 0,
+    "feline": 0,
+    "kitten": 0,
+    "car": 1,
+    "automobile": 1,
+    "engine": 1,
+    "bread": 2,
+    "bake": 2,
+    "oven": 2,
+}
 
 
 class TopicEmbedder:
@@ -57,7 +67,9 @@ class Store:
     def embed(self) -> None:
         embedder = TopicEmbedder()
         while texts := self.catalog.pending_texts(MODEL, 100):
-            self.catalog.put_embeddings(MODEL, [(hashed, embedder.embed_query(text)) for hashed, text in texts])
+            self.catalog.put_embeddings(
+                MODEL, [(hashed, embedder.embed_query(text)) for hashed, text in texts]
+            )
         self.index.catch_up(self.catalog)
 
     def searcher(self, embedder: TopicEmbedder | None = None, **settings: object) -> Searcher:
@@ -73,12 +85,25 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def page(
-    source_id: str, body: str, *, source: str = "filesystem:docs", title: str | None = None, updated_ms: int = 1_000
+    source_id: str,
+    body: str,
+    *,
+    source: str = "filesystem:docs",
+    title: str | None = None,
+    updated_ms: int = 1_000,
 ) -> tuple[Document, Sequence[Chunk]]:
     """A document of plain text, cut as the indexer cuts."""
     title = title or source_id.rsplit(".", 1)[0]
     document = Document(
-        document_id(source, source_id), source, source_id, title, body, "text/plain", updated_ms, "print", text_hash(body)
+        document_id(source, source_id),
+        source,
+        source_id,
+        title,
+        body,
+        "text/plain",
+        updated_ms,
+        "print",
+        text_hash(body),
     )
     return document, chunk(Extracted(title, body, "text/plain"), title)
 
@@ -87,9 +112,19 @@ def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
     """A document with just these chunks."""
     body = "\n".join(texts)
     starts = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
-    document = Document(document_id("s", source_id), "s", source_id, source_id, body, "text/plain", 1, "p", text_hash(body))
+    document = Document(
+        document_id("s", source_id), "s", source_id, source_id, body, "text/plain", 1, "p", text_hash(body)
+    )
     return document, [
-        Chunk(i, starts[i], starts[i] + len(text), i + 1, i + 1, "", text_hash(embedding_text(source_id, "", text)))
+        Chunk(
+            i,
+            starts[i],
+            starts[i] + len(text),
+            i + 1,
+            i + 1,
+            "",
+            text_hash(embedding_text(source_id, "", text)),
+        )
         for i, text in enumerate(texts)
     ]
 
@@ -99,9 +134,15 @@ def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: obje
 
 
 def test_a_result_says_where_it_is_and_what_it_says(store: Store) -> None:
-    store.put(page("auth.md", "# Tokens\n\nJWT tokens are signed with a key.\n", title="Authentication Guide"))
+    store.put(
+        page("auth.md", "# Tokens\n\nJWT tokens are signed with a key.\n", title="Authentication Guide")
+    )
     (result,) = store.searcher().search("signed tokens").results
-    assert (result.source, result.source_id, result.title) == ("filesystem:docs", "auth.md", "Authentication Guide")
+    assert (result.source, result.source_id, result.title) == (
+        "filesystem:docs",
+        "auth.md",
+        "Authentication Guide",
+    )
     assert result.id == document_id("filesystem:docs", "auth.md")
     assert 0 < result.score <= 1
     assert result.snippet == "Tokens JWT tokens are signed with a key."
@@ -111,7 +152,8 @@ def test_a_result_says_where_it_is_and_what_it_says(store: Store) -> None:
 
 def test_each_document_comes_once_with_its_best_chunk(store: Store) -> None:
     store.put(
-        in_chunks("long.txt", *["an otter " + "and so on " * 60] * 8, "an otter in a canoe"), in_chunks("short.txt", "one otter")
+        in_chunks("long.txt", *["an otter " + "and so on " * 60] * 8, "an otter in a canoe"),
+        in_chunks("short.txt", "one otter"),
     )
     results = store.searcher().search("otter canoe").results
     assert [result.source_id for result in results] == ["long.txt", "short.txt"]
@@ -146,7 +188,9 @@ def test_scores_fall_from_the_best_and_say_how_much_of_the_query_it_has(store: S
 
 def test_meaning_finds_what_shares_no_word(store: Store) -> None:
     store.put(
-        page("pets.txt", "My kitten sleeps."), page("road.txt", "The automobile is parked."), page("food.txt", "Fresh bread.")
+        page("pets.txt", "My kitten sleeps."),
+        page("road.txt", "The automobile is parked."),
+        page("food.txt", "Fresh bread."),
     )
     store.embed()
     assert ids(store.searcher(), "feline", "semantic", limit=1) == ["pets.txt"]
@@ -166,14 +210,21 @@ def test_hybrid_puts_first_what_both_legs_find(store: Store, fusion: str) -> Non
     found = ids(store.searcher(fusion=fusion), "cat flap", "hybrid")
     assert found[0] in ("both.txt", "words.txt")
     assert set(found[:3]) == {"words.txt", "both.txt", "meaning.txt"}
-    assert all(0 <= result.score <= 1 for result in store.searcher(fusion=fusion).search("cat flap", "hybrid").results)
+    assert all(
+        0 <= result.score <= 1
+        for result in store.searcher(fusion=fusion).search("cat flap", "hybrid").results
+    )
 
 
 def test_a_fixed_weight_of_0_or_1_is_one_leg_alone(store: Store) -> None:
     store.put(*(page(f"{n}.txt", f"{'cat ' * n} and {'flap ' * (9 - n)}") for n in range(1, 9)))
     store.embed()
-    assert ids(store.searcher(hybrid_alpha=0.0), "cat flap", "hybrid") == ids(store.searcher(), "cat flap", "keyword")
-    assert ids(store.searcher(hybrid_alpha=1.0), "cat flap", "hybrid") == ids(store.searcher(), "cat flap", "semantic")
+    assert ids(store.searcher(hybrid_alpha=0.0), "cat flap", "hybrid") == ids(
+        store.searcher(), "cat flap", "keyword"
+    )
+    assert ids(store.searcher(hybrid_alpha=1.0), "cat flap", "hybrid") == ids(
+        store.searcher(), "cat flap", "semantic"
+    )
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
@@ -186,7 +237,9 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
     store.embed()
     searcher = store.searcher()
     assert set(ids(searcher, "cat", mode)) == {"a.txt", "b.txt", "c.txt"}
-    assert set(ids(searcher, "cat", mode, filters=Filters(sources=frozenset({"git:platform", "filesystem"})))) == {
+    assert set(
+        ids(searcher, "cat", mode, filters=Filters(sources=frozenset({"git:platform", "filesystem"})))
+    ) == {
         "a.txt",
         "c.txt",
     }
@@ -322,7 +375,9 @@ def test_parts_of_identifiers_are_marked_whole(store: Store) -> None:
 
 @given(
     st.lists(
-        st.sampled_from(["otter", "Otters", "heron.", "x" * 90, "\n", "## ", "日本", "é", "a_b", "fooBar", "…", "   "]),
+        st.sampled_from(
+            ["otter", "Otters", "heron.", "x" * 90, "\n", "## ", "日本", "é", "a_b", "fooBar", "…", "   "]
+        ),
         max_size=120,
     ),
     st.sampled_from(["otter", "heron bar", "日本", "foo bar otter", "zzz"]),

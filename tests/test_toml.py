@@ -27,7 +27,9 @@ def kept(environ: dict[str, str]) -> list[Path]:
     return sorted(Path(environ["XDG_CACHE_HOME"]).glob("ctx/*"))
 
 
-def test_a_file_read_again_gives_the_same_tables_without_the_parser(toml: Path, environ: dict[str, str]) -> None:
+def test_a_file_read_again_gives_the_same_tables_without_the_parser(
+    toml: Path, environ: dict[str, str]
+) -> None:
     first = read_toml(str(toml), "ctx.toml", environ, remember=True)
     assert first == {"db": {"path": "a"}}
     code = (
@@ -97,7 +99,8 @@ def test_without_a_cache_folder_a_file_is_simply_parsed(toml: Path, caches: dict
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"a = ", "is not TOML"), (b"a = '\xff'", "is not UTF-8 (byte 5)"), (None, "cannot be read")]
+    ("content", "words"),
+    [(b"a = ", "is not TOML"), (b"a = '\xff'", "is not UTF-8 (byte 5)"), (None, "cannot be read")],
 )
 def test_what_cannot_be_read_is_said_with_the_files_name(
     toml: Path, environ: dict[str, str], content: bytes | None, words: str

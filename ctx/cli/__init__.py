@@ -43,7 +43,10 @@ COMMANDS = {
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
-    "doctor": ("ctx.cli.doctor", "check the installation, the store and the sandbox; mend what can be mended"),
+    "doctor": (
+        "ctx.cli.doctor",
+        "check the installation, the store and the sandbox; mend what can be mended",
+    ),
 }
 
 # What these write is the user's own project, to be shared as they like; everything else that ctx writes is for its owner's eyes.

@@ -24,19 +24,25 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
 
     made = Parser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
     made.add_argument(
-        "--config", metavar="PATH", help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)"
+        "--config",
+        metavar="PATH",
+        help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)",
     )
     if json:
         made.add_argument("--json", action="store_true", help="print one JSON document")
     return made
 
 
-def action(actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str) -> "argparse.ArgumentParser":
+def action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, purpose: str
+) -> "argparse.ArgumentParser":
     """One of a command's actions. `--json` and `--config` count before and after its name."""
     import argparse
 
     made = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
-    made.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
+    made.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+    )
     made.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
     return made
 
@@ -51,7 +57,9 @@ def configuration(explicit: str | None, *, required: bool = True, remember: bool
     if path is not None:
         return load_config(path, os.environ, remember=remember)
     if required:
-        raise ConfigError("no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another")
+        raise ConfigError(
+            "no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another"
+        )
     return default_config(folder)
 
 
@@ -67,7 +75,9 @@ def plain(text: str) -> str:
     """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`, odd spaces as plain ones."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in "\n\t" else " " if char.isspace() else "?" for char in text)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else " " if char.isspace() else "?" for char in text
+    )
 
 
 def styled(out: object = None) -> bool:
@@ -89,7 +99,8 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     lines = []
     for row in cells:
         padded = [
-            cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in zip(row, widths, right, strict=True)
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)

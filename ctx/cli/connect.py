@@ -51,16 +51,24 @@ def run(command: str, argv: list[str]) -> int:
     options = parser("connect", "Connect an editor or an agent to this server.")
     options.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
     options.add_argument(
-        "--scope", choices=("user", "project"), help="for you everywhere (default), or for whoever opens this folder"
+        "--scope",
+        choices=("user", "project"),
+        help="for you everywhere (default), or for whoever opens this folder",
     )
     options.add_argument("--name", default="ctx", help="what the client calls the server (default: ctx)")
     options.add_argument("--url", help="the server's address (default: [server] bind)")
     options.add_argument("--bank", help="a memory bank, as /mcp/BANK of that address")
-    options.add_argument("--stdio", action="store_true", help="let the client start `ctx mcp` itself, without a server")
     options.add_argument(
-        "--key-env", metavar="NAME", help="the environment variable that holds the key; the key itself is not written"
+        "--stdio", action="store_true", help="let the client start `ctx mcp` itself, without a server"
     )
-    options.add_argument("--print", action="store_true", help="print the entry and where it belongs; write nothing")
+    options.add_argument(
+        "--key-env",
+        metavar="NAME",
+        help="the environment variable that holds the key; the key itself is not written",
+    )
+    options.add_argument(
+        "--print", action="store_true", help="print the entry and where it belongs; write nothing"
+    )
     options.add_argument("--dry-run", action="store_true", help="show the change as a diff; write nothing")
     args = options.parse_args(argv)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
@@ -82,7 +90,8 @@ def run(command: str, argv: list[str]) -> int:
     new = _edited(client, old, args.name, entry)
     if new is None:
         print(
-            f"{path} is not strict {client.form.upper()} (comments?), so it was left alone. Put this into it:\n", file=sys.stderr
+            f"{path} is not strict {client.form.upper()} (comments?), so it was left alone. Put this into it:\n",
+            file=sys.stderr,
         )
         print(snippet)
         return 1
@@ -125,7 +134,9 @@ def _server(client: Client, scope: str, args: Any) -> Server:
         arguments += ("--url", url, *(("--key-env", args.key_env) if args.key_env else ()))
     elif alone:
         if found is None:
-            raise ConfigError("no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another")
+            raise ConfigError(
+                "no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another"
+            )
         # What a project shares works in any checkout: its client starts in the project's folder.
         arguments += ("--config", os.path.abspath(found)) if scope == "user" else ()
         arguments += ("--bank", args.bank) if args.bank else ()
@@ -153,7 +164,9 @@ def _started(server: Server) -> Entry:
     return {"command": server.command, "args": list(server.arguments)}
 
 
-def _entry(address_key: str, reference: str, kind: tuple[str, str] | None = None) -> Callable[[Server], Entry]:
+def _entry(
+    address_key: str, reference: str, kind: tuple[str, str] | None = None
+) -> Callable[[Server], Entry]:
     """An entry with its address under `address_key`, a key as `reference` (with `%s` for the variable), and a `type` where asked for."""
 
     def make(server: Server) -> Entry:
@@ -178,7 +191,9 @@ def _continue(server: Server) -> Entry:
         return {"type": "stdio", **_started(server)}
     entry: Entry = {"type": "streamable-http", "url": server.url}
     if server.key_env:
-        entry["requestOptions"] = {"headers": {"Authorization": f"Bearer ${{{{ secrets.{server.key_env} }}}}"}}
+        entry["requestOptions"] = {
+            "headers": {"Authorization": f"Bearer ${{{{ secrets.{server.key_env} }}}}"}
+        }
     return entry
 
 
@@ -192,7 +207,9 @@ def _application(name: str, *parts: str) -> Callable[[], str]:
     def path() -> str:
         if sys.platform == "darwin":
             return os.path.join(os.path.expanduser("~/Library/Application Support"), name, *parts)
-        return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), name, *parts)
+        return os.path.join(
+            os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), name, *parts
+        )
 
     return path
 
@@ -289,7 +306,11 @@ def _edited(client: Client, old: str | None, name: str, entry: Entry) -> str | N
     if client.form == "yaml":
         return _yaml(name, entry)  # the file is this entry's alone
     (place,) = client.place
-    return _edit_toml(old or "", place, name, entry) if client.form == "toml" else _edit_json(old or "", place, name, entry)
+    return (
+        _edit_toml(old or "", place, name, entry)
+        if client.form == "toml"
+        else _edit_json(old or "", place, name, entry)
+    )
 
 
 def _edit_json(old: str, place: str, name: str, entry: Entry) -> str | None:
@@ -357,7 +378,9 @@ def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
     return spans, at
 
 
-def _insert(text: str, start: int, end: int, others: bool, key: str, value: str, step: str, depth: int) -> str:
+def _insert(
+    text: str, start: int, end: int, others: bool, key: str, value: str, step: str, depth: int
+) -> str:
     """The text with one more member at the end of the object between the braces at `start` and `end`."""
     pad = "\n" + step * depth
     member = f"{json.dumps(key)}: {value}".replace("\n", pad)
@@ -380,7 +403,9 @@ def _edit_toml(old: str, place: str, name: str, entry: Entry) -> str | None:
     table = f"[{place}.{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in entry.items())
     lines = old.splitlines(keepends=True)
     heads = [index for index, line in enumerate(lines) if re.match(r"\s*\[", line)]
-    ours = [index for index in heads if re.match(rf"\s*\[\s*{place}\s*\.\s*\"?{name}\"?\s*[\].]", lines[index])]
+    ours = [
+        index for index in heads if re.match(rf"\s*\[\s*{place}\s*\.\s*\"?{name}\"?\s*[\].]", lines[index])
+    ]
     if ours:
         after = next((index for index in heads if index > ours[-1]), len(lines))
         if [index for index in heads if ours[0] <= index < after] != ours:
@@ -440,4 +465,8 @@ def _write(path: str, text: str, *, private: bool) -> None:
 def _diff(path: str, old: str, new: str) -> str:
     import difflib  # 5 ms, for --dry-run alone
 
-    return "".join(difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), path, f"{path} (new)"))
+    return "".join(
+        difflib.unified_diff(
+            old.splitlines(keepends=True), new.splitlines(keepends=True), path, f"{path} (new)"
+        )
+    )

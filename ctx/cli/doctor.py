@@ -31,9 +31,13 @@ class Finding(NamedTuple):
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("doctor", "Check the installation, the store, the sources, the sandbox and the server.", json=True)
+    options = parser(
+        "doctor", "Check the installation, the store, the sources, the sandbox and the server.", json=True
+    )
     options.add_argument(
-        "--fix", action="store_true", help="mend what can be mended: rebuild the index; set a damaged catalog aside"
+        "--fix",
+        action="store_true",
+        help="mend what can be mended: rebuild the index; set a damaged catalog aside",
     )
     args = options.parse_args(argv)
     findings: list[Finding] = []
@@ -74,7 +78,9 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     yield from _server(config)
 
 
-def _guarded(look: Callable[[Workspace, bool], Iterator[Finding]], workspace: Workspace, fix: bool) -> Iterator[Finding]:
+def _guarded(
+    look: Callable[[Workspace, bool], Iterator[Finding]], workspace: Workspace, fix: bool
+) -> Iterator[Finding]:
     try:
         yield from look(workspace, fix)
     except CtxError as error:
@@ -89,7 +95,9 @@ def _git() -> Finding:
     path = shutil.which("git")
     if path is None:
         return Finding("git", WARNING, "git is not on PATH: git sources cannot be read; install it")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout.strip()
     return Finding("git", OK, version)
 
 
@@ -126,7 +134,11 @@ def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
             FAILED,
             f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; memories in it have to come from a backup",
         )
-    loose = [name for name in _files(config.folder) if stat.S_IMODE(os.lstat(name).st_mode) & 0o077 and not os.path.islink(name)]
+    loose = [
+        name
+        for name in _files(config.folder)
+        if stat.S_IMODE(os.lstat(name).st_mode) & 0o077 and not os.path.islink(name)
+    ]
     if loose and fix:
         for name in loose:
             os.chmod(name, 0o700 if os.path.isdir(name) else 0o600)
@@ -160,9 +172,15 @@ def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     if fix and behind:
         workspace.indexer.repair()
     if problems and not fix:
-        yield Finding("index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` (or the next change) builds it anew")
+        yield Finding(
+            "index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` (or the next change) builds it anew"
+        )
     elif behind and not fix:
-        yield Finding("index", WARNING, f"{behind:,} writes behind the catalog; `ctx index` (or `ctx doctor --fix`) catches up")
+        yield Finding(
+            "index",
+            WARNING,
+            f"{behind:,} writes behind the catalog; `ctx index` (or `ctx doctor --fix`) catches up",
+        )
     else:
         stored = next(iter(workspace.catalog.export()))
         title = stored.document.title or stored.document.source_id
@@ -191,7 +209,9 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     statuses = workspace.statuses()
     if not any(status.configured for status in statuses):
-        yield Finding("sources", WARNING, "none is configured; add a [connectors.filesystem.NAME] to ctx.toml")
+        yield Finding(
+            "sources", WARNING, "none is configured; add a [connectors.filesystem.NAME] to ctx.toml"
+        )
     for status in statuses:
         if not status.configured:
             yield Finding(
@@ -205,7 +225,8 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING if status.note else OK,
-                f"{status.name}: {status.doc_count:,} documents" + (f"; {status.note}" if status.note else ""),
+                f"{status.name}: {status.doc_count:,} documents"
+                + (f"; {status.note}" if status.note else ""),
             )
 
 
@@ -227,10 +248,14 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
         yield Finding("memory", WARNING if pending else OK, detail + waiting)
     if workspace.packs:
-        yield Finding("packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs))
+        yield Finding(
+            "packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs)
+        )
     for pack in workspace.packs:
         if pack.manifest.key_required and not pack.keys and not key_ring(workspace.config).candidates():
-            yield Finding("pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`")
+            yield Finding(
+                "pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`"
+            )
 
 
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
@@ -241,7 +266,11 @@ def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             continue
         kept = "; the last version that worked answers" if script.serving else ""
         trusting = script.error.endswith("`ctx trust`")
-        yield Finding(script.kind, WARNING if trusting else FAILED, f"{script.name} ({script.where}): {script.error}{kept}")
+        yield Finding(
+            script.kind,
+            WARNING if trusting else FAILED,
+            f"{script.name} ({script.where}): {script.error}{kept}",
+        )
     if scripts and all(script.error is None for script in scripts):
         yield Finding("scripts", OK, f"{len(scripts)} loaded")
 
@@ -269,7 +298,9 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     if not server.cors_origins:
         yield Finding("web pages", OK, "no other origin may call the document tools")
         return
-    writing = [tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None]
+    writing = [
+        tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None
+    ]
     pages = "any web page" if "*" in server.cors_origins else ", ".join(server.cors_origins)
     if server.cross_site_tools == "all" and writing:
         yield Finding(
@@ -307,13 +338,23 @@ def _server(config: Config) -> Iterator[Finding]:
 def _handshake(client: "httpx.Client") -> Finding:
     """A real MCP client's first two requests."""
     accept = {"Accept": "application/json, text/event-stream"}
-    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "ctx doctor", "version": "1"}}
-    opened = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, headers=accept)
+    begin = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "ctx doctor", "version": "1"},
+    }
+    opened = client.post(
+        "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, headers=accept
+    )
     if opened.status_code != 200:
         return Finding("mcp", FAILED, f"the handshake was answered {opened.status_code}: {opened.text[:200]}")
     session = {"Mcp-Session-Id": opened.headers.get("mcp-session-id", "")}
-    client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers={**accept, **session})
-    listed = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers={**accept, **session})
+    client.post(
+        "/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers={**accept, **session}
+    )
+    listed = client.post(
+        "/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers={**accept, **session}
+    )
     client.delete("/mcp", headers=session)
     if listed.status_code != 200 or '"search"' not in listed.text:
         return Finding("mcp", FAILED, f"tools/list was answered {listed.status_code}: {listed.text[:200]}")

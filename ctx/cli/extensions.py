@@ -29,7 +29,9 @@ def run(command: str, argv: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
-    return {"tool": _tool, "connector": _connector, "agent": _agent, "trust": _trust, "pack": _pack}[command](argv)
+    return {"tool": _tool, "connector": _connector, "agent": _agent, "trust": _trust, "pack": _pack}[command](
+        argv
+    )
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -56,7 +58,9 @@ def _tool(argv: list[str]) -> int:
         with open_workspace(configuration(args.config, required=False)) as workspace:
             script = _script(workspace, args.what, args.timeout)
             tool = load_tool(workspace.runner(), script)
-            return _answer(tool.run(compile_check(tool.parameters)(_read_values(args.param)), CALLER), args.json)
+            return _answer(
+                tool.run(compile_check(tool.parameters)(_read_values(args.param)), CALLER), args.json
+            )
     with open_workspace(configuration(args.config)) as workspace:
         _ = workspace.scripts  # loads them
         if args.action == "call":
@@ -65,11 +69,19 @@ def _tool(argv: list[str]) -> int:
         failed = _failed(workspace, "tool")
         if args.json:
             listed = [
-                {"name": t.name, "description": t.description, "builtin": t.builtin, "parameters": t.parameters} for t in tools
+                {
+                    "name": t.name,
+                    "description": t.description,
+                    "builtin": t.builtin,
+                    "parameters": t.parameters,
+                }
+                for t in tools
             ]
             print_json({"tools": listed, "failed": _failures_json(failed)})
             return 0
-        rows = [(t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools]
+        rows = [
+            (t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools
+        ]
         print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
         _say_failures(failed)
         return 0
@@ -89,7 +101,9 @@ def _say_failures(failed: list[ScriptStatus]) -> None:
         print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{kept}", file=sys.stderr)
 
 
-def _script(workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0) -> ScriptFile:
+def _script(
+    workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0
+) -> ScriptFile:
     """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the server would."""
     if not os.path.isfile(path):
         raise BadRequest(f"no such script: {path}")
@@ -99,7 +113,9 @@ def _script(workspace: Workspace, path: str, timeout_s: float | None, kind_timeo
             script = script_file(configured, config.root)
             return script if timeout_s is None else script._replace(timeout_s=timeout_s)
     name = os.path.splitext(os.path.basename(path))[0]
-    return ScriptFile(name, os.path.abspath(path), timeout_s=kind_timeout_s if timeout_s is None else timeout_s)
+    return ScriptFile(
+        name, os.path.abspath(path), timeout_s=kind_timeout_s if timeout_s is None else timeout_s
+    )
 
 
 # ---- connectors ------------------------------------------------------------------------------------------------------
@@ -136,11 +152,15 @@ def _connector(argv: list[str]) -> int:
                     }
                 )
     if args.json:
-        print_json({"items": count, "first": items, "problems": [problem._asdict() for problem in log.problems]})
+        print_json(
+            {"items": count, "first": items, "problems": [problem._asdict() for problem in log.problems]}
+        )
     else:
         print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
         for shown in items:
-            print(f"  {plain(shown['source_id'])}  {plain(shown['title'] or '')}  {shown['characters']:,} characters")
+            print(
+                f"  {plain(shown['source_id'])}  {plain(shown['title'] or '')}  {shown['characters']:,} characters"
+            )
         if count > len(items):
             print(f"  ... and {count - len(items):,} more")
         for problem in log.problems[:20]:
@@ -187,7 +207,10 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
     failed = _failed(workspace, "agent")
     agents = workspace.agents.list()
     if as_json:
-        listed = [{"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source} for a in agents]
+        listed = [
+            {"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source}
+            for a in agents
+        ]
         print_json({"agents": listed, "failed": _failures_json(failed)})
         return 0
     rows = [(a.name, a.source, _line(a.description)) for a in agents]
@@ -205,13 +228,19 @@ def _trust(argv: list[str]) -> int:
         "Let the scripts of this project's .ctx folder run. Look at them first: each text is trusted by its hash.",
         json=True,
     )
-    options.add_argument("scripts", nargs="*", metavar="NAME", help="only these; all of the project's when absent")
+    options.add_argument(
+        "scripts", nargs="*", metavar="NAME", help="only these; all of the project's when absent"
+    )
     options.add_argument("--list", action="store_true", help="only show what is trusted")
     options.add_argument("--revoke", action="store_true", help="trust them no longer")
     args = options.parse_args(argv)
     root = configuration(args.config, required=False).root
     file = TrustFile(trust_path(os.environ))
-    found = [script for script in project_scripts(root, file.digests()) if not args.scripts or script.name in args.scripts]
+    found = [
+        script
+        for script in project_scripts(root, file.digests())
+        if not args.scripts or script.name in args.scripts
+    ]
     missing = set(args.scripts) - {script.name for script in found}
     if missing:
         raise BadRequest(f"no script called {', '.join(sorted(missing))} in .ctx/tools or .ctx/agents")
@@ -219,7 +248,13 @@ def _trust(argv: list[str]) -> int:
         file.record({script.path: None if args.revoke else script.digest for script in found})
         found = [script._replace(trusted=not args.revoke) for script in found]
     if args.json:
-        print_json({"scripts": [{"kind": s.kind, "name": s.name, "sha256": s.digest, "trusted": s.trusted} for s in found]})
+        print_json(
+            {
+                "scripts": [
+                    {"kind": s.kind, "name": s.name, "sha256": s.digest, "trusted": s.trusted} for s in found
+                ]
+            }
+        )
     elif not found:
         print("This project's .ctx folder holds no scripts.")
     else:
@@ -234,7 +269,9 @@ def _trust(argv: list[str]) -> int:
 
 def _pack(argv: list[str]) -> int:
     options = parser(
-        "pack", "List the memory packs: their tools, what they may do, where they are served and who may call them.", json=True
+        "pack",
+        "List the memory packs: their tools, what they may do, where they are served and who may call them.",
+        json=True,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="list")
     action(actions, "list", "the enabled packs, and those that ship with ctx")
@@ -268,12 +305,18 @@ _HEAD = ("name", "description")
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     made = actions.add_parser("init", help="write a script to begin with; it runs as generated")
     made.add_argument("name")
-    made.add_argument("--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)")
+    made.add_argument(
+        "--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)"
+    )
 
 
 def _values(made: argparse.ArgumentParser, name: str) -> None:
     made.add_argument(
-        name, action="append", default=[], metavar="KEY=VALUE", help="a value; JSON where it is JSON, else text (may be repeated)"
+        name,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value; JSON where it is JSON, else text (may be repeated)",
     )
 
 

@@ -22,12 +22,17 @@ def _index(command: str, argv: list[str]) -> int:
     options.add_argument("--dry-run", action="store_true", help="say what would change, write nothing")
     options.add_argument("--watch", action="store_true", help="stay, and follow the sources until Ctrl-C")
     options.add_argument(
-        "--no-embed", action="store_true", help="keyword index only; `ctx embed pending` or a server does the rest"
+        "--no-embed",
+        action="store_true",
+        help="keyword index only; `ctx embed pending` or a server does the rest",
     )
     options.add_argument("--no-progress", action="store_true", help="no progress bars")
     args = options.parse_args(argv)
     stop = threading.Event()
-    with open_workspace(configuration(args.config, remember=True)) as workspace, _progress(not args.no_progress) as progress:
+    with (
+        open_workspace(configuration(args.config, remember=True)) as workspace,
+        _progress(not args.no_progress) as progress,
+    ):
         try:
             if args.dry_run:
                 reports = workspace.indexer.run(args.sources, full=args.full, dry_run=True, progress=progress)
@@ -77,7 +82,9 @@ def report_json(report: IndexReport) -> JSON:
         "deleted": report.deleted,
         "chunks": report.chunks,
         "skipped": report.skipped,
-        "problems": [{"source_id": problem.source_id, "message": problem.message} for problem in report.problems],
+        "problems": [
+            {"source_id": problem.source_id, "message": problem.message} for problem in report.problems
+        ],
         "note": report.note,
         "revision": report.revision,
         "seconds": round(report.duration_s, 3),
@@ -106,7 +113,9 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
 
 def _embed(argv: list[str]) -> int:
     options = parser(
-        "embed", "Embed what no embedding covers yet (pending), or drop all embeddings and start anew (rebuild).", json=True
+        "embed",
+        "Embed what no embedding covers yet (pending), or drop all embeddings and start anew (rebuild).",
+        json=True,
     )
     options.add_argument("what", choices=("pending", "rebuild"))
     options.add_argument("--limit", type=int, help="stop after so many chunks")
@@ -120,9 +129,13 @@ def _embed(argv: list[str]) -> int:
             print_json({"pending": pending}) if args.json else print(f"{pending:,} chunks pending")
             return 0
         with _progress(not args.no_progress) as progress:
-            report = workspace.indexer.embed(limit=args.limit, rebuild=args.what == "rebuild", progress=progress)
+            report = workspace.indexer.embed(
+                limit=args.limit, rebuild=args.what == "rebuild", progress=progress
+            )
     if args.json:
-        print_json({"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)})
+        print_json(
+            {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
+        )
     else:
         print(f"embedded {report.embedded:,} chunks in {report.duration_s:.1f} s, {report.pending:,} pending")
     return 0
@@ -146,8 +159,12 @@ def _progress(wanted: bool) -> Iterator[Progress | None]:
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True, no_color=not styled(sys.stderr)), transient=True) as bars:
-        shown: dict[str, TaskID] = {}  # one at most: sources are read one after the other, then come the embeddings
+    with Bars(
+        *columns, console=Console(stderr=True, no_color=not styled(sys.stderr)), transient=True
+    ) as bars:
+        shown: dict[
+            str, TaskID
+        ] = {}  # one at most: sources are read one after the other, then come the embeddings
 
         def progress(source: str, done: int, total: int | None) -> None:
             count = f"{done:,}" if total is None else f"{done:,} of {total:,}"

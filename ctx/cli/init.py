@@ -9,7 +9,9 @@ from ctx.errors import ConfigError
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("init", "Write ctx.toml for this folder: a commented example that indexes the folder itself.")
+    options = parser(
+        "init", "Write ctx.toml for this folder: a commented example that indexes the folder itself."
+    )
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
     options.add_argument("--force", action="store_true", help="replace a configuration that is there")
     args = options.parse_args(argv)

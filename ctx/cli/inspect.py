@@ -45,7 +45,9 @@ def _sources(argv: list[str]) -> int:
 
 
 def _stats(argv: list[str]) -> int:
-    options = parser("stats", "Count documents, chunks and embeddings, and show how fresh they are.", json=True)
+    options = parser(
+        "stats", "Count documents, chunks and embeddings, and show how fresh they are.", json=True
+    )
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config), reading=True) as workspace:
         stats = dict(workspace.catalog.stats())
@@ -53,7 +55,10 @@ def _stats(argv: list[str]) -> int:
         behind = workspace.behind()
     now_ms = time.time_ns() // 1_000_000
     pending = sum(status.pending for status in statuses)
-    oldest = min((status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None), default=None)
+    oldest = min(
+        (status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None),
+        default=None,
+    )
     if args.json:
         answer = {
             **stats,
@@ -112,7 +117,11 @@ def _export(argv: list[str]) -> int:
                     "updated_at": iso_utc(document.updated_ms),
                     "body": document.body,
                     "chunks": [
-                        {"index": chunk.ordinal, "heading": chunk.heading, "text": document.body[chunk.start : chunk.end]}
+                        {
+                            "index": chunk.ordinal,
+                            "heading": chunk.heading,
+                            "text": document.body[chunk.start : chunk.end],
+                        }
                         for chunk in stored.chunks
                     ],
                 }
@@ -126,7 +135,8 @@ def _export(argv: list[str]) -> int:
     if partial:
         os.replace(partial, args.output)
     print(
-        f"Exported {documents:,} documents, {chunks:,} chunks" + (f" to {plain(args.output)}" if args.output else ""),
+        f"Exported {documents:,} documents, {chunks:,} chunks"
+        + (f" to {plain(args.output)}" if args.output else ""),
         file=sys.stderr,
     )
     return 0
@@ -136,4 +146,6 @@ def _open_private(path: str) -> TextIO:
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
     except OSError as error:
-        raise BadRequest(f"--output: {os.path.dirname(path) or '.'} cannot be written: {error.strerror}") from error
+        raise BadRequest(
+            f"--output: {os.path.dirname(path) or '.'} cannot be written: {error.strerror}"
+        ) from error

@@ -9,7 +9,9 @@ from ctx.server.keys import EVERY_BANK
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("key", "Keys for a shared server: for everything, or for single memory banks.", json=True)
+    options = parser(
+        "key", "Keys for a shared server: for everything, or for single memory banks.", json=True
+    )
     actions = options.add_subparsers(dest="action", required=True, metavar="create|list|revoke")
     create = action(actions, "create", "make a key and print it, this once")
     create.add_argument("name", help="who or what it is for")
@@ -52,10 +54,18 @@ def run(command: str, argv: list[str]) -> int:
             }
         )
     elif not records:
-        print("No keys: on this machine every door is open to every program. `ctx key create NAME` makes one.")
+        print(
+            "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
+        )
     else:
         rows = [
-            (r.id, r.name, ", ".join(r.banks), iso_utc(r.created_ms), "-" if r.revoked_ms is None else iso_utc(r.revoked_ms))
+            (
+                r.id,
+                r.name,
+                ", ".join(r.banks),
+                iso_utc(r.created_ms),
+                "-" if r.revoked_ms is None else iso_utc(r.revoked_ms),
+            )
             for r in records
         ]
         print(table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")))

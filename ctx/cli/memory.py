@@ -20,9 +20,13 @@ def run(command: str, argv: list[str]) -> int:
     options = parser("memory", "Export and import memories.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="banks|export|import")
     banks = actions.add_parser("banks", help="list the banks", allow_abbrev=False)
-    export = actions.add_parser("export", allow_abbrev=False, help="write a bank's memories, one line of JSON each")
+    export = actions.add_parser(
+        "export", allow_abbrev=False, help="write a bank's memories, one line of JSON each"
+    )
     export.add_argument(
-        "--bank", default=DEFAULT_BANK, help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them"
+        "--bank",
+        default=DEFAULT_BANK,
+        help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
     )
     export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
     importing = actions.add_parser(
@@ -37,8 +41,12 @@ def run(command: str, argv: list[str]) -> int:
         help="the product whose replies these are: retrieve_memory, recall or memory_export",
     )
     for action in (banks, export, importing):  # `--json` and `--config` count before and after the action
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document")
-        action.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
+        action.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+        )
+        action.add_argument(
+            "--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file"
+        )
     args = options.parse_args(argv)
     with open_workspace(memory_configuration(args.config)) as workspace:
         if args.action == "banks":
@@ -73,15 +81,21 @@ def _export(store: MemoryStore, bank_id: str, output: str | None) -> int:
             count += 1
     if partial and output:
         os.replace(partial, output)
-    print(f"Exported {count:,} memories of '{bank_id}'" + (f" to {plain(output)}" if output else ""), file=sys.stderr)
+    print(
+        f"Exported {count:,} memories of '{bank_id}'" + (f" to {plain(output)}" if output else ""),
+        file=sys.stderr,
+    )
     return 0
 
 
-def _import(workspace: Workspace, file: str, bank_id: str | None, product: str | None, *, as_json: bool) -> int:
+def _import(
+    workspace: Workspace, file: str, bank_id: str | None, product: str | None, *, as_json: bool
+) -> int:
     content = _read(file)
     own = product in SHIPPED and product != "hindsight" and not workspace.config.memory.shared
     bank = workspace.memory.bank(
-        bank_id or (f"{OWN_BANK}{product}" if own else DEFAULT_BANK), Provenance(pack=product, transport="cli", tool="import")
+        bank_id or (f"{OWN_BANK}{product}" if own else DEFAULT_BANK),
+        Provenance(pack=product, transport="cli", tool="import"),
     )
     done: dict[str, Any]
     if product is not None:

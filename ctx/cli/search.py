@@ -58,7 +58,9 @@ def _asked(argv: list[str]) -> _Asked:
 def _parsed(argv: list[str]) -> _Asked:
     options = parser("search", "Search the index.", json=True)
     options.add_argument("query", nargs="+", help="what to look for; any text is a query")
-    options.add_argument("--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
+    options.add_argument(
+        "--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid"
+    )
     options.add_argument("--source", help="only this source, by name (git:platform) or type (git)")
     options.add_argument("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     options.add_argument("--until", metavar="DATE", help="updated at or before this date")
@@ -92,7 +94,9 @@ def _show(results: list[JSON], *, explain: bool) -> None:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
     for number, result in enumerate(results, 1):
         place = f"{plain(result['source_id'])}:{result['start_line']}"
-        print(f"{faint}{number:>2}.{off} {bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}")
+        print(
+            f"{faint}{number:>2}.{off} {bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}"
+        )
         heading = f"  {faint}› {plain(result['heading'])}{off}" if result["heading"] else ""
         print(f"    {mark}{place}{off}{heading}")
         for line in _wrapped(_highlight(result, bold, off).split(), (bold, off)):
@@ -146,7 +150,16 @@ def _get(argv: list[str]) -> int:
         print_json(document)
         return 0
     if not args.body:
-        for name in ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id"):
+        for name in (
+            "title",
+            "source",
+            "source_id",
+            "source_url",
+            "updated_at",
+            "author",
+            "content_type",
+            "id",
+        ):
             if document.get(name):
                 print(f"{name + ':':<13} {plain(str(document[name]))}")
         print()

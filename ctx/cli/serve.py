@@ -33,17 +33,26 @@ def run(command: str, argv: list[str]) -> int:
 def _serve(argv: list[str]) -> int:
     options = parser("serve", "Serve REST and MCP over HTTP; index the sources and follow them.")
     options.add_argument(
-        "what", nargs="?", choices=("mcp",), default="mcp", help="`ctx serve mcp` serves everything: REST, MCP and the page"
+        "what",
+        nargs="?",
+        choices=("mcp",),
+        default="mcp",
+        help="`ctx serve mcp` serves everything: REST, MCP and the page",
     )
     options.add_argument("--bind", metavar="HOST:PORT", help="instead of [server] bind")
-    options.add_argument("--stdio", action="store_true", help="MCP on standard input and output instead (`ctx mcp`)")
+    options.add_argument(
+        "--stdio", action="store_true", help="MCP on standard input and output instead (`ctx mcp`)"
+    )
     options.add_argument(
         "--insecure-no-auth",
         action="store_true",
         help="bind beyond this machine without a key: whoever reaches the port may use it",
     )
     options.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="how much goes to standard error"
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="how much goes to standard error",
     )
     options.add_argument("--log-format", choices=("text", "json"), default="text")
     args = options.parse_args(argv)
@@ -73,7 +82,9 @@ def services(workspace: Workspace) -> Services:
         stop=workspace.close,
         keys=key_ring(workspace.config),
         pack_routes=_pack_routes(workspace),
-        mcp=mcp_door(workspace) if workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs) else None,
+        mcp=mcp_door(workspace)
+        if workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
+        else None,
     )
 
 
@@ -171,7 +182,11 @@ def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> 
 def log_to_stderr(level: str, form: str) -> None:
     """Log lines on standard error; standard output belongs to answers."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(
+        _JsonLines()
+        if form == "json"
+        else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -181,7 +196,12 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import json  # only where asked for
 
-        line = {"time": self.formatTime(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
@@ -190,7 +210,11 @@ class _JsonLines(logging.Formatter):
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
     logger = logging.getLogger("ctx.server")
     if settings.cors_origins and settings.cross_site_tools == "all":
-        writing = [tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None]
+        writing = [
+            tool.name
+            for tool in workspace.toolbox.list()
+            if not tool.annotations.read_only and tool.pack is None
+        ]
         logger.info(
             'any web page (%s) may call the document tools and %s; [server] cross_site_tools = "read_only" closes those that write',
             ", ".join(settings.cors_origins),
@@ -206,16 +230,29 @@ def memory_configuration(explicit: str | None) -> Config:
 
 
 def _mcp(argv: list[str]) -> int:
-    options = parser("mcp", "Serve MCP on standard input and output, for clients that start their servers themselves.")
-    options.add_argument(
-        "--pack", metavar="NAME", help="only this memory pack, under its own names: hindsight, claude-recall or sekha"
+    options = parser(
+        "mcp", "Serve MCP on standard input and output, for clients that start their servers themselves."
     )
-    options.add_argument("--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)")
     options.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="warning", help="how much goes to standard error"
+        "--pack",
+        metavar="NAME",
+        help="only this memory pack, under its own names: hindsight, claude-recall or sekha",
     )
-    options.add_argument("--url", help="carry the messages to the ctx that serves there, instead of serving from here")
-    options.add_argument("--key-env", metavar="NAME", help="with --url: the environment variable that holds the key")
+    options.add_argument(
+        "--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)"
+    )
+    options.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="warning",
+        help="how much goes to standard error",
+    )
+    options.add_argument(
+        "--url", help="carry the messages to the ctx that serves there, instead of serving from here"
+    )
+    options.add_argument(
+        "--key-env", metavar="NAME", help="with --url: the environment variable that holds the key"
+    )
     args = options.parse_args(argv)
     if args.url:
         return _mcp_from(args.url, args.bank, args.key_env, args.log_level)
@@ -271,7 +308,11 @@ def _openapi(argv: list[str]) -> int:
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config)) as workspace:
         described = describe(
-            Described(workspace.toolbox.list(), workspace.agents.list(), key_needed=bool(workspace.config.server.api_key_env))
+            Described(
+                workspace.toolbox.list(),
+                workspace.agents.list(),
+                key_needed=bool(workspace.config.server.api_key_env),
+            )
         )
     if args.server_url:
         described["servers"] = [{"url": args.server_url}]

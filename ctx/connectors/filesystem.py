@@ -33,9 +33,17 @@ __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump
 MAX_RULE_FILE_BYTES = 1_000_000
-RULE_FILES = (".gitignore", ".ctxignore")  # of one folder, in this order: ours can take back what git's ignores
-CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder that holds one says itself that it is a cache or an environment
-BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}  # build output where one of these stands beside it
+RULE_FILES = (
+    ".gitignore",
+    ".ctxignore",
+)  # of one folder, in this order: ours can take back what git's ignores
+CACHE_MARKERS = (
+    "CACHEDIR.TAG",
+    "pyvenv.cfg",
+)  # a folder that holds one says itself that it is a cache or an environment
+BUILD_FOLDERS = {
+    "target": ("Cargo.toml", "pom.xml", "build.sbt")
+}  # build output where one of these stands beside it
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 READ_ATTEMPTS = 3  # of a file that changes under the reader
@@ -53,9 +61,20 @@ _NOT_JUDGED = (
     b"\xef\xbb\xbf",
     b"\x1f\x8b",
 )  # byte order marks; gzip, which may hold text
-_DOCUMENT_FORMATS = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".odp", ".ods", ".epub")  # binary, and yet text to an extractor
+_DOCUMENT_FORMATS = (
+    ".pdf",
+    ".docx",
+    ".pptx",
+    ".xlsx",
+    ".odt",
+    ".odp",
+    ".ods",
+    ".epub",
+)  # binary, and yet text to an extractor
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
+_FILE = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # a FIFO opens at once, and is then refused
 _STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -159,7 +178,9 @@ class FilesystemConnector:
         walk = _Walk(self, root, known, log)
         yield from walk.below(root, "", self._top_scope(root))
 
-    def scan_paths(self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+    def scan_paths(
+        self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]:
         """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that are no longer there.
 
         Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file changed, the root itself is named,
@@ -191,7 +212,12 @@ class FilesystemConnector:
                 log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
 
     def _look(
-        self, parts: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str, gone_below: list[str]
+        self,
+        parts: list[str],
+        scopes: dict[str, Scope | None],
+        walk: "_Walk",
+        root: str,
+        gone_below: list[str],
     ) -> Iterator[SourceItem]:
         """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted in `gone_below`."""
         source_id = "/".join(encode_name(part) for part in parts)
@@ -201,7 +227,11 @@ class FilesystemConnector:
             for part in parts[:-1]:
                 folder, prefix = f"{folder}/{part}", f"{prefix}{encode_name(part)}/"
                 if prefix not in scopes:
-                    inner = scope.enter(part) if scope and not is_build(part, _OnDisk(os.path.dirname(folder))) else None
+                    inner = (
+                        scope.enter(part)
+                        if scope and not is_build(part, _OnDisk(os.path.dirname(folder)))
+                        else None
+                    )
                     if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
                         inner = None
                     scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
@@ -257,7 +287,9 @@ class FilesystemConnector:
         return None
 
     def _top_scope(self, root: str) -> Scope:
-        return Scope.top(self.include_globs, self.exclude_globs, self._outer_rules(root) if self.respect_gitignore else ())
+        return Scope.top(
+            self.include_globs, self.exclude_globs, self._outer_rules(root) if self.respect_gitignore else ()
+        )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
         """Git's rules from above the root, deepest first: those of the working tree that the root is a part of.
@@ -290,7 +322,9 @@ class FilesystemConnector:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def item(self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str) -> SourceItem:
+    def item(
+        self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str
+    ) -> SourceItem:
         """The item of the file at `relative` below the resolved root; no component of that path is a link."""
         mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
         return SourceItem(source_id, mark, st.st_mtime_ns // 1_000_000, partial(self._read, root, relative))
@@ -334,7 +368,11 @@ class FilesystemConnector:
                     return head  # enough for the extractor to see the same
                 data = head + _rest(file.read, self.max_file_bytes + 1 - len(head))
                 after = os.fstat(fd)
-                if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (after.st_mtime_ns, after.st_ctime_ns, len(data)):
+                if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
+                    after.st_mtime_ns,
+                    after.st_ctime_ns,
+                    len(data),
+                ):
                     break
             if len(data) > self.max_file_bytes:
                 raise SourceError(too_large(len(data), self.max_file_bytes))
@@ -404,13 +442,17 @@ def _rules_of(path: str) -> list[Pattern]:
 class _Walk:
     """One scan under way."""
 
-    def __init__(self, connector: FilesystemConnector, root: str, known: Mapping[str, str], log: ScanLog) -> None:
+    def __init__(
+        self, connector: FilesystemConnector, root: str, known: Mapping[str, str], log: ScanLog
+    ) -> None:
         self._connector = connector
         self._root = root
         self._from_root = len(root.rstrip("/")) + 1
         self._known = known
         self._log = log
-        self._linked: set[tuple[int, int]] = set()  # folders entered through a link: each once, so that loops end
+        self._linked: set[tuple[int, int]] = (
+            set()
+        )  # folders entered through a link: each once, so that loops end
 
     def withhold(self, prefix: str, message: str) -> None:
         """Keeps what is known below a prefix, since it could not be looked at."""
@@ -431,7 +473,9 @@ class _Walk:
                     return None
         return scope.with_rules(patterns)
 
-    def compare(self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str) -> SourceItem | None:
+    def compare(
+        self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
+    ) -> SourceItem | None:
         """The item of one regular file, or None where it is unchanged or too large. No component of `relative` is a link."""
         if self._known.get(source_id) == fingerprint(st) + tag:
             self._log.unchanged.add(source_id)
@@ -457,7 +501,9 @@ class _Walk:
             try:
                 with os.scandir(fd) as entries:
                     by_name = {entry.name: entry for entry in entries}
-                if self._connector.follow_symlinks:  # which of two links to one folder is entered must not depend on the disk
+                if (
+                    self._connector.follow_symlinks
+                ):  # which of two links to one folder is entered must not depend on the disk
                     by_name = dict(sorted(by_name.items()))
                 inner = self.ruled(folder, prefix, scope, by_name)
                 if inner is not None:
@@ -489,14 +535,18 @@ class _Walk:
         relative = f"{folder}/"[self._from_root :]
         joined = "".join(by_name)
         plain = joined.isascii() and "%" not in joined
-        ids = [prefix + name for name in by_name] if plain else [prefix + encode_name(name) for name in by_name]
+        ids = (
+            [prefix + name for name in by_name] if plain else [prefix + encode_name(name) for name in by_name]
+        )
         marks = [self._known.get(source_id) for source_id in ids]
         if None not in marks and self._all_unchanged(by_name.values(), marks, scope.tag):
             self._log.unchanged.update(ids)
             return
         rest = list(zip(by_name.values(), ids, marks, strict=True))
         seen = [row for row in rest if row[2] is not None]
-        if len(seen) < len(rest) and self._all_unchanged([row[0] for row in seen], [row[2] for row in seen], scope.tag):
+        if len(seen) < len(rest) and self._all_unchanged(
+            [row[0] for row in seen], [row[2] for row in seen], scope.tag
+        ):
             self._log.unchanged.update([row[1] for row in seen])
             rest = [row for row in rest if row[2] is None]
         for entry, source_id, _ in rest:
@@ -521,12 +571,18 @@ class _Walk:
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
 
-    def _all_unchanged(self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str) -> bool:
+    def _all_unchanged(
+        self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str
+    ) -> bool:
         try:
-            stats = [entry.stat(follow_symlinks=False) for entry in entries]  # each entry keeps its answer for a second question
+            stats = [
+                entry.stat(follow_symlinks=False) for entry in entries
+            ]  # each entry keeps its answer for a second question
         except OSError:
             return False
-        prints = list(map(hex, map(hash, map(_STAMP, stats))))  # `fingerprint`, without a call of ours for each file
+        prints = list(
+            map(hex, map(hash, map(_STAMP, stats)))
+        )  # `fingerprint`, without a call of ours for each file
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
     def _link(
@@ -556,6 +612,10 @@ class _Walk:
         elif stat.S_ISDIR(st.st_mode):
             identity = (st.st_dev, st.st_ino)
             below = scope.enter(name)
-            if below is not None and identity not in self._linked and not f"{folder}/".startswith(f"{target}/"):
+            if (
+                below is not None
+                and identity not in self._linked
+                and not f"{folder}/".startswith(f"{target}/")
+            ):
                 self._linked.add(identity)
                 folders.append((target, f"{source_id}/", below))

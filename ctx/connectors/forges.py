@@ -5,11 +5,23 @@ import re
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-TRANSPORTS = {"file": "file", "http": "http", "https": "https", "git": "git", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh"}
+TRANSPORTS = {
+    "file": "file",
+    "http": "http",
+    "https": "https",
+    "git": "git",
+    "ssh": "ssh",
+    "git+ssh": "ssh",
+    "ssh+git": "ssh",
+}
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P<path>.*)", re.DOTALL)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_SSH_HOSTS = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com", "altssh.bitbucket.org": "bitbucket.org"}
+_SSH_HOSTS = {
+    "ssh.github.com": "github.com",
+    "altssh.gitlab.com": "gitlab.com",
+    "altssh.bitbucket.org": "bitbucket.org",
+}
 
 
 class Remote(NamedTuple):
@@ -57,7 +69,9 @@ def parse_remote(url: str) -> Remote:
 def _parse_url(url: str) -> Remote:
     scheme = url.split("://", 1)[0].lower()
     if scheme not in TRANSPORTS:
-        raise ValueError(f"url: unknown transport {scheme!r} (known: {', '.join(TRANSPORTS)}, user@host:path, a path)")
+        raise ValueError(
+            f"url: unknown transport {scheme!r} (known: {', '.join(TRANSPORTS)}, user@host:path, a path)"
+        )
     transport = TRANSPORTS[scheme]
     try:
         parts = urlsplit(url)
@@ -81,7 +95,13 @@ def _parse_url(url: str) -> Remote:
     bracketed = f"[{host}]" if ":" in host else host
     display = f"{parts.scheme}://{shown_user}{bracketed}{f':{port}' if port else ''}{parts.path}"
     return Remote(
-        url, transport, host, port, unquote(parts.path), display, tuple(secret for secret in secrets if len(secret) > 2)
+        url,
+        transport,
+        host,
+        port,
+        unquote(parts.path),
+        display,
+        tuple(secret for secret in secrets if len(secret) > 2),
     )
 
 

@@ -108,12 +108,19 @@ class GitConnector:
         self.cache_dir = os.path.abspath(cache_dir)
         # Without the credentials: a new token is no reason to copy everything again.
         key = f"{self.remote.display if self.remote.host else self.remote.url}\0{'partial' if shallow else 'whole'}"
-        self._copy = os.path.join(self.cache_dir, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16])
+        self._copy = os.path.join(
+            self.cache_dir, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        )
         self._git = Git(self._copy + ".git", self.remote, name)
 
     @property
     def signature(self) -> str:
-        said = (SCAN_FORMAT, os.path.basename(self._copy), self.branch, self.root)  # the copy's name stands for the address
+        said = (
+            SCAN_FORMAT,
+            os.path.basename(self._copy),
+            self.branch,
+            self.root,
+        )  # the copy's name stands for the address
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
         return hashlib.sha256(repr((said, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -182,7 +189,10 @@ class GitConnector:
                 if name.endswith((".lock", ".keep")) or name.startswith("tmp_"):
                     os.unlink(os.path.join(folder, name))
         try:
-            if self._git.run(["rev-parse", "--is-bare-repository"], timeout_s=QUICK_TIMEOUT_S).strip() == b"true":
+            if (
+                self._git.run(["rev-parse", "--is-bare-repository"], timeout_s=QUICK_TIMEOUT_S).strip()
+                == b"true"
+            ):
                 return
         except GitFailed:
             pass  # not there yet, or half made: made anew below
@@ -194,10 +204,17 @@ class GitConnector:
         wanted = [f"refs/heads/{self.branch}"] if self.branch else ["HEAD"]
         try:
             timeout_s = min(self.timeout_s, QUICK_TIMEOUT_S)
-            said = self._git.run(["ls-remote", "--symref", "origin", *wanted], timeout_s=timeout_s, trace=True)
+            said = self._git.run(
+                ["ls-remote", "--symref", "origin", *wanted], timeout_s=timeout_s, trace=True
+            )
         except GitFailed as error:
             raise self._unreachable(error) from error
-        filters = re.search(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)", said) is not None
+        filters = (
+            re.search(
+                rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)", said
+            )
+            is not None
+        )
         oid = branch = None
         for line in said.split(b"\n"):
             left, _, right = line.partition(b"\t")
@@ -213,12 +230,18 @@ class GitConnector:
         if self.branch is None and len(heads) == 1:  # its HEAD names a branch that was never born
             return _Tip(*next(iter(heads.items())), filters)
         some = ", ".join(sorted(heads)[:10]) + (", ..." if len(heads) > 10 else "")
-        missing = f"has no branch {self.branch!r}" if self.branch else "has no default branch; name one in `branch`"
-        raise SourceError(f"{self.name}: the repository {missing} (it has: {some}). What is indexed from it is kept")
+        missing = (
+            f"has no branch {self.branch!r}" if self.branch else "has no default branch; name one in `branch`"
+        )
+        raise SourceError(
+            f"{self.name}: the repository {missing} (it has: {some}). What is indexed from it is kept"
+        )
 
     def _heads(self) -> dict[str, str]:
         try:
-            said = self._git.run(["ls-remote", "--heads", "origin"], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S))
+            said = self._git.run(
+                ["ls-remote", "--heads", "origin"], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S)
+            )
         except GitFailed as error:
             raise self._unreachable(error) from error
         rows = (line.partition(b"\t") for line in said.splitlines())
@@ -227,20 +250,27 @@ class GitConnector:
     def _unreachable(self, error: GitFailed) -> SourceError:
         words = error.words
         if re.search(
-            r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]", words
+            r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]",
+            words,
         ):
             words += "; give git a credential helper, an SSH key in the agent, or a token in the url (by ${VARIABLE})"
-        logger.warning("git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words)
+        logger.warning(
+            "git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words
+        )
         if self.remote.transport in ("local", "file"):
             words = "its path holds no repository that git can read"
-        return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. What is indexed from it is kept")
+        return SourceError(
+            f"{self.name}: {self.remote.display} cannot be fetched: {words}. What is indexed from it is kept"
+        )
 
     def _ref(self, tip: _Tip) -> str:
         return f"refs/ctx/heads/{tip.branch}" if tip.branch else "refs/ctx/detached"
 
     def _have(self, tip: _Tip) -> str | None:
         try:
-            found = self._git.run(["rev-parse", "--verify", "--quiet", self._ref(tip) + "^{commit}"], timeout_s=QUICK_TIMEOUT_S)
+            found = self._git.run(
+                ["rev-parse", "--verify", "--quiet", self._ref(tip) + "^{commit}"], timeout_s=QUICK_TIMEOUT_S
+            )
         except GitFailed:
             return None
         return found.decode().strip()
@@ -266,10 +296,22 @@ class GitConnector:
             "--no-auto-gc",
         ]
         try:
-            self._git.run([*common, *how, "origin", refspec], timeout_s=self.timeout_s, keep_fds=[lock], progress=self.progress)
+            self._git.run(
+                [*common, *how, "origin", refspec],
+                timeout_s=self.timeout_s,
+                keep_fds=[lock],
+                progress=self.progress,
+            )
         except GitFailed as error:
-            if how == ["--depth=1"] and "shallow" in error.words:  # a plain file server cannot cut the history
-                self._git.run([*common, "origin", refspec], timeout_s=self.timeout_s, keep_fds=[lock], progress=self.progress)
+            if (
+                how == ["--depth=1"] and "shallow" in error.words
+            ):  # a plain file server cannot cut the history
+                self._git.run(
+                    [*common, "origin", refspec],
+                    timeout_s=self.timeout_s,
+                    keep_fds=[lock],
+                    progress=self.progress,
+                )
                 return
             raise self._unreachable(error) from error
 
@@ -299,7 +341,9 @@ class GitConnector:
     def _changed(self, tip: _Tip, known: Mapping[str, str], log: ScanLog) -> list[_Entry]:
         """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
         try:
-            listing = self._git.run(["ls-tree", "-r", "-z", "--full-tree", f"{tip.oid}:{self.root}"], timeout_s=QUICK_TIMEOUT_S)
+            listing = self._git.run(
+                ["ls-tree", "-r", "-z", "--full-tree", f"{tip.oid}:{self.root}"], timeout_s=QUICK_TIMEOUT_S
+            )
         except GitFailed as error:
             raise SourceError(
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} ({error.words}). "
@@ -346,18 +390,37 @@ class GitConnector:
 
     def _prefetch(self, oids: Sequence[str], lock: int | None) -> None:
         """Fetches what a partial copy lacks, all at once: left to itself, git would ask for each file alone."""
-        if not any(name.endswith(".promisor") for name in os.listdir(os.path.join(self._git.repository, "objects", "pack"))):
+        if not any(
+            name.endswith(".promisor")
+            for name in os.listdir(os.path.join(self._git.repository, "objects", "pack"))
+        ):
             return
         heads = self._quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()
-        listed = self._quick(["rev-list", "--objects", "--no-walk", "--missing=print", "--no-object-names", *heads]).split()
+        listed = self._quick(
+            ["rev-list", "--objects", "--no-walk", "--missing=print", "--no-object-names", *heads]
+        ).split()
         missing = {line[1:].decode() for line in listed if line.startswith(b"?")}
         wanted = [oid for oid in dict.fromkeys(oids) if oid in missing]
-        common = ["fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-gc"]
+        common = [
+            "fetch",
+            "--progress",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--no-auto-gc",
+        ]
         for start in range(0, len(wanted), PREFETCH):
             lines = "".join(f"{oid}\n" for oid in wanted[start : start + PREFETCH]).encode()
             try:
                 self._git.run(
-                    ["-c", "fetch.negotiationAlgorithm=noop", *common, "--filter=blob:none", "--stdin", "origin"],
+                    [
+                        "-c",
+                        "fetch.negotiationAlgorithm=noop",
+                        *common,
+                        "--filter=blob:none",
+                        "--stdin",
+                        "origin",
+                    ],
                     timeout_s=self.timeout_s,
                     stdin=lines,
                     keep_fds=[] if lock is None else [lock],
@@ -373,7 +436,10 @@ class GitConnector:
         kept = []
         for entry, size in zip(entries, said, strict=False):
             if size.isdigit() and int(size) > self.max_file_bytes:
-                log.problem(entry.source_id, f"skipped: {int(size)} bytes are more than max_file_bytes ({self.max_file_bytes})")
+                log.problem(
+                    entry.source_id,
+                    f"skipped: {int(size)} bytes are more than max_file_bytes ({self.max_file_bytes})",
+                )
             else:
                 kept.append(entry)
         return kept
@@ -409,7 +475,9 @@ class GitConnector:
         undated = wanted - found.keys()
         if undated:  # the walk was cut by its deadline: they are at least as old as where it ended
             found |= dict.fromkeys(undated, change)
-            log.problem("", f"the dates of {len(undated)} files could not be told; they are older than they seem")
+            log.problem(
+                "", f"the dates of {len(undated)} files could not be told; they are older than they seem"
+            )
         return found
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -430,9 +498,13 @@ class GitConnector:
 
     def _quick(self, arguments: Sequence[str], *, stdin: bytes | None = None, inside: bool = True) -> bytes:
         try:
-            return self._git.run(arguments, timeout_s=max(QUICK_TIMEOUT_S, self.timeout_s), stdin=stdin, inside=inside)
+            return self._git.run(
+                arguments, timeout_s=max(QUICK_TIMEOUT_S, self.timeout_s), stdin=stdin, inside=inside
+            )
         except GitFailed as error:
-            raise SourceError(f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})") from error
+            raise SourceError(
+                f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"
+            ) from error
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -500,7 +572,9 @@ def _log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[_Chang
             fields.append(token)
             if len(fields) == 3:
                 commit, seconds, author = fields
-                change = _Change(commit.decode(), min(int(seconds), LATEST_S) * 1000, author.decode("utf-8", "replace"))
+                change = _Change(
+                    commit.decode(), min(int(seconds), LATEST_S) * 1000, author.decode("utf-8", "replace")
+                )
         elif first:
             first = False
             if token:

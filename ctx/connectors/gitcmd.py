@@ -26,7 +26,14 @@ MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where g
 
 # What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository.
 _FOREIGN = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR"),
+    *(
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+    ),
     *(
         "GIT_NAMESPACE",
         "GIT_PREFIX",
@@ -36,8 +43,23 @@ _FOREIGN = (
         "GIT_CONFIG",
         "GIT_QUARANTINE_PATH",
     ),
-    *("GIT_TRACE", "GIT_TRACE_CURL", "GIT_CURL_VERBOSE", "GIT_TRACE_SETUP", "GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF"),
-    *("GIT_TRACE_PACKET", "GIT_PAGER", "GIT_EXTERNAL_DIFF", "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
+    *(
+        "GIT_TRACE",
+        "GIT_TRACE_CURL",
+        "GIT_CURL_VERBOSE",
+        "GIT_TRACE_SETUP",
+        "GIT_TRACE2",
+        "GIT_TRACE2_EVENT",
+        "GIT_TRACE2_PERF",
+    ),
+    *(
+        "GIT_TRACE_PACKET",
+        "GIT_PAGER",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_LITERAL_PATHSPECS",
+        "GIT_GLOB_PATHSPECS",
+        "GIT_ICASE_PATHSPECS",
+    ),
 )
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
 
@@ -95,7 +117,11 @@ class Git:
             # The other side runs on this machine too, and our settings do not reach it. The operator named this path, so it is to
             # be trusted; and a copy of a copy need not hold every old file.
             path = self._remote.path
-            trusted = [f"safe.directory={path}", f"safe.directory={path.rstrip('/')}/.git", "uploadpack.allowFilter=true"]
+            trusted = [
+                f"safe.directory={path}",
+                f"safe.directory={path.rstrip('/')}/.git",
+                "uploadpack.allowFilter=true",
+            ]
             options = " ".join(f"-c {shlex.quote(each)}" for each in trusted)
             settings.append(("remote.origin.uploadpack", f"git {options} upload-pack"))
         if (
@@ -103,7 +129,9 @@ class Git:
             and not (env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH"))
             and not self._ssh_configured(env)
         ):
-            env["GIT_SSH_COMMAND"] = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
+            env["GIT_SSH_COMMAND"] = (
+                "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
+            )
         given = int(env.get("GIT_CONFIG_COUNT") or 0)  # the operator's own stay
         for number, (key, value) in enumerate(settings, start=given):
             env[f"GIT_CONFIG_KEY_{number}"] = key
@@ -195,7 +223,12 @@ class Git:
             kill(process)
 
     def _drain(
-        self, process: "subprocess.Popen[bytes]", deadline_s: float, timeout_s: float, verb: str, progress: Progress | None
+        self,
+        process: "subprocess.Popen[bytes]",
+        deadline_s: float,
+        timeout_s: float,
+        verb: str,
+        progress: Progress | None,
     ) -> tuple[bytes, bytes]:
         """Reads both pipes to their ends, or until git is gone: a daemon that it left behind may hold them open."""
         assert process.stdout is not None
@@ -209,7 +242,9 @@ class Git:
             while selector.get_map():
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise SourceError(f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped")
+                    raise SourceError(
+                        f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
+                    )
                 ready = selector.select(min(left_s, 0.5))
                 if not ready and process.poll() is not None:
                     break
@@ -228,7 +263,9 @@ class Git:
         try:
             process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise SourceError(f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped") from error
+            raise SourceError(
+                f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
+            ) from error
         return b"".join(out), err
 
     def _report(self, data: bytes, progress: Progress) -> None:
@@ -246,7 +283,9 @@ class Git:
         telling = [
             line
             for line in lines
-            if re.match(r"(remote: )?(fatal|error|ERROR|Permission denied|ssh:|Host key)", line, re.IGNORECASE)
+            if re.match(
+                r"(remote: )?(fatal|error|ERROR|Permission denied|ssh:|Host key)", line, re.IGNORECASE
+            )
         ]
         return "; ".join(dict.fromkeys(telling[-3:] or lines[-1:])) or "git gave no reason"
 

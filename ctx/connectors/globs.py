@@ -12,16 +12,100 @@ from typing import NamedTuple
 
 DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = (
     # prose
-    *("**/*.md", "**/*.markdown", "**/*.mdx", "**/*.qmd", "**/*.rst", "**/*.txt", "**/*.adoc", "**/*.asciidoc", "**/*.org"),
+    *(
+        "**/*.md",
+        "**/*.markdown",
+        "**/*.mdx",
+        "**/*.qmd",
+        "**/*.rst",
+        "**/*.txt",
+        "**/*.adoc",
+        "**/*.asciidoc",
+        "**/*.org",
+    ),
     *("**/*.tex", "**/*.html", "**/*.htm", "**/*.xhtml", "**/*.ipynb"),
-    *("**/README", "**/CHANGELOG", "**/CHANGES", "**/NEWS", "**/CONTRIBUTING", "**/LICENSE", "**/NOTICE", "**/AUTHORS"),
+    *(
+        "**/README",
+        "**/CHANGELOG",
+        "**/CHANGES",
+        "**/NEWS",
+        "**/CONTRIBUTING",
+        "**/LICENSE",
+        "**/NOTICE",
+        "**/AUTHORS",
+    ),
     # source code
-    *("**/*.py", "**/*.pyi", "**/*.js", "**/*.mjs", "**/*.cjs", "**/*.jsx", "**/*.ts", "**/*.tsx", "**/*.vue", "**/*.svelte"),
-    *("**/*.c", "**/*.h", "**/*.cc", "**/*.cpp", "**/*.cxx", "**/*.hh", "**/*.hpp", "**/*.m", "**/*.mm", "**/*.cs", "**/*.fs"),
-    *("**/*.java", "**/*.kt", "**/*.kts", "**/*.scala", "**/*.groovy", "**/*.clj", "**/*.cljs", "**/*.go", "**/*.rs"),
-    *("**/*.rb", "**/*.php", "**/*.swift", "**/*.dart", "**/*.lua", "**/*.pl", "**/*.pm", "**/*.r", "**/*.R", "**/*.jl"),
-    *("**/*.ex", "**/*.exs", "**/*.erl", "**/*.hs", "**/*.ml", "**/*.mli", "**/*.elm", "**/*.nim", "**/*.zig", "**/*.sol"),
-    *("**/*.sh", "**/*.bash", "**/*.zsh", "**/*.fish", "**/*.ps1", "**/*.sql", "**/*.graphql", "**/*.proto", "**/*.tf"),
+    *(
+        "**/*.py",
+        "**/*.pyi",
+        "**/*.js",
+        "**/*.mjs",
+        "**/*.cjs",
+        "**/*.jsx",
+        "**/*.ts",
+        "**/*.tsx",
+        "**/*.vue",
+        "**/*.svelte",
+    ),
+    *(
+        "**/*.c",
+        "**/*.h",
+        "**/*.cc",
+        "**/*.cpp",
+        "**/*.cxx",
+        "**/*.hh",
+        "**/*.hpp",
+        "**/*.m",
+        "**/*.mm",
+        "**/*.cs",
+        "**/*.fs",
+    ),
+    *(
+        "**/*.java",
+        "**/*.kt",
+        "**/*.kts",
+        "**/*.scala",
+        "**/*.groovy",
+        "**/*.clj",
+        "**/*.cljs",
+        "**/*.go",
+        "**/*.rs",
+    ),
+    *(
+        "**/*.rb",
+        "**/*.php",
+        "**/*.swift",
+        "**/*.dart",
+        "**/*.lua",
+        "**/*.pl",
+        "**/*.pm",
+        "**/*.r",
+        "**/*.R",
+        "**/*.jl",
+    ),
+    *(
+        "**/*.ex",
+        "**/*.exs",
+        "**/*.erl",
+        "**/*.hs",
+        "**/*.ml",
+        "**/*.mli",
+        "**/*.elm",
+        "**/*.nim",
+        "**/*.zig",
+        "**/*.sol",
+    ),
+    *(
+        "**/*.sh",
+        "**/*.bash",
+        "**/*.zsh",
+        "**/*.fish",
+        "**/*.ps1",
+        "**/*.sql",
+        "**/*.graphql",
+        "**/*.proto",
+        "**/*.tf",
+    ),
     *("**/*.css", "**/*.scss", "**/*.cmake", "**/*.toml", "**/*.yaml", "**/*.yml", "**/*.ini", "**/*.cfg"),
     *("**/Makefile", "**/Dockerfile", "**/CMakeLists.txt", "**/Justfile", "**/justfile"),
 )
@@ -29,7 +113,15 @@ DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = (
 
 SKIPPED_FOLDERS = frozenset(
     (
-        *(".git", ".hg", ".svn", ".bzr", ".jj", "CVS", ".ctx"),  # the machinery of version control, and our own
+        *(
+            ".git",
+            ".hg",
+            ".svn",
+            ".bzr",
+            ".jj",
+            "CVS",
+            ".ctx",
+        ),  # the machinery of version control, and our own
         *("node_modules", "bower_components", "__pycache__", "__pypackages__"),
         *(
             ".venv",
@@ -45,9 +137,22 @@ SKIPPED_FOLDERS = frozenset(
             ".next",
             ".nuxt",
         ),
-        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", ".stack-work", ".dart_tool"),
+        *(
+            ".mypy_cache",
+            ".pytest_cache",
+            ".ruff_cache",
+            ".hypothesis",
+            ".ipynb_checkpoints",
+            ".stack-work",
+            ".dart_tool",
+        ),
         *(".Trash", ".Trashes", ".Spotlight-V100", ".fseventsd", "$RECYCLE.BIN", "lost+found"),
-        *(".ssh", ".gnupg", ".aws", ".kube"),  # keys: nobody means to publish these by naming their home folder
+        *(
+            ".ssh",
+            ".gnupg",
+            ".aws",
+            ".kube",
+        ),  # keys: nobody means to publish these by naming their home folder
     )
 )
 """Folders that are never entered, whatever the globs say: copies, caches and keys, not documents."""
@@ -170,7 +275,9 @@ def _segment(tokens: list[tuple[str, str]]) -> Segment:
             return Segment("suffix", literal)
         if kinds[-1] == "star":
             return Segment("prefix", literal)
-    regex = "".join(".*" if kind == "star" else re.escape(text) if kind == "literal" else text for kind, text in tokens)
+    regex = "".join(
+        ".*" if kind == "star" else re.escape(text) if kind == "literal" else text for kind, text in tokens
+    )
     return Segment("regex", regex)
 
 
@@ -338,7 +445,11 @@ def _name_test(segments: Sequence[Segment]) -> NameTest:
         return lambda name: name in literals or name[name.rfind(".") :] in extensions
     tail, head = tuple(tails), tuple(heads)
     # One alternation; each part is closed, so that its choices cannot leak into the next.
-    regex = re.compile("|".join(f"(?:{part})" for part in dict.fromkeys(regexes)), re.DOTALL).fullmatch if regexes else None
+    regex = (
+        re.compile("|".join(f"(?:{part})" for part in dict.fromkeys(regexes)), re.DOTALL).fullmatch
+        if regexes
+        else None
+    )
 
     def matches(name: str) -> bool:
         return (
@@ -391,7 +502,9 @@ class Level:
     def descend(self, name: str) -> "Level":
         """The level of the folder `name` within this one."""
         moved = (
-            frozenset((number, at + 1) for number, at, segment in self._moving if segment.matches(name)) if self._moving else None
+            frozenset((number, at + 1) for number, at, segment in self._moving if segment.matches(name))
+            if self._moving
+            else None
         )
         if not moved:
             if self._still is None:
@@ -466,7 +579,9 @@ class Scope:
         self.tag = _tag(ignores)
 
     @classmethod
-    def top(cls, include_globs: Iterable[str], exclude_globs: Iterable[str], ignores: tuple[Level, ...] = ()) -> "Scope":
+    def top(
+        cls, include_globs: Iterable[str], exclude_globs: Iterable[str], ignores: tuple[Level, ...] = ()
+    ) -> "Scope":
         return cls(Rules(parse_globs(include_globs)).top(), Rules(parse_globs(exclude_globs)).top(), ignores)
 
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
@@ -475,7 +590,11 @@ class Scope:
 
     def enter(self, name: str) -> "Scope | None":
         """The scope of a folder below, or None where nothing in it is wanted."""
-        if name in SKIPPED_FOLDERS or self.exclude.decide(name, folder=True) or self.ignored(name, folder=True):
+        if (
+            name in SKIPPED_FOLDERS
+            or self.exclude.decide(name, folder=True)
+            or self.ignored(name, folder=True)
+        ):
             return None
         include = self.include.descend(name)
         if include.empty:
@@ -500,8 +619,12 @@ class Scope:
         against = [*self.exclude.groups, *(group for level in self.ignores for group in level.groups)]
         if not any(group.file_segments for group in against):
             return included
-        if not any(group.negated for group in against):  # without negation the order does not matter: one test does for all
-            unwanted = _name_test(list(dict.fromkeys(segment for group in against for segment in group.file_segments)))
+        if not any(
+            group.negated for group in against
+        ):  # without negation the order does not matter: one test does for all
+            unwanted = _name_test(
+                list(dict.fromkeys(segment for group in against for segment in group.file_segments))
+            )
             return lambda name: included(name) and not unwanted(name)
         excluded = _name_test([segment for group in self.exclude.groups for segment in group.file_segments])
         ignored = self.ignored
@@ -509,8 +632,15 @@ class Scope:
 
 
 def _tag(ignores: tuple[Level, ...]) -> str:
-    said = [(group.negated, group.file_segments) for level in ignores for group in level.groups if group.file_segments]
-    return "." + hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:12] if said else ""
+    said = [
+        (group.negated, group.file_segments)
+        for level in ignores
+        for group in level.groups
+        if group.file_segments
+    ]
+    return (
+        "." + hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:12] if said else ""
+    )
 
 
 _ESCAPED = re.compile(r"%(25|[89A-F][0-9A-F])")

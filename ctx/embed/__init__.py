@@ -37,9 +37,17 @@ def open_embedder(
     if not model or not dims:
         raise ConfigError(f"[embedding] provider '{provider}' needs model and dims")
     if provider == "ollama":
-        return OllamaEmbedder(model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries)
+        return OllamaEmbedder(
+            model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+        )
     if provider == "openai":
         return OpenAIEmbedder(
-            model, dims, url=url, api_key=api_key, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+            model,
+            dims,
+            url=url,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
         )
     raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: local, ollama, openai, disabled)")

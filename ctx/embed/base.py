@@ -55,10 +55,17 @@ _REPRESENT = "Represent this sentence for searching relevant passages: "
 # The first entry whose word is in the lower-case name of the model holds. From the models' own cards.
 _PREFIXES = (
     ("bge-m3", Prefixes()),
-    ("e5-mistral", Prefixes("Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ")),
+    (
+        "e5-mistral",
+        Prefixes(
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+        ),
+    ),
     (
         "e5-large-instruct",
-        Prefixes("Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "),
+        Prefixes(
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+        ),
     ),
     ("e5-", Prefixes("query: ", "passage: ")),
     ("nomic-embed", Prefixes("search_query: ", "search_document: ")),
@@ -72,7 +79,12 @@ _PREFIXES = (
     ("arctic-embed", Prefixes(_REPRESENT)),
     ("mxbai-embed", Prefixes(_REPRESENT)),
     ("embeddinggemma", Prefixes("task: search result | query: ", "title: none | text: ")),
-    ("qwen3-embedding", Prefixes("Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:")),
+    (
+        "qwen3-embedding",
+        Prefixes(
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+        ),
+    ),
 )
 
 

@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-BLOCK_CHARS = 16_384  # tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them
+BLOCK_CHARS = (
+    16_384  # tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them
+)
 SLACK_TOKENS = 8  # a piece tokenised on its own may come out a little longer than inside its text
 
 
@@ -46,7 +48,9 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
             continue
         starts, words = [], []
         for part in (encoding, *encoding.overflowing):
-            for (start, _), word, special in zip(part.offsets, part.word_ids, part.special_tokens_mask, strict=True):
+            for (start, _), word, special in zip(
+                part.offsets, part.word_ids, part.special_tokens_mask, strict=True
+            ):
                 if not special:
                     starts.append(start)
                     words.append(word)
@@ -64,7 +68,9 @@ def _even_cuts(words: list[int | None], most: int) -> list[int]:
     for i in range(1, count):
         cut = round(i * len(words) / count)
         between = cut
-        while between > cuts[-1] + 1 and cut - between < SLACK_TOKENS and words[between] == words[between - 1]:
+        while (
+            between > cuts[-1] + 1 and cut - between < SLACK_TOKENS and words[between] == words[between - 1]
+        ):
             between -= 1
         cuts.append(cut if words[between] == words[between - 1] else between)
     return [*cuts, len(words)]
@@ -93,7 +99,9 @@ class DirectEngine:
         onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
         tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
         tokenizer.no_padding()
         with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
@@ -102,7 +110,9 @@ class DirectEngine:
 
     def query(self, text: str) -> Vector:
         ids = np.array([self.tokenizer.encode(text).ids], np.int64)
-        result: Vector = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
+        result: Vector = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][
+            0
+        ]
         return result
 
 
@@ -152,14 +162,18 @@ def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedE
             )
             _registered.add(name)
     # cache_dir: else fastembed makes a folder in the system's place for temporary files.
-    return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=folder, specific_model_path=folder, threads=1))
+    return FastembedEngine(
+        fastembed.TextEmbedding(name, cache_dir=folder, specific_model_path=folder, threads=1)
+    )
 
 
 def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
     """Loads a model of fastembed's list from its cache; fetches it first if that is allowed. Raises `EmbedderError`."""
     fastembed = _fastembed()
     try:
-        return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1, local_files_only=True))
+        return FastembedEngine(
+            fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1, local_files_only=True)
+        )
     except ValueError as error:
         if not download:
             raise EmbedderError(
@@ -183,7 +197,9 @@ def named_dim(name: str) -> int:
 
         near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.3)
         hint = f" (near: {', '.join(known[key]['model'] for key in near)})" if near else ""
-        raise ConfigError(f"[embedding] model: '{name}' is neither a folder nor a model that fastembed knows{hint}")
+        raise ConfigError(
+            f"[embedding] model: '{name}' is neither a folder nor a model that fastembed knows{hint}"
+        )
     return int(entry["dim"])
 
 
@@ -196,7 +212,9 @@ def _fastembed() -> Any:
     import fastembed
     import loguru
 
-    loguru.logger.disable("fastembed")  # it writes to stderr on its own; what matters is raised, and told by us
+    loguru.logger.disable(
+        "fastembed"
+    )  # it writes to stderr on its own; what matters is raised, and told by us
     return fastembed
 
 
@@ -206,8 +224,12 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
 
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # only its outputs are read
-    session = onnxruntime.InferenceSession(os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"])
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )  # only its outputs are read
+    session = onnxruntime.InferenceSession(
+        os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]
+    )
     outputs = session.get_outputs()
     pooled = next((output for output in outputs if output.name == "sentence_embedding"), None)
     if pooled is None and len(outputs[0].shape) == 2:

@@ -26,7 +26,13 @@ SHIPPED_MAX_TOKENS = 256
 MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
 QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
 
-_MODEL_FILES = ("model.onnx", "model_optimized.onnx", "model_quantized.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx")
+_MODEL_FILES = (
+    "model.onnx",
+    "model_optimized.onnx",
+    "model_quantized.onnx",
+    "onnx/model.onnx",
+    "onnx/model_quantized.onnx",
+)
 
 
 class LocalEmbedder:
@@ -62,7 +68,9 @@ class LocalEmbedder:
         self._prefixes = prefixes(self._name)
         self._max_tokens = max_tokens or (SHIPPED_MAX_TOKENS if self._shipped else MAX_TOKENS)
         self._threads = threads or _processors()
-        self._cache_dir = cache_dir or os.environ.get("FASTEMBED_CACHE_PATH") or os.path.expanduser("~/.cache/ctx/models")
+        self._cache_dir = (
+            cache_dir or os.environ.get("FASTEMBED_CACHE_PATH") or os.path.expanduser("~/.cache/ctx/models")
+        )
         self._key: str | None = None
         self._dim = None if self._folder is None else _folder_dim(self._folder)
         self._dims = dims
@@ -77,7 +85,11 @@ class LocalEmbedder:
     def model(self) -> str:
         # A listed model's files are known only once fetched, and a key must not change then: there the name decides.
         if self._key is None:
-            files = self._name.lower() if self._folder is None else _sums(self._folder, self._model_file, shipped=self._shipped)
+            files = (
+                self._name.lower()
+                if self._folder is None
+                else _sums(self._folder, self._model_file, shipped=self._shipped)
+            )
             self._key = catalog_key(self._name, files, self._max_tokens, self._prefixes.passage)
         return self._key
 
@@ -134,7 +146,9 @@ class LocalEmbedder:
     def embed_query(self, text: str) -> "Vector":
         """The vector of a question, of its first QUERY_WINDOWS windows. Raises `EmbedderError`, `ConfigError`."""
         engine = self._questions()
-        vector = self._vector(engine.query, engine.tokenizer, self._prefixes.query, text, lambda: False, QUERY_WINDOWS)
+        vector = self._vector(
+            engine.query, engine.tokenizer, self._prefixes.query, text, lambda: False, QUERY_WINDOWS
+        )
         assert vector is not None
         return vector
 
@@ -172,7 +186,9 @@ class LocalEmbedder:
             raise
         # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception` itself.
         except Exception as error:
-            raise EmbedderError(f"the embedding model '{self._name}' failed on a text of {len(text)} characters") from error
+            raise EmbedderError(
+                f"the embedding model '{self._name}' failed on a text of {len(text)} characters"
+            ) from error
 
     def _documents(self, *, download: bool) -> "FastembedEngine":
         """The engine that embeds documents, loaded at the first call."""
@@ -220,7 +236,9 @@ class LocalEmbedder:
 
     def _check_dims(self, dim: int) -> None:
         if self._dims is not None and self._dims != dim:
-            raise ConfigError(f"[embedding] dims: '{self._name}' gives vectors of {dim}, not {self._dims}; delete the key")
+            raise ConfigError(
+                f"[embedding] dims: '{self._name}' gives vectors of {dim}, not {self._dims}; delete the key"
+            )
 
 
 def _processors() -> int:
@@ -233,7 +251,11 @@ def _processors() -> int:
 def _model_file(folder: str, model: str) -> str:
     """The ONNX file of a folder, relative to it. Raises `ConfigError` where it or the tokenizer is missing."""
     found = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
-    missing = [name for name in ("tokenizer.json", "tokenizer_config.json") if not os.path.isfile(os.path.join(folder, name))]
+    missing = [
+        name
+        for name in ("tokenizer.json", "tokenizer_config.json")
+        if not os.path.isfile(os.path.join(folder, name))
+    ]
     if found is None:
         missing.insert(0, "model.onnx")
     if found is None or missing:

@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 Vector = npt.NDArray[np.float32]
 
 CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait only hides a wrong address
-WINDOW_CHARS = 6_000  # about 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it
+WINDOW_CHARS = (
+    6_000  # about 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it
+)
 LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
 LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -69,7 +71,9 @@ class _HttpEmbedder:
         except ValueError as error:
             raise ConfigError("[embedding] url: the host or the port is not one") from error
         if parts.scheme not in ("http", "https") or not host:
-            raise ConfigError(f"[embedding] url: must begin with http:// or https:// and name a host, for {self._service}")
+            raise ConfigError(
+                f"[embedding] url: must begin with http:// or https:// and name a host, for {self._service}"
+            )
         if api_key and not (api_key.strip().isascii() and api_key.strip().isprintable()):
             raise ConfigError("the key that [embedding] api_key_env names has characters that no key has")
         self._model = model
@@ -97,14 +101,18 @@ class _HttpEmbedder:
         patience = _Patience(self._max_retries, LONGEST_PAUSE_S, stop)
         try:
             for start in range(0, len(texts), self._batch_size):
-                yield from self._vectors(texts[start : start + self._batch_size], self._prefixes.passage, patience)
+                yield from self._vectors(
+                    texts[start : start + self._batch_size], self._prefixes.passage, patience
+                )
         except _Stopped:
             return
 
     def embed_query(self, text: str) -> Vector:
         """The vector of a question, of its first WINDOW_CHARS characters. Raises `EmbedderError`."""
         # Someone waits: one more try, and soon.
-        return self._vectors([text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None))[0]
+        return self._vectors(
+            [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None)
+        )[0]
 
     def close(self) -> None:
         """Closes the connections; a later call opens new ones."""
@@ -133,7 +141,9 @@ class _HttpEmbedder:
         sums = np.zeros((len(texts), self._dims), np.float32)
         for start in range(0, len(windows), self._batch_size):
             batch = windows[start : start + self._batch_size]
-            for window, owner, vector in zip(batch, owners[start:], self._ask(batch, prefix, patience), strict=False):
+            for window, owner, vector in zip(
+                batch, owners[start:], self._ask(batch, prefix, patience), strict=False
+            ):
                 sums[owner] += vector * len(window)
         return [self._unit(vector) for vector in sums]
 
@@ -148,7 +158,13 @@ class _HttpEmbedder:
                 # A little over the half, so that cutting behind a word does not leave a third piece.
                 halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
                 vectors = self._ask(halves, prefix, patience)
-                return [self._unit(np.sum([vector * len(half) for vector, half in zip(vectors, halves, strict=True)], axis=0))]
+                return [
+                    self._unit(
+                        np.sum(
+                            [vector * len(half) for vector, half in zip(vectors, halves, strict=True)], axis=0
+                        )
+                    )
+                ]
             raise EmbedderError(self._refusal(error.status)) from error
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
@@ -162,7 +178,9 @@ class _HttpEmbedder:
             pause_s = min(patience.longest_pause_s, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, no secret
             cause: Exception | None = None
             try:
-                response = until_stopped(lambda: self._connected().post(self._url, json=self._payload(texts)), stop)
+                response = until_stopped(
+                    lambda: self._connected().post(self._url, json=self._payload(texts)), stop
+                )
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 cause = error
                 problem = f"{self._service} at {self._host} did not answer ({type(error).__name__})"
@@ -175,11 +193,17 @@ class _HttpEmbedder:
                     self._log_refusal(response)
                     raise _Refused(response.status_code)
                 problem = f"{self._service} at {self._host} answered HTTP {response.status_code}"
-                pause_s = min(patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s)
+                pause_s = min(
+                    patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s
+                )
             if attempt == patience.retries:
                 raise EmbedderError(f"{problem}, after {attempt + 1} tries") from cause
             logger.info(
-                "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s", self._service, attempt + 1, pause_s, problem
+                "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
+                self._service,
+                attempt + 1,
+                pause_s,
+                problem,
             )
             if (stop or threading.Event()).wait(pause_s):
                 raise _Stopped
@@ -199,7 +223,9 @@ class _HttpEmbedder:
         try:
             array = np.array(self._read(response.json()), np.float32)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise EmbedderError(f"{self._service} at {self._host} gave a reply that is not a list of vectors") from error
+            raise EmbedderError(
+                f"{self._service} at {self._host} gave a reply that is not a list of vectors"
+            ) from error
         if array.ndim != 2 or len(array) != count:
             raise EmbedderError(f"{self._service} at {self._host} gave {array.shape} for {count} texts")
         if array.shape[1] != self._dims:
@@ -219,7 +245,9 @@ class _HttpEmbedder:
         said = response.text[:300]
         if self._api_key:
             said = said.replace(self._api_key, "***")
-        logger.debug("embedding refused service=%s status=%d said=%r", self._service, response.status_code, said)
+        logger.debug(
+            "embedding refused service=%s status=%d said=%r", self._service, response.status_code, said
+        )
 
     def _refusal(self, status: int) -> str:
         mend = {
@@ -247,7 +275,9 @@ class OllamaEmbedder(_HttpEmbedder):
         max_retries: int = 5,
     ) -> None:
         url = url or "http://localhost:11434"
-        super().__init__(model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries)
+        super().__init__(
+            model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+        )
 
     def _payload(self, texts: list[str]) -> JSON:
         # Without `truncate: false` it silently drops what the model does not read.
@@ -282,7 +312,13 @@ class OpenAIEmbedder(_HttpEmbedder):
     ) -> None:
         url = url or "https://api.openai.com/v1"
         super().__init__(
-            model, dims, url=url, api_key=api_key, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
+            model,
+            dims,
+            url=url,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
         )
 
     def _payload(self, texts: list[str]) -> JSON:

@@ -46,7 +46,9 @@ class Bridge(NamedTuple):
                 return host.env_get(policy, payload, self.environ)
             asked = json.loads(payload) if payload else {}
             if operation.startswith("context."):
-                return _encoded(self._context(operation, asked, policy, inner._replace(deadline_s=deadline_s)))
+                return _encoded(
+                    self._context(operation, asked, policy, inner._replace(deadline_s=deadline_s))
+                )
             if self.memory is not None:
                 return _encoded(self.memory(operation, asked, caller))
             raise ToolError(f"{operation} is not available to this script")
@@ -78,7 +80,9 @@ class Bridge(NamedTuple):
         limit = asked.get("limit")
         if isinstance(limit, int | float) and not isinstance(limit, bool) and limit >= 1:
             wanted["limit"] = min(int(limit), 100)
-        filters = {name: asked[name] for name in ("source", "since", "until") if isinstance(asked.get(name), str)}
+        filters = {
+            name: asked[name] for name in ("source", "since", "until") if isinstance(asked.get(name), str)
+        }
         if filters:
             wanted["filters"] = filters
         try:
@@ -86,7 +90,9 @@ class Bridge(NamedTuple):
         except EmbeddingsDisabled:
             # The published example scripts ask for hybrid; without a model, words are better than an error.
             logger.warning(
-                "script '%s' asked for %s search, but embeddings are disabled: answered by keyword", policy.name, wanted["mode"]
+                "script '%s' asked for %s search, but embeddings are disabled: answered by keyword",
+                policy.name,
+                wanted["mode"],
             )
             answer = self.toolbox.call("search", {**wanted, "mode": "keyword"}, caller)
         except BadRequest as error:

@@ -76,7 +76,10 @@ class Scripts:
         The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text. They are not the operator's, so that a name they
         may not have only costs a line in the log.
         """
-        for kind, script in [*(("tool", script) for script in tools), *(("agent", script) for script in agents)]:
+        for kind, script in [
+            *(("tool", script) for script in tools),
+            *(("agent", script) for script in agents),
+        ]:
             self._claim(kind, script)
             self._named.add(os.path.realpath(script.path))
         if tools_dir is not None:
@@ -132,17 +135,23 @@ class Scripts:
 
     def _claim(self, kind: str, script: ScriptFile, *, removable: bool = False) -> None:
         if not NAME.fullmatch(script.name):
-            raise ConfigError(f"{kind} '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
+            raise ConfigError(
+                f"{kind} '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -"
+            )
         if kind == "tool" and script.name in RESERVED:
             raise ConfigError(f"tool '{script.name}' ({script.where}): the name is reserved; rename the tool")
         with self._lock:
             known = self._entries.get((kind, script.name))
             if known is not None:
-                raise ConfigError(f"two {kind}s are called '{script.name}': {known.script.where} and {script.where}; rename one")
+                raise ConfigError(
+                    f"two {kind}s are called '{script.name}': {known.script.where} and {script.where}; rename one"
+                )
             others = self._toolbox.list() if kind == "tool" else self._agents.list()
             taken = next((other.origin for other in others if other.name == script.name), None)
             if taken is not None:
-                raise ConfigError(f"two {kind}s are called '{script.name}': {taken} and {script.where}; rename one")
+                raise ConfigError(
+                    f"two {kind}s are called '{script.name}': {taken} and {script.where}; rename one"
+                )
             self._entries[kind, script.name] = _Loaded(kind, script, removable=removable)
 
     def _in_folder(self) -> list[ScriptFile]:
@@ -150,7 +159,11 @@ class Scripts:
         if self._folder is None:
             return []
         try:
-            names = sorted(name for name in os.listdir(self._folder) if name.endswith(".lua") and not name.startswith("."))
+            names = sorted(
+                name
+                for name in os.listdir(self._folder)
+                if name.endswith(".lua") and not name.startswith(".")
+            )
         except OSError:
             return []  # the folder went: so did its tools
         shown = os.path.basename(self._folder)
@@ -165,7 +178,12 @@ class Scripts:
         if self._project is None or self._trust is None:
             return []
         return [
-            (kind, ScriptFile(name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust))
+            (
+                kind,
+                ScriptFile(
+                    name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust
+                ),
+            )
             for kind, name, path in project_files(self._project)
         ]
 
@@ -249,5 +267,11 @@ class Scripts:
         kept = "; the last version that worked stays" if entry.serving else ""
         level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
         logger.log(
-            level, "%s did not load name=%s file=%s reason=%s%s", entry.kind, name, entry.script.where, error.message, kept
+            level,
+            "%s did not load name=%s file=%s reason=%s%s",
+            entry.kind,
+            name,
+            entry.script.where,
+            error.message,
+            kept,
         )

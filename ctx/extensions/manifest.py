@@ -55,7 +55,9 @@ class Manifest(NamedTuple):
     at_banks: bool
     bank: str | None  # its own bank; None: the caller's
     default_bank: str
-    environ: Mapping[str, tuple[str, ...]]  # what (see _ENVIRON): environment variables, the first that is set counts
+    environ: Mapping[
+        str, tuple[str, ...]
+    ]  # what (see _ENVIRON): environment variables, the first that is set counts
     codes: Mapping[str, int]
     details: bool
     pretty: bool
@@ -135,7 +137,9 @@ def read_manifest(folder: str) -> Manifest:
         raise ConfigError(f"{shown}: name: has a-z 0-9 -")
     unknown = set(values["grants"]) - GRANTS
     if unknown:
-        raise ConfigError(f"{shown}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})")
+        raise ConfigError(
+            f"{shown}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})"
+        )
     codes = dict(values["errors"])
     details = bool(codes.pop("details", False))
     for key, code in codes.items():
@@ -173,7 +177,12 @@ def _environ(table: Mapping[str, JSON], shown: str) -> dict[str, tuple[str, ...]
     found = {}
     for what, names in table.items():
         named = [names] if isinstance(names, str) else names
-        if what not in _ENVIRON or not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
+        if (
+            what not in _ENVIRON
+            or not isinstance(named, list)
+            or not named
+            or not all(isinstance(name, str) for name in named)
+        ):
             raise ConfigError(
                 f"{shown}: environ.{what}: one of {', '.join(_ENVIRON)}, with the name of a variable or a list of names"
             )
@@ -182,7 +191,11 @@ def _environ(table: Mapping[str, JSON], shown: str) -> dict[str, tuple[str, ...]
 
 
 def _agent(entry: JSON, folder: str, shown: str) -> PackAgent:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not set(entry) <= {"name", "script"}:
+    if (
+        not isinstance(entry, dict)
+        or not isinstance(entry.get("name"), str)
+        or not set(entry) <= {"name", "script"}
+    ):
         raise ConfigError(f"{shown}: agents: each has a name and a script")
     return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), shown))
 
@@ -193,7 +206,9 @@ def _tool(entry: JSON, folder: str, shown: str) -> PackTool:
     known = ("name", "script", "timeout_s", "at_banks", "bank_parameter")
     for key in entry:
         if key not in known:
-            raise ConfigError(f"{shown}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(known)})")
+            raise ConfigError(
+                f"{shown}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(known)})"
+            )
     script = entry.get("script", f"{entry['name']}.lua")
     return PackTool(
         entry["name"],
@@ -212,7 +227,11 @@ def _script(folder: str, name: str, shown: str) -> str:
 
 
 def _route(entry: JSON, shown: str) -> PackRouteSpec:
-    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or not entry["path"].startswith("/"):
+    if (
+        not isinstance(entry, dict)
+        or not isinstance(entry.get("path"), str)
+        or not entry["path"].startswith("/")
+    ):
         raise ConfigError(f"{shown}: routes: each has a path that begins with /")
     auth = entry.get("auth", "pack")
     if auth not in AUTH:

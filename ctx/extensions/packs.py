@@ -16,7 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from ctx import __version__
 from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.bundled import bundled_path
-from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, StoreError, ToolError, Unauthorized
+from ctx.errors import (
+    BadRequest,
+    ConfigError,
+    Conflict,
+    CtxError,
+    NotFound,
+    StoreError,
+    ToolError,
+    Unauthorized,
+)
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.manifest import Manifest, PackAgent, PackTool, read_manifest
 from ctx.extensions.parameters import parameters_schema
@@ -82,7 +91,10 @@ class Pack:
         """Reads every script's metadata and registers it. Raises a `CtxError` where one does not load."""
         for spec in self.manifest.tools:
             script = ScriptFile(
-                spec.name, spec.script, timeout_s=spec.timeout_s, shown=f"{self.name}/{os.path.basename(spec.script)}"
+                spec.name,
+                spec.script,
+                timeout_s=spec.timeout_s,
+                shown=f"{self.name}/{os.path.basename(spec.script)}",
             )
             source = script.source()
             found = self._runner.metadata(script, source, "tool")
@@ -110,7 +122,9 @@ class Pack:
         source = script.source()
         found = self._runner.metadata(script, source, "agent")
         arguments = tuple(
-            AgentArgument(str(entry["name"]), str(entry.get("description") or ""), entry.get("required") is True)
+            AgentArgument(
+                str(entry["name"]), str(entry.get("description") or ""), entry.get("required") is True
+            )
             for entry in found.get("arguments") or ()
         )
 
@@ -124,7 +138,9 @@ class Pack:
 
         # Two packs may have a prompt of one name: the pack that was enabled later adds its own.
         name = f"{spec.name}-{self.name}" if spec.name in taken else spec.name
-        return Agent(name, str(found.get("description") or ""), resolve, (), arguments, "pack", script.where, self.name)
+        return Agent(
+            name, str(found.get("description") or ""), resolve, (), arguments, "pack", script.where, self.name
+        )
 
     def forward(self, environ: Mapping[str, str]) -> bool:
         """Sends the calls to the server that the environment names (`SEKHA_API_URL`), from now on; False where it names none."""
@@ -132,7 +148,9 @@ class Pack:
         if not url or self.manifest.remote_path is None:
             return False
         names = (self.manifest.names("url")[0], (self.manifest.names("api_key") or ("",))[0])
-        self._remote = RemotePack(self.name, url, self.manifest.remote_path, self.keys[0] if self.keys else None, names)
+        self._remote = RemotePack(
+            self.name, url, self.manifest.remote_path, self.keys[0] if self.keys else None, names
+        )
         return True
 
     def own_name(self, shown: str) -> str | None:
@@ -146,7 +164,9 @@ class Pack:
     def _run(self, spec: PackTool, source: bytes, output: JSON) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
             connection = self._connection(caller)
-            self.rate.spend(connection)  # whatever session the arguments name: or each call would name a new one
+            self.rate.spend(
+                connection
+            )  # whatever session the arguments name: or each call would name a new one
             given = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
                 return self._remote.call(spec.name, given, spec.timeout_s)
@@ -159,7 +179,9 @@ class Pack:
 
     def _connection(self, caller: Caller) -> str:
         """The session of the caller's connection; callers of one door and key that have none share one."""
-        return caller.session_id or self.sessions.open(None, place=f"{caller.door}:{caller.principal or 'open'}")
+        return caller.session_id or self.sessions.open(
+            None, place=f"{caller.door}:{caller.principal or 'open'}"
+        )
 
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
@@ -187,7 +209,9 @@ class Pack:
     def _opened_bank(self, bank: str, caller: Caller) -> str:
         """The store's bank behind the one that was named. Raises `Unauthorized` where the caller's key does not open it."""
         if caller.banks is not None and bank not in caller.banks:
-            raise Unauthorized(f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True})
+            raise Unauthorized(
+                f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True}
+            )
         own = self.manifest.bank
         if own is None or self._shared:
             return bank
@@ -206,7 +230,9 @@ class Pack:
         *,
         agent: bool = False,
     ) -> JSON:
-        bank = self._store().bank(bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session))
+        bank = self._store().bank(
+            bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session)
+        )
         memory = _Memory(self, bank, session)
         context = {
             "config": {},
@@ -231,7 +257,11 @@ class Pack:
             kind="agent" if agent else "tool",
             output_schema=output,
         )
-        left_s = timeout_s if caller.deadline_s is None else max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
+        left_s = (
+            timeout_s
+            if caller.deadline_s is None
+            else max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
+        )
         host = Bridge(self._runner.bridge.toolbox, memory=memory.answer).host_for(self._policy, caller)
         try:
             return self._runner.pool.run(job, host, left_s)
@@ -266,7 +296,9 @@ class Pack:
             "tools": len(self.tools),
             "database": database,
             "database_bytes": sum(
-                os.path.getsize(self._database + suffix) for suffix in ("", "-wal") if os.path.exists(self._database + suffix)
+                os.path.getsize(self._database + suffix)
+                for suffix in ("", "-wal")
+                if os.path.exists(self._database + suffix)
             ),
             "limit": self.rate.limit,
             "current": self.rate.current(session),
@@ -331,7 +363,9 @@ class _Memory:
         self._bank = bank
         self._session = session
         self._writing = threading.Lock()
-        self._written: list[tuple[str, list[str]]] = []  # operations in order, and the memories that each made
+        self._written: list[
+            tuple[str, list[str]]
+        ] = []  # operations in order, and the memories that each made
         self._ended = False
 
     def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
@@ -346,7 +380,9 @@ class _Memory:
         if operation == "session.kv.get":
             return self._pack.sessions.get(self._session, str(given[0] if given else ""))
         if operation == "session.kv.set":
-            self._pack.sessions.set(self._session, str(given[0] if given else ""), given[1] if len(given) > 1 else None)
+            self._pack.sessions.set(
+                self._session, str(given[0] if given else ""), given[1] if len(given) > 1 else None
+            )
             return None
         if operation == "health":
             return self._pack.snapshot(self._session)
@@ -374,7 +410,12 @@ class _Memory:
                 except Conflict:
                     pass  # what it made was changed later in this call: deleted below
                 except CtxError as error:
-                    logger.warning("pack=%s undo=failed operation=%s reason=%s", self._pack.name, operation, error.message)
+                    logger.warning(
+                        "pack=%s undo=failed operation=%s reason=%s",
+                        self._pack.name,
+                        operation,
+                        error.message,
+                    )
                 for id in made:
                     if self._bank.get(id) is not None:
                         self._bank.delete(id, reason="the call failed")
@@ -398,7 +439,9 @@ def _by_name(name: str, given: list[JSON]) -> JSON:
     named: dict[str, JSON] = dict(zip(spec.required, given, strict=False))
     rest = given[len(spec.required) :]
     if len(rest) > 1 or (rest and rest[0] is not None and not isinstance(rest[0], dict)):
-        raise BadRequest(f"memory.{name}: takes {', '.join(spec.required) or 'nothing'} and a table of options")
+        raise BadRequest(
+            f"memory.{name}: takes {', '.join(spec.required) or 'nothing'} and a table of options"
+        )
     return {**named, **(rest[0] if rest and rest[0] else {})}
 
 
@@ -480,7 +523,14 @@ def load_packs(
         if manifest.name != name:
             raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
         pack = Pack(
-            manifest, own, runner, store, shared=shared, environ=environ, home=environ.get("HOME") or root, database=database
+            manifest,
+            own,
+            runner,
+            store,
+            shared=shared,
+            environ=environ,
+            home=environ.get("HOME") or root,
+            database=database,
         )
         pack.load(toolbox, agents)
         packs.append(pack)

@@ -19,7 +19,8 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
             return _with_lists(declared)
         # `parameters = {query = {type = "string"}}`: by name instead of in a list
         declared = [
-            {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule} for name, rule in declared.items()
+            {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule}
+            for name, rule in declared.items()
         ]
     if not isinstance(declared, list):
         raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
@@ -33,7 +34,9 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
             raise ToolError(f"{where}: two parameters are called '{name}'")
         kind = entry.get("type", "string")
         if kind not in TYPES:
-            raise ToolError(f"{where}: parameter '{name}' has the unknown type '{kind}' (known: {', '.join(TYPES)})")
+            raise ToolError(
+                f"{where}: parameter '{name}' has the unknown type '{kind}' (known: {', '.join(TYPES)})"
+            )
         rule: dict[str, JSON] = {"type": kind}
         if isinstance(entry.get("description"), str):
             rule["description"] = entry["description"]

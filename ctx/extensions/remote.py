@@ -30,7 +30,9 @@ class RemotePack:
         import httpx  # 90 ms, and only a bridge to another server is a client
 
         if self._client is None:
-            self._client = httpx.Client(timeout=httpx.Timeout(timeout_s, connect=CONNECT_S), headers=self._headers)
+            self._client = httpx.Client(
+                timeout=httpx.Timeout(timeout_s, connect=CONNECT_S), headers=self._headers
+            )
         url_name, key_name = self._names
         try:
             reply = self._client.post(self._url + self._path.replace("{tool}", tool), json=arguments)
@@ -39,7 +41,9 @@ class RemotePack:
                 f"{self._pack}: {self._url} did not answer in time; is it reachable from here? ({url_name})"
             ) from error
         except httpx.HTTPError as error:
-            raise ToolError(f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}") from error
+            raise ToolError(
+                f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}"
+            ) from error
         try:
             answer: JSON = reply.json()
         except ValueError:

@@ -51,7 +51,12 @@ class ScriptFile(NamedTuple):
 
     def policy(self) -> Policy:
         folder = os.path.dirname(os.path.abspath(self.path))
-        return Policy(self.name, (folder, *self.fs), frozenset(self.env), frozenset(host.lower() for host in self.allow_hosts))
+        return Policy(
+            self.name,
+            (folder, *self.fs),
+            frozenset(self.env),
+            frozenset(host.lower() for host in self.allow_hosts),
+        )
 
     def source(self) -> bytes:
         """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
@@ -182,7 +187,9 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         raise ConfigError(f"agent '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
     listed = found.get("arguments") or []
     arguments = tuple(
-        AgentArgument(str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True)
+        AgentArgument(
+            str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True
+        )
         for entry in (listed if isinstance(listed, list) else [])
         if isinstance(entry, dict) and entry.get("name")
     )
@@ -190,12 +197,18 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
 
     def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
         job = runner.job(script, source, "agent", "resolve", given, {})
-        answer = runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
+        answer = runner.pool.run(
+            job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller)
+        )
         if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
-            raise ToolError(f"agent '{script.name}': resolve must return a table with a string called 'system'")
+            raise ToolError(
+                f"agent '{script.name}': resolve must return a table with a string called 'system'"
+            )
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
-    return Agent(script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where)
+    return Agent(
+        script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where
+    )
 
 
 def _names(value: JSON) -> tuple[str, ...]:
@@ -284,7 +297,9 @@ def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem |
                 log.problem(source_id, "metadata_json is not JSON; the item is kept without it")
     created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
     # The fingerprint is of what the script said: an item without a date is not new merely because time has passed.
-    fingerprint = hashlib.sha256(json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:32]
+    fingerprint = hashlib.sha256(
+        json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
+    ).hexdigest()[:32]
     content = Content(
         data=body,
         media_type=_text(item.get("content_type")) or "text/plain",
@@ -313,7 +328,9 @@ def moment_ms(value: JSON) -> int | None:
             iso_utc(moment)  # beyond the calendar: as good as no date
             return moment
         if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit() and len(value.strip()) > 8:
-            return moment_ms(float(value))  # "1700000000.000200", as chat systems have it; eight digits are a date
+            return moment_ms(
+                float(value)
+            )  # "1700000000.000200", as chat systems have it; eight digits are a date
         parsed = datetime.fromisoformat(str(value).strip().replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
         return round(parsed.timestamp() * 1000)

@@ -26,7 +26,9 @@ MAX_SESSIONS = 10_000
 class Sessions:
     """The sessions of one pack. Safe from several threads and processes."""
 
-    def __init__(self, path: str | None, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self, path: str | None, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
         """`path` None: kept in memory only."""
         self._path = path
         self._clock = clock
@@ -97,7 +99,11 @@ class Sessions:
     def _find(self, id: str | None, place: str | None) -> str | None:
         if id is not None:
             return id if id in self._known else None
-        mine = [(_activity_ms(data), known) for known, data in self._known.items() if place and data.get("project") == place]
+        mine = [
+            (_activity_ms(data), known)
+            for known, data in self._known.items()
+            if place and data.get("project") == place
+        ]
         return max(mine)[1] if mine else None
 
     def _session(self, id: str) -> dict[str, JSON]:
@@ -114,7 +120,9 @@ class Sessions:
         try:
             entries = self._entries()
         except (OSError, ValueError) as error:
-            logger.warning("the sessions file is not readable and is left alone path=%s reason=%s", self._path, error)
+            logger.warning(
+                "the sessions file is not readable and is left alone path=%s reason=%s", self._path, error
+            )
             return
         for entry in entries:
             if _is_entry(entry):
@@ -160,7 +168,12 @@ class Sessions:
 
 
 def _is_entry(entry: JSON) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], dict)
+    return (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and isinstance(entry[1], dict)
+    )
 
 
 def _activity_ms(data: dict[str, JSON]) -> float:
@@ -172,7 +185,9 @@ def _activity_ms(data: dict[str, JSON]) -> float:
 class Rate:
     """At most `limit` calls in any `window_s` for each session: a log of times, so that it slides. 0 means no limit."""
 
-    def __init__(self, limit: int, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit: int, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.limit = limit
         self.window_s = window_s
         self._clock = clock
@@ -197,7 +212,11 @@ class Rate:
 
     def _recent(self, session: str) -> deque[float]:
         if len(self._calls) > MAX_SESSIONS:
-            self._calls = {id: calls for id, calls in self._calls.items() if calls and calls[-1] > self._clock() - self.window_s}
+            self._calls = {
+                id: calls
+                for id, calls in self._calls.items()
+                if calls and calls[-1] > self._clock() - self.window_s
+            }
         calls = self._calls.setdefault(session, deque())
         while calls and calls[0] <= self._clock() - self.window_s:
             calls.popleft()

@@ -47,7 +47,11 @@ class TrustFile:
             raise ConfigError(
                 f"the list of trusted scripts cannot be read; delete {os.path.basename(self.path)} and run `ctx trust` again"
             ) from error
-        return {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()} if isinstance(loaded, dict) else {}
+        return (
+            {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()}
+            if isinstance(loaded, dict)
+            else {}
+        )
 
     def vouches(self, path: str, text: bytes) -> bool:
         """Whether the user has trusted this very text at this path. Raises `ConfigError`."""

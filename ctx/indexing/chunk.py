@@ -18,7 +18,9 @@ SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neig
 MAX_PATH_CHARS = 200  # a longer heading path loses its outermost parts: it must not crowd out the text
 MAX_LEVEL = 12  # deeper headings count as this deep; bounds the recursion
 LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
-MAX_LONG_LINE_CHUNKS = 200  # all long lines of a document together; they are cut coarser rather than more often
+MAX_LONG_LINE_CHUNKS = (
+    200  # all long lines of a document together; they are cut coarser rather than more often
+)
 
 # Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown, reStructuredText, Python, Go, C, JavaScript
 # and plain text (`benchmarks/chunking.py` shows how well they hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
@@ -35,7 +37,9 @@ _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
 )  # a Hangul syllable is split into its letters
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
-_PROSE = frozenset({"text/markdown", "text/x-rst", "text/html", "text/plain", "text/troff", "application/x-ipynb+json"})
+_PROSE = frozenset(
+    {"text/markdown", "text/x-rst", "text/html", "text/plain", "text/troff", "application/x-ipynb+json"}
+)
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
 _ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
 _INDENT = re.compile(r"\n+([ \t]*)")
@@ -62,7 +66,9 @@ def _costs() -> bytes:
 _COSTS = _costs()  # by Latin-1 code
 
 
-def chunk(extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0) -> list[Chunk]:
+def chunk(
+    extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0
+) -> list[Chunk]:
     """Cuts a document into chunks, in order of their start.
 
     Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated wordpieces) bounds
@@ -73,7 +79,9 @@ def chunk(extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, ove
     body = extracted.body
     if not body or body.isspace():
         return [Chunk(0, 0, 0, 1, 1, "", text_hash(embedding_text(title, "", "")))]
-    cutter = _Cutter(extracted, title, max(16, max_tokens) * _UNIT, max(0, min(overlap_tokens, max_tokens // 2)) * _UNIT)
+    cutter = _Cutter(
+        extracted, title, max(16, max_tokens) * _UNIT, max(0, min(overlap_tokens, max_tokens // 2)) * _UNIT
+    )
     cutter.pack_document()
     return cutter.chunks(title)
 
@@ -99,7 +107,9 @@ class _Cutter:
         self.prose = extracted.media_type in _PROSE
         self.pieces: list[tuple[int, int, str]] = []
         self.long_lines = _long_lines(self.body) if len(self.body) > LONG_LINE else []
-        self.coarse_room = sum(costs[end] - costs[start] for start, end in self.long_lines) // MAX_LONG_LINE_CHUNKS
+        self.coarse_room = (
+            sum(costs[end] - costs[start] for start, end in self.long_lines) // MAX_LONG_LINE_CHUNKS
+        )
         self._lay_out(extracted.headings, title)
 
     def _lay_out(self, headings: tuple[Heading, ...], title: str) -> None:
@@ -165,19 +175,29 @@ class _Cutter:
                 group_cost = costs[start] - costs[group_start]
                 if (group_cost < small or cost < small) and group_cost + cost <= room:
                     # A heading alone says nothing of its own: what it goes with gives the path.
-                    bare = group_is_lead and self._bare(group_start, group_end) and group_cost + cost <= own_room
+                    bare = (
+                        group_is_lead and self._bare(group_start, group_end) and group_cost + cost <= own_room
+                    )
                     group_end, group_path, group_is_lead = end, self.paths[i] if bare else path, False
                     i = j
                     continue
                 # What cannot stand alone goes with what follows it, though under a deeper path than its own.
-                if group_cost < small and ((group_is_lead and group_cost * 2 < small) or self._bare(group_start, group_end)):
+                if group_cost < small and (
+                    (group_is_lead and group_cost * 2 < small) or self._bare(group_start, group_end)
+                ):
                     start = group_start
                     cost += group_cost
                 else:
                     pieces.append((group_start, group_end, group_path))
                 waiting = False
             if cost <= own_room:
-                group_start, group_end, group_path, group_is_lead, waiting = start, end, self.paths[i], False, True
+                group_start, group_end, group_path, group_is_lead, waiting = (
+                    start,
+                    end,
+                    self.paths[i],
+                    False,
+                    True,
+                )
             elif j == i + 1:
                 self._split(start, end, self.paths[i], own_room)
             else:
@@ -225,7 +245,9 @@ class _Cutter:
             even = left // -(-left // step)
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
             cut = self._cut(start, ideal, high, room)
-            pieces.append((self._reach_back(first, start, overlap) if overlap and start > first else start, cut, path))
+            pieces.append(
+                (self._reach_back(first, start, overlap) if overlap and start > first else start, cut, path)
+            )
             start = cut
             if body[start].isspace():
                 found = _NON_BLANK.search(body, start, end)
@@ -266,7 +288,12 @@ class _Cutter:
                 at = body.find("\n\n", at + 2, high)
             if borders:
                 return min(borders, key=lambda border: abs(border - ideal))
-            for a, _ in whole:  # a block that would fit a chunk of its own crosses the end: leave it whole for the next
+            for (
+                a,
+                _,
+            ) in (
+                whole
+            ):  # a block that would fit a chunk of its own crosses the end: leave it whole for the next
                 if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
                     return a
         if self.prose and not inside:
@@ -281,7 +308,10 @@ class _Cutter:
             if after >= 0:
                 return after + 1
         else:
-            lines = [(len(match[1]), abs(match.start(1) - ideal), match.start(1)) for match in _INDENT.finditer(body, low, high)]
+            lines = [
+                (len(match[1]), abs(match.start(1) - ideal), match.start(1))
+                for match in _INDENT.finditer(body, low, high)
+            ]
             if lines:
                 return min(lines)[2]
         word = max(body.rfind(" ", low, high), body.rfind("\t", low, high))
@@ -319,7 +349,9 @@ class _Cutter:
             if path is not head_path:
                 head, head_path = embedding_text(title, path, ""), path
             # With overlap a piece may begin before the last one ended.
-            line += body.count("\n", counted, start) if start >= counted else -body.count("\n", start, counted)
+            line += (
+                body.count("\n", counted, start) if start >= counted else -body.count("\n", start, counted)
+            )
             counted = start + len(text)
             last = line + text.count("\n")
             made.append(Chunk(len(made), start, counted, line, last, path, text_hash(head + text)))
@@ -356,7 +388,9 @@ def _cumulative(body: str) -> memoryview:
 
     # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
     codes = b"\0" + body.encode("latin-1", "replace")
-    each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(np.int64 if len(codes) > 8_000_000 else np.int32)
+    each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(
+        np.int64 if len(codes) > 8_000_000 else np.int32
+    )
     if not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes):
         points = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
         each[1:][(points >= 0xAC00) & (points <= 0xD7A3)] = _HANGUL

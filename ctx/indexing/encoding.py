@@ -22,14 +22,18 @@ _BINARY_HEADS = (
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
-_DECLARED = re.compile(rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE)
+_DECLARED = re.compile(
+    rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
+)
 # What is ruled out by now, and codecs of Python's that no text is written in.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
 # The letters beyond ASCII of English, French, German, Spanish, Portuguese, Dutch and the Nordic languages, and Windows' typographic marks. The
 # detector takes short texts in these for Baltic or Czech ones.
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
-_NOT_WESTERN = re.compile(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")  # signs within words are letters of another encoding
+_NOT_WESTERN = re.compile(
+    r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
+)  # signs within words are letters of another encoding
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
 _KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
 

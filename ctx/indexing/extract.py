@@ -20,7 +20,9 @@ MARKDOWN, RST, HTML, PLAIN, ROFF, NOTEBOOK = (
 )  # fmt: skip
 
 _SUFFIXES: Mapping[str, str] = {
-    **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"), MARKDOWN),
+    **dict.fromkeys(
+        ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"), MARKDOWN
+    ),
     **dict.fromkeys(("rst", "rest"), RST),
     **dict.fromkeys(("html", "htm", "xhtml", "shtml"), HTML),
     **dict.fromkeys(("txt", "text", "log"), PLAIN),
@@ -40,7 +42,8 @@ _MEDIA_TYPES: Mapping[str, str] = {
 _MANUAL = re.compile(r"\.[1-9n][A-Za-z]{0,8}\Z")
 _ROFF_SIGN = re.compile(r"(?:\A|\n)[.'][ \t]*(?:TH|SH|Sh|Dd|Dt|so)[ \t]")
 _HTML_HEAD = re.compile(
-    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
+    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head|body)\b",
+    re.I | re.S,
 )
 _MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
 _SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
@@ -70,7 +73,9 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     title = clipped(_storable(content.title)) if content.title else parsed.title
     if not title and not parsed.body.strip():
         return None
-    return Extracted(title or _stem(name), parsed.body, media_type, parsed.headings, parsed.atoms, parsed.metadata)
+    return Extracted(
+        title or _stem(name), parsed.body, media_type, parsed.headings, parsed.atoms, parsed.metadata
+    )
 
 
 def _normalised(text: str) -> str:
@@ -104,7 +109,9 @@ def _unzipped(data: bytes, source_id: str) -> bytes:
     try:
         text = inflater.decompress(data, MAX_UNZIPPED)
         if inflater.unconsumed_tail:
-            raise SourceError(f"{source_id}: more than {MAX_UNZIPPED >> 20} MiB uncompressed; exclude it with exclude_globs")
+            raise SourceError(
+                f"{source_id}: more than {MAX_UNZIPPED >> 20} MiB uncompressed; exclude it with exclude_globs"
+            )
         if not inflater.eof:
             raise SourceError(f"{source_id}: the gzip file is cut off")
     except zlib.error as error:
@@ -123,7 +130,9 @@ def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable
     suffix = found[1].lower() if found else ""
     kind = _MEDIA_TYPES.get(media_type or "") or _SUFFIXES.get(suffix)
     if kind is None or (kind == PLAIN and suffix in ("", "txt", "text")):
-        from ctx.indexing.formats.code import kind_of  # 1 ms; its patterns are compiled when a language is met
+        from ctx.indexing.formats.code import (
+            kind_of,
+        )  # 1 ms; its patterns are compiled when a language is met
 
         kind = (kind is None and kind_of(suffix, name, text)) or _by_head(name, text)
     # Each reader compiles its patterns when first met: a run over Markdown need not pay for roff.
@@ -150,7 +159,9 @@ def _by_head(name: str, text: str) -> str:
     """The kind of a text whose name tells nothing, by how it begins."""
     if _HTML_HEAD.match(text[:4096]):
         return HTML
-    if (text[:3] in ('.\\"', "'\\\"", ".TH", ".Dd") or _MANUAL.search(name)) and _ROFF_SIGN.search(text[:65_536]):
+    if (text[:3] in ('.\\"', "'\\\"", ".TH", ".Dd") or _MANUAL.search(name)) and _ROFF_SIGN.search(
+        text[:65_536]
+    ):
         return ROFF
     if _MARKDOWN_SIGN.search(text[:16_384]):
         return MARKDOWN

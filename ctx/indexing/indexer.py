@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
-PUBLISH_AT_LAST_S = 10.0  # and how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s
+PUBLISH_AT_LAST_S = (
+    10.0  # and how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s
+)
 
 
 class Lock(Protocol):
@@ -77,7 +79,9 @@ class Indexer:
             return list(self.connectors.values())
         chosen = []
         for name in names:
-            found = [c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name]
+            found = [
+                c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name
+            ]
             if not found:
                 known = ", ".join(self.connectors) or "none is configured"
                 raise NotFound(f"unknown source '{name}' (known: {known})")
@@ -98,7 +102,9 @@ class Indexer:
         for connector in self.select(names):
             if stop is not None and stop.is_set():
                 break
-            reports.append(self.run_source(connector, full=full, dry_run=dry_run, progress=progress, stop=stop))
+            reports.append(
+                self.run_source(connector, full=full, dry_run=dry_run, progress=progress, stop=stop)
+            )
         return reports
 
     def run_source(
@@ -129,7 +135,9 @@ class Indexer:
                 nonlocal published_s
                 now_s = time.monotonic()
                 # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the engine's work.
-                if now_s - published_s > min(max(PUBLISH_EVERY_S, (now_s - began_s) * 2 / 3), PUBLISH_AT_LAST_S):
+                if now_s - published_s > min(
+                    max(PUBLISH_EVERY_S, (now_s - began_s) * 2 / 3), PUBLISH_AT_LAST_S
+                ):
                     index.catch_up(self.catalog)
                     published_s = time.monotonic()
                 else:
@@ -141,7 +149,15 @@ class Indexer:
         logger.log(
             logging.INFO if changed or not report.ok else logging.DEBUG,
             "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
-            *(report.source, report.ok, report.added, report.updated, report.deleted, report.unchanged, len(report.problems)),
+            *(
+                report.source,
+                report.ok,
+                report.added,
+                report.updated,
+                report.deleted,
+                report.unchanged,
+                len(report.problems),
+            ),
             report.duration_s,
         )
         self._log_problems(report)
@@ -152,7 +168,9 @@ class Indexer:
         known, now = self._problems.get(report.source, set()), {hash(problem) for problem in report.problems}
         news = [problem for problem in report.problems if hash(problem) not in known]
         for problem in news[:PROBLEMS_LOGGED]:
-            logger.warning("not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message)
+            logger.warning(
+                "not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message
+            )
         if len(news) > PROBLEMS_LOGGED:
             logger.warning("not indexed source=%s more=%d", report.source, len(news) - PROBLEMS_LOGGED)
         self._problems[report.source] = now
@@ -202,7 +220,9 @@ class Indexer:
             self._embedding = False
             self._now(phase="idle", source=None, done=0, total=None)
 
-    def _embed(self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None) -> EmbedReport:
+    def _embed(
+        self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None
+    ) -> EmbedReport:
         done = 0
         embedder = None
         assert self.model is not None
@@ -216,14 +236,17 @@ class Indexer:
                 if embedder is None:
                     break
             self._embedding = True
-            self._now(phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model))
+            self._now(
+                phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model)
+            )
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
             vectors = list(embedder.embed([text for _, text in texts], stop=stop))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
             with self.writing() as index:
                 self.catalog.put_embeddings(
-                    self.model, [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)]
+                    self.model,
+                    [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)],
                 )
                 index.catch_up(self.catalog)
             done += len(vectors)

@@ -19,7 +19,9 @@ from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, SourceItem
 
 TEXT_FORMAT = 1  # raised when a new version would extract or cut the same bytes otherwise: everything is then read again
-BATCH_DOCUMENTS = 256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
+BATCH_DOCUMENTS = (
+    256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
+)
 BATCH_CHARACTERS = 4_000_000
 SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
 
@@ -132,7 +134,9 @@ def index_source(
     signature = run_signature(connector, max_tokens, overlap_tokens)
     last = catalog.last_run(connector.name)
     partial = items is not None
-    existing: Mapping[str, str] = _Known(catalog, connector.name) if partial else catalog.fingerprints(connector.name)
+    existing: Mapping[str, str] = (
+        _Known(catalog, connector.name) if partial else catalog.fingerprints(connector.name)
+    )
     reread = full or last is None or last.signature != signature
     known = {} if reread else existing
     log = ScanLog()
@@ -153,7 +157,19 @@ def index_source(
                 counts.added += item.source_id not in existing
                 counts.updated += item.source_id in existing
                 continue
-            if _read(item, connector.name, catalog, existing, reread, batch, counts, kept, log, max_tokens, overlap_tokens):
+            if _read(
+                item,
+                connector.name,
+                catalog,
+                existing,
+                reread,
+                batch,
+                counts,
+                kept,
+                log,
+                max_tokens,
+                overlap_tokens,
+            ):
                 seen.discard(item.source_id)  # nothing to index in it any more
             if batch.full():
                 _store(catalog, batch)
@@ -227,8 +243,14 @@ def _read(
     try:
         content = item.read()
         digest = _content_hash(content)
-        if present and not reread and catalog.content_hashes(source, [item.source_id]).get(item.source_id) == digest:
-            batch.touch.append((source, item.source_id, item.fingerprint, content.updated_ms or item.updated_ms))
+        if (
+            present
+            and not reread
+            and catalog.content_hashes(source, [item.source_id]).get(item.source_id) == digest
+        ):
+            batch.touch.append(
+                (source, item.source_id, item.fingerprint, content.updated_ms or item.updated_ms)
+            )
             counts.touched += 1
             return False
         extracted = extract(content, item.source_id)
@@ -268,10 +290,16 @@ def _read(
 
 def _content_hash(content: Content) -> bytes:
     """Of everything that decides what is stored, so that a changed title or address counts as a change."""
-    digest = hashlib.sha256(content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass"))
+    digest = hashlib.sha256(
+        content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
+    )
     rest = (content.media_type, content.title, content.author, content.created_ms, content.source_url)
     if any(part is not None for part in rest) or content.metadata:
-        digest.update(repr((rest, sorted(content.metadata.items(), key=lambda pair: pair[0]))).encode("utf-8", "surrogatepass"))
+        digest.update(
+            repr((rest, sorted(content.metadata.items(), key=lambda pair: pair[0]))).encode(
+                "utf-8", "surrogatepass"
+            )
+        )
     return digest.digest()
 
 

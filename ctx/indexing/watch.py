@@ -23,7 +23,9 @@ from ctx.types import SourceItem
 logger = logging.getLogger(__name__)
 
 MAX_PATHS = 5000  # more than this at once (a branch switch) is cheaper as one scan of the whole source
-FULL_SCAN_EVERY_S = 3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
+FULL_SCAN_EVERY_S = (
+    3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
+)
 MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
@@ -46,7 +48,9 @@ class Watchable(Protocol):
     def name(self) -> str: ...
     @property
     def root(self) -> str: ...
-    def scan_paths(self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]: ...
+    def scan_paths(
+        self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]: ...
 
 
 class _Work(NamedTuple):
@@ -89,7 +93,9 @@ class Watcher:
         now_s = time.monotonic()
         for name, connector in self._indexer.connectors.items():
             if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
-                self._due[name] = _Work(None)  # the others are scanned as soon as their changes are told, and not twice
+                self._due[name] = _Work(
+                    None
+                )  # the others are scanned as soon as their changes are told, and not twice
             self._next_s[name] = now_s + self._interval_s(name)
         loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
         if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):
@@ -271,7 +277,11 @@ class Watcher:
     # -- listening -----------------------------------------------------------------------------------------------
 
     def _watch_loop(self) -> None:
-        watched = {c.name: os.path.realpath(c.root) for c in self._indexer.connectors.values() if isinstance(c, Watchable)}
+        watched = {
+            c.name: os.path.realpath(c.root)
+            for c in self._indexer.connectors.values()
+            if isinstance(c, Watchable)
+        }
         if not self._polling and any(_is_remote(root) for root in watched.values()):
             self._poll_because("of a network file system only this machine's own changes are told")
         while not self._stop.is_set():
@@ -309,7 +319,10 @@ class Watcher:
         """Whether a change there can change the index: not in our own store, not in the machinery of version control and builds."""
         if path.startswith(self._ignored):
             return False
-        return any(path.startswith(root) and SKIPPED_FOLDERS.isdisjoint(path[len(root) :].split(os.sep)) for root in roots)
+        return any(
+            path.startswith(root) and SKIPPED_FOLDERS.isdisjoint(path[len(root) :].split(os.sep))
+            for root in roots
+        )
 
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
         """Listens until stopped or until a root appears or vanishes."""
@@ -322,7 +335,9 @@ class Watcher:
             for name in present:
                 self.request(name)
             while not self._stop.is_set():
-                changes = listener.watch(max(debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop)
+                changes = listener.watch(
+                    max(debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop
+                )
                 if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
                     for name in present:
                         self.request(name)
@@ -361,7 +376,20 @@ def _shortly(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).split(" about [")[0]
 
 
-_REMOTE = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "fuse.sshfs", "fuse.rclone", "glusterfs", "lustre", "virtiofs", "vboxsf")
+_REMOTE = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "ceph",
+    "afs",
+    "fuse.sshfs",
+    "fuse.rclone",
+    "glusterfs",
+    "lustre",
+    "virtiofs",
+    "vboxsf",
+)
 
 
 def _is_remote(path: str) -> bool:

@@ -141,7 +141,11 @@ class _Lines:
         if self.lines == MAX_LOG_LINES:
             text += " (this call's further lines are dropped)"
         word = level.decode("ascii", "replace")
-        _answer("log", word.encode() + b"\0" + text.encode() if word in _LEVELS else b"info\0" + text.encode(), talk)
+        _answer(
+            "log",
+            word.encode() + b"\0" + text.encode() if word in _LEVELS else b"info\0" + text.encode(),
+            talk,
+        )
         return b"+"
 
 
@@ -174,7 +178,9 @@ def _answer(name: str, argument: bytes, talk: Talk) -> bytes:
 
 
 def _refusal(error: CtxError) -> bytes:
-    return b"-" + orjson.dumps({"word": error.word, "message": error.message, "data": error.data}, default=str)
+    return b"-" + orjson.dumps(
+        {"word": error.word, "message": error.message, "data": error.data}, default=str
+    )
 
 
 def _sleep(argument: bytes, deadline: Deadline) -> bytes:
@@ -211,6 +217,7 @@ def _failure(told: dict[str, JSON], talk: Talk) -> CtxError:
     if THROWING in talk.grants and isinstance(kind, str) and kind in KINDS:
         data = told.get("data")
         return KINDS[kind](
-            message[:MAX_MESSAGE], data={"kind": kind, **(data if isinstance(data, dict) else {"detail": data} if data else {})}
+            message[:MAX_MESSAGE],
+            data={"kind": kind, **(data if isinstance(data, dict) else {"detail": data} if data else {})},
         )
     return ToolError(message)

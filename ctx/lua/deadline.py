@@ -56,7 +56,9 @@ class DeadlineThreads:
         except IndexError:
             pass
         with self._freed:
-            free = self._freed.wait_for(lambda: self._idle or self._count < self._most, min(deadline.step_s(), _PATIENCE_S))
+            free = self._freed.wait_for(
+                lambda: self._idle or self._count < self._most, min(deadline.step_s(), _PATIENCE_S)
+            )
             if not free:
                 raise Busy("every host call of the sandbox is waiting for something; try again")
             if self._idle:

@@ -147,7 +147,9 @@ class Channel:
         letter = data[4:5]
         length = int.from_bytes(data[:4], "big")
         if length > _CAPS.get(letter, -1):
-            raise FrameError(f"a frame of {length} bytes is over its cap" if letter in _CAPS else "an unknown frame")
+            raise FrameError(
+                f"a frame of {length} bytes is over its cap" if letter in _CAPS else "an unknown frame"
+            )
         end = HEADER_BYTES + length
         if len(data) < end:
             parts = [data]

@@ -79,7 +79,9 @@ class Policy(NamedTuple):
 
 def resolve_host(host: str, port: int) -> list[str]:
     """The addresses the system gives a name, in its order."""
-    return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    return list(
+        dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    )
 
 
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
@@ -176,7 +178,9 @@ def _target(url: str, policy: Policy) -> _Target:
     if len(url) > MAX_URL:
         raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
     if _BAD_URL.search(url):
-        raise ToolError("http: the URL has a space, a control character, a backslash or a letter beyond ASCII; percent-encode it")
+        raise ToolError(
+            "http: the URL has a space, a control character, a backslash or a letter beyond ASCII; percent-encode it"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -203,11 +207,18 @@ def address_allowed(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.scope_id is not None):
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address.ipv4_mapped is not None or address.scope_id is not None
+    ):
         return False
     if any(address in network for network in _REFUSED_NETWORKS if network.version == address.version):
         return False
-    return address.is_global and not address.is_multicast and not address.is_reserved and not address.is_unspecified
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_reserved
+        and not address.is_unspecified
+    )
 
 
 class _Backend(httpcore.NetworkBackend):
@@ -235,7 +246,9 @@ class _Backend(httpcore.NetworkBackend):
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("the host is not known") from error
         if not self._target.trusted and not all(address_allowed(address) for address in addresses):
-            raise ToolError("http: the host is on this machine or its private network; name it in allow_hosts to allow it")
+            raise ToolError(
+                "http: the host is on this machine or its private network; name it in allow_hosts to allow it"
+            )
         failure: Exception | None = None
         for address in addresses:
             try:
@@ -248,7 +261,10 @@ class _Backend(httpcore.NetworkBackend):
         raise failure or httpcore.ConnectError("the host has no address")
 
     def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         raise ToolError("http: unix sockets are not reached")
 
@@ -276,7 +292,9 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left_s(self._ends_s)), self._ends_s)
+        return _Stream(
+            self._inner.start_tls(ssl_context, server_hostname, _left_s(self._ends_s)), self._ends_s
+        )
 
     def get_extra_info(self, info: str) -> JSON:
         return self._inner.get_extra_info(info)
@@ -297,13 +315,22 @@ def _tls() -> ssl.SSLContext:
     return httpcore.default_ssl_context()  # 30 ms: it reads every authority's certificate
 
 
-def _once(method: str, target: _Target, headers: list[tuple[str, str]], body: bytes, backend: _Backend, ends_s: float) -> _Reply:
+def _once(
+    method: str,
+    target: _Target,
+    headers: list[tuple[str, str]],
+    body: bytes,
+    backend: _Backend,
+    ends_s: float,
+) -> _Reply:
     given = {name.lower() for name, _ in headers}
     ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
     sent = [*(pair for pair in ours if pair[0].lower() not in given), *headers]
     context = _tls() if target.scheme == "https" else None
     with (
-        httpcore.ConnectionPool(ssl_context=context, network_backend=backend, retries=0, max_connections=1) as pool,
+        httpcore.ConnectionPool(
+            ssl_context=context, network_backend=backend, retries=0, max_connections=1
+        ) as pool,
         pool.stream(
             method,
             target.url,
@@ -320,9 +347,15 @@ def _once(method: str, target: _Target, headers: list[tuple[str, str]], body: by
 
 def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
     """The decoded body. What unpacks to more than the cap is cut off at the cap, before it is in memory."""
-    names = [name.strip().lower() for name in encoding.split(",") if name.strip() and name.strip().lower() != "identity"]
+    names = [
+        name.strip().lower()
+        for name in encoding.split(",")
+        if name.strip() and name.strip().lower() != "identity"
+    ]
     if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
-        raise ToolError(f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out Accept-Encoding")
+        raise ToolError(
+            f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out Accept-Encoding"
+        )
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
     parts: list[bytes] = []
     size = received = 0
@@ -358,7 +391,9 @@ def _reason(error: Exception) -> str:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
+_FILE = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # a FIFO opens at once, and is then refused
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
@@ -409,7 +444,9 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
                 }
             )
             if len(rows) > MAX_LISTED:
-                raise ToolError(f"fs.list: the folder holds more than {MAX_LISTED:,} entries; narrow it with a glob")
+                raise ToolError(
+                    f"fs.list: the folder holds more than {MAX_LISTED:,} entries; narrow it with a glob"
+                )
     finally:
         os.close(descriptor)
     return json.dumps(rows).encode()
@@ -450,7 +487,9 @@ def _root_of(policy: Policy, wanted: str, what: str) -> tuple[str, str]:
     for root in policy.roots:
         if wanted == root or wanted.startswith(root.rstrip("/") + "/"):
             return root, wanted[len(root) :]
-    raise ToolError(f"{what}: the path is not in the script's folders; name its folder in fs = [...] to allow it")
+    raise ToolError(
+        f"{what}: the path is not in the script's folders; name its folder in fs = [...] to allow it"
+    )
 
 
 # ---- environment and log -----------------------------------------------------------------------------------------------

@@ -78,7 +78,9 @@ def _leave_namespaces() -> Layer:
         return Layer("namespaces", False, f"not permitted here: {os.strerror(ctypes.get_errno())}")
     names = [name for _, name in socket.if_nameindex()]
     return Layer(
-        "namespaces", names in ([], ["lo"]), f"own network ({', '.join(names) or 'no interface'}), mounts, ipc, host name"
+        "namespaces",
+        names in ([], ["lo"]),
+        f"own network ({', '.join(names) or 'no interface'}), mounts, ipc, host name",
     )
 
 
@@ -110,7 +112,9 @@ def _drop_capabilities() -> Layer:
         return Layer("no capabilities", True, "Linux only")
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
     refused = _libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
-    return Layer("no capabilities", not refused, "dropped" if not refused else os.strerror(ctypes.get_errno()))
+    return Layer(
+        "no capabilities", not refused, "dropped" if not refused else os.strerror(ctypes.get_errno())
+    )
 
 
 def address_space_bytes() -> int:
@@ -128,7 +132,12 @@ def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote_pid:
         os._exit(0)  # it died before the line above
-    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_NOFILE, 4)]
+    limits = [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_NOFILE, 4),
+    ]
     if os.geteuid() != 0:
         limits.append((resource.RLIMIT_NPROC, 0))
     if address_space:

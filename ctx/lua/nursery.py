@@ -24,7 +24,9 @@ from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
 
-_SEQUENCED = sys.platform == "linux"  # macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake
+_SEQUENCED = (
+    sys.platform == "linux"
+)  # macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake
 _START_TIMEOUT_S = 20.0  # on a machine that swaps; 0.1 s otherwise
 _END_TIMEOUT_S = 2.0
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -62,7 +64,9 @@ class Nursery:
         self._memory_bytes = memory_mb << 20
         self._changed = threading.Condition()
         self._spares: deque[Worker] = deque()
-        self._forks: deque[tuple[socket.socket, bool]] = deque()  # asked for: our end, and whether it is a probe
+        self._forks: deque[tuple[socket.socket, bool]] = (
+            deque()
+        )  # asked for: our end, and whether it is a probe
         self._probes: deque[Worker | None] = deque()  # None: it could not be forked
         self._live: dict[int, Worker] = {}
         self._waiting = 0
@@ -159,7 +163,9 @@ class Nursery:
         try:
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
         except PermissionError:
-            self._order(b"K", worker.pid)  # root without the capability to signal other users; the zygote is of the worker's
+            self._order(
+                b"K", worker.pid
+            )  # root without the capability to signal other users; the zygote is of the worker's
         except OSError:
             pass  # it has ended by itself
 
@@ -184,12 +190,23 @@ class Nursery:
         found = importlib.util.find_spec("lupa")  # finds the folder without importing it
         if found is None or found.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
-        return [sys.executable, "-I", "-S", "-c", self.boot, settings, package, os.path.dirname(os.path.dirname(found.origin))]
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            self.boot,
+            settings,
+            package,
+            os.path.dirname(os.path.dirname(found.origin)),
+        ]
 
     def _start_zygote(self) -> None:
         kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, {name: _text(name) for name in _PARTS}])
+        settings = json.dumps(
+            [theirs.fileno(), self._memory_bytes, _CPU_S, {name: _text(name) for name in _PARTS}]
+        )
         with theirs:
             process = subprocess.Popen(
                 self._command(settings),
@@ -326,7 +343,11 @@ class Nursery:
         control = self._control
         if control is None:
             return False
-        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pass_end.fileno()]))] if pass_end else []
+        passed = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pass_end.fileno()]))]
+            if pass_end
+            else []
+        )
         try:
             control.sendmsg([ORDER.pack(letter, number)], passed)
         except OSError:
@@ -341,7 +362,9 @@ class Nursery:
 
 
 def _text(part: str) -> str:
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), part + ".lua"), encoding="utf-8") as file:
+    with open(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), part + ".lua"), encoding="utf-8"
+    ) as file:
         return file.read()
 
 

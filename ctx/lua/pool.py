@@ -245,7 +245,9 @@ class Pool:
         idle = False
         try:
             worker = self._take(job, reuse, cancel)
-            talk = Talk(f"{job.kind} {job.name}", job.grants, host, Deadline(timeout_s, cancel), self._threads)
+            talk = Talk(
+                f"{job.kind} {job.name}", job.grants, host, Deadline(timeout_s, cancel), self._threads
+            )
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
             idle = reuse
             result = result_of(answer, talk)
@@ -270,7 +272,11 @@ class Pool:
 
     def _admit(self, job: Job) -> None:
         if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
-            whose = "every script" if self._sandbox == "strict" else "a script that the configuration does not name"
+            whose = (
+                "every script"
+                if self._sandbox == "strict"
+                else "a script that the configuration does not name"
+            )
             raise ToolError(
                 f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
             )
@@ -350,7 +356,9 @@ class Pool:
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name
         if number == signal.SIGSYS:
-            logger.critical("a script made a forbidden system call and was killed: script=%s signal=%s", job.name, name)
+            logger.critical(
+                "a script made a forbidden system call and was killed: script=%s signal=%s", job.name, name
+            )
             return ToolError(f"{job.kind} '{job.name}' was killed: it tried what the sandbox forbids")
         logger.error("a worker died: script=%s signal=%s", job.name, name)
         return ToolError(f"{job.kind} '{job.name}' crashed its worker ({name})")

@@ -14,7 +14,14 @@ FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
 STRICT = (FILTER, MEMORY, KILL)  # the level that scripts nobody vouches for need
 
 # By number as in zygote.PROBES (which cannot be imported here: it imports lupa); a test holds the two lists equal.
-FORBIDDEN = ("open a file", "open a socket", "start a process", "run a program", "send a signal", "make memory executable")
+FORBIDDEN = (
+    "open a file",
+    "open a socket",
+    "start a process",
+    "run a program",
+    "send a signal",
+    "make memory executable",
+)
 _MEMORY_PROBE, _SPIN_PROBE = len(FORBIDDEN), len(FORBIDDEN) + 1
 _REFUSED = 77  # zygote.REFUSED
 _PATIENCE_S = 5.0  # for one probe on a loaded machine; a few milliseconds otherwise
@@ -33,17 +40,23 @@ def is_strict(layers: list[Layer]) -> bool:
 def _filter(nursery: Nursery) -> Layer:
     workers = [nursery.probe(number) for number in range(len(FORBIDDEN))]
     passed = [
-        what for what, worker in zip(FORBIDDEN, workers, strict=True) if not _killed_by(_end(nursery, worker), signal.SIGSYS)
+        what
+        for what, worker in zip(FORBIDDEN, workers, strict=True)
+        if not _killed_by(_end(nursery, worker), signal.SIGSYS)
     ]
     if passed:
-        return Layer(FILTER, False, f"a worker that tries these is not stopped by the kernel: {', '.join(passed)}")
+        return Layer(
+            FILTER, False, f"a worker that tries these is not stopped by the kernel: {', '.join(passed)}"
+        )
     return Layer(FILTER, True, f"killed by SIGSYS when trying to {', '.join(FORBIDDEN)}")
 
 
 def _memory(nursery: Nursery) -> Layer:
     status = _end(nursery, nursery.probe(_MEMORY_PROBE))
     held = status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == _REFUSED
-    return Layer(MEMORY, held, "an allocation over the cap is refused" if held else "the system does not enforce it")
+    return Layer(
+        MEMORY, held, "an allocation over the cap is refused" if held else "the system does not enforce it"
+    )
 
 
 def _kill(nursery: Nursery) -> Layer:
@@ -53,7 +66,11 @@ def _kill(nursery: Nursery) -> Layer:
     how = "the zygote" if worker.pidfd is None else "a pidfd"
     held = _killed_by(_end(nursery, worker), signal.SIGKILL)
     return Layer(
-        KILL, held, f"by {how} in {(time.perf_counter() - began_s) * 1000:.1f} ms" if held else "a looping worker stayed alive"
+        KILL,
+        held,
+        f"by {how} in {(time.perf_counter() - began_s) * 1000:.1f} ms"
+        if held
+        else "a looping worker stayed alive",
     )
 
 

@@ -15,11 +15,18 @@ def fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
     if isinstance(value, dict):
         if not value:
             kinds = schema.get("type")
-            return [] if kinds == "array" or (isinstance(kinds, list) and "array" in kinds and "object" not in kinds) else value
+            return (
+                []
+                if kinds == "array"
+                or (isinstance(kinds, list) and "array" in kinds and "object" not in kinds)
+                else value
+            )
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return value
-        ordered = {name: fit(value[name], rule, depth + 1) for name, rule in properties.items() if name in value}
+        ordered = {
+            name: fit(value[name], rule, depth + 1) for name, rule in properties.items() if name in value
+        }
         ordered.update((name, item) for name, item in value.items() if name not in ordered)
         return ordered
     if isinstance(value, list) and isinstance(schema.get("items"), dict):

@@ -84,7 +84,9 @@ class Interpreter:
 
     def close(self) -> None:
         """Frees the Lua state, which runs the script's finalizers."""
-        self._run = None  # the one reference that keeps the state, which in turn keeps `_raw` and so this object
+        self._run = (
+            None  # the one reference that keeps the state, which in turn keeps `_raw` and so this object
+        )
 
     def run(self, wire: Wire) -> bytes:
         try:
@@ -153,7 +155,9 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes], memory_bytes: int) -> None:
     """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not return."""
     source = b""
-    interpreter.run(_WARM)  # copies the pages that a call writes to now, rather than while somebody waits: half of a call
+    interpreter.run(
+        _WARM
+    )  # copies the pages that a call writes to now, rather than while somebody waits: half of a call
     while True:
         letter, payload = receive(end)
         if letter != JOB:

@@ -38,7 +38,9 @@ def _spin() -> None:
 
 def _grab_memory(settings: Settings) -> None:
     # Mapped, not touched: where no limit holds, the machine's memory shall not pay for the question.
-    held = [mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)]
+    held = [
+        mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
+    ]
     held.clear()
 
 
@@ -53,7 +55,10 @@ PROBES: tuple[tuple[str, Callable[[Settings], object]], ...] = (
     ("start a process", lambda _: os.fork()),
     ("run a program", lambda _: os.execv("/bin/true", ["true"])),  # noqa: S606 - it is there to be killed
     ("send a signal", lambda _: os.kill(1, 0)),
-    ("make memory executable", lambda _: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)),
+    (
+        "make memory executable",
+        lambda _: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC),
+    ),
     ("use more memory than allowed", _grab_memory),
     ("run for ever", lambda _: _spin()),
 )
@@ -89,7 +94,9 @@ class _Zygote:
         ended, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_fds = [ended, waker, self.control.fileno()] + ([self.server_fd] if self.server_fd is not None else [])
+        self.own_fds = [ended, waker, self.control.fileno()] + (
+            [self.server_fd] if self.server_fd is not None else []
+        )
         gc.collect()
         gc.disable()
         gc.freeze()  # or each worker's first collection would copy every page
@@ -189,7 +196,9 @@ def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return None  # a kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead
+        return (
+            None  # a kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead
+        )
 
 
 def _pipe() -> tuple[int, int]:

@@ -45,7 +45,17 @@ from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
 from ctx.memory.screen import POLICIES, screen, screen_json
 from ctx.memory.vectors import BankVectors, Floats, pack
 from ctx.ranking import fuse, semantic_weight
-from ctx.store.memories import BankRow, Candidate, Memory, MemoryRows, Reader, Writer, canonical, embedding_texts, visible
+from ctx.store.memories import (
+    BankRow,
+    Candidate,
+    Memory,
+    MemoryRows,
+    Reader,
+    Writer,
+    canonical,
+    embedding_texts,
+    visible,
+)
 from ctx.store.memory_filters import Condition, compile_filter
 from ctx.types import JSON
 
@@ -168,14 +178,18 @@ class MemoryStore:
         while done < limit:
             with self.rows.reading() as reader:
                 batch = reader.without_vectors(self.embedder.model, min(_EMBED_BATCH, limit - done))
-                names = {row.bank_no: row.bank for row in (reader.bank(name) for name in reader.banks()) if row}
+                names = {
+                    row.bank_no: row.bank for row in (reader.bank(name) for name in reader.banks()) if row
+                }
             if not batch:
                 break
             packed = self.embed_texts([memory.text for _, memory in batch])
             if not all(packed):
                 break
             for bank_no in {bank_no for bank_no, _ in batch}:
-                with self.rows.writing(names[bank_no], "embed", self.clock(), {"tool": "embed_pending"}) as writer:
+                with self.rows.writing(
+                    names[bank_no], "embed", self.clock(), {"tool": "embed_pending"}
+                ) as writer:
                     for (owner, memory), vectors in zip(batch, packed, strict=True):
                         fresh = writer.row(bank_no, memory.id) if owner == bank_no else None
                         if fresh is not None and fresh.text == memory.text:
@@ -204,7 +218,10 @@ class MemoryStore:
         with self._lock:
             held = self._vectors.setdefault(bank.bank_no, BankVectors())
             self._vectors.move_to_end(bank.bank_no)
-            while len(self._vectors) > 1 and sum(one.size_bytes for one in self._vectors.values()) > self._vector_bytes:
+            while (
+                len(self._vectors) > 1
+                and sum(one.size_bytes for one in self._vectors.values()) > self._vector_bytes
+            ):
                 self._vectors.popitem(last=False)
         held.refresh(reader, bank, model_no)
         return held
@@ -272,7 +289,9 @@ class MemoryBank:
         if not isinstance(supersedes, list | tuple) or not all(isinstance(one, str) for one in supersedes):
             raise BadRequest("supersedes: a list of ids")
         alias = _name_of("alias", alias)
-        request = _request_hash("put", {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields})
+        request = _request_hash(
+            "put", {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
+        )
         if (known := self._known_reply(idempotency_key, request)) is not None:
             return known
         memory = self._draft({**fields, "text": text})
@@ -305,7 +324,9 @@ class MemoryBank:
             self._keep_reply(writer, idempotency_key, request, reply)
         return reply
 
-    def put_many(self, items: Sequence[JSON], container: JSON | None = None, *, idempotency_key: str | None = None) -> JSON:
+    def put_many(
+        self, items: Sequence[JSON], container: JSON | None = None, *, idempotency_key: str | None = None
+    ) -> JSON:
         """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "op_id"}`.
 
         Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message" unless it says otherwise.
@@ -371,9 +392,15 @@ class MemoryBank:
                     data={"version": memory.version},
                 )
             if "text" in changes or "metadata" in changes:
-                kept = {} if {"text", "metadata"} <= set(changes) else {flag for flag in memory.flags if flag not in flags}
+                kept = (
+                    {}
+                    if {"text", "metadata"} <= set(changes)
+                    else {flag for flag in memory.flags if flag not in flags}
+                )
                 changes["flags"] = sorted(flags | set(kept))
-            changed = sorted(public_name(name) for name, value in changes.items() if getattr(memory, name) != value)
+            changed = sorted(
+                public_name(name) for name, value in changes.items() if getattr(memory, name) != value
+            )
             if changed:
                 changes["content_hash"] = content_hash(memory._replace(**changes))
                 changes["updated_ms"] = writer.at_ms
@@ -411,7 +438,9 @@ class MemoryBank:
         """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings it back."""
         condition = compile_filter(filter)
         if condition.sql == "1":
-            raise BadRequest('filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}')
+            raise BadRequest(
+                'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
+            )
         with self._writing("delete_where") as writer:
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
@@ -490,7 +519,9 @@ class MemoryBank:
         with self._store.rows.reading() as reader:
             bank = reader.bank(self.id)
             parent = self._must_find(reader, bank.bank_no if bank else -1, id)
-        return self.browse({"parent": parent.id}, order="ordinal", limit=limit, cursor=cursor, include_superseded=True)
+        return self.browse(
+            {"parent": parent.id}, order="ordinal", limit=limit, cursor=cursor, include_superseded=True
+        )
 
     def browse(
         self,
@@ -517,7 +548,9 @@ class MemoryBank:
             bank = reader.bank(self.id)
             if bank is None:
                 return {"items": [], "cursor": None}
-            found = list(reader.select(bank.bank_no, shown, f"{column} {direction}, m.no {direction}", limit + 1))
+            found = list(
+                reader.select(bank.bank_no, shown, f"{column} {direction}, m.no {direction}", limit + 1)
+            )
             more, found = len(found) > limit, found[:limit]
             records = self._records(reader, bank.bank_no, found)
         return {"items": records, "cursor": _make_cursor(order, found[-1]) if more else None}
@@ -549,7 +582,11 @@ class MemoryBank:
             memory = self._must_find(reader, bank.bank_no if bank else -1, id)
             assert bank is not None
             return sorted(
-                {session for one in self._with_contents(reader, memory, bank.bank_no) for session in reader.sessions(one.no)}
+                {
+                    session
+                    for one in self._with_contents(reader, memory, bank.bank_no)
+                    for session in reader.sessions(one.no)
+                }
             )
 
     def links(self, id: str) -> list[JSON]:
@@ -597,9 +634,21 @@ class MemoryBank:
             bank = reader.bank(self.id)
             if bank is None:
                 return []
-            lines = list(reader.journal(bank.bank_no, _whole("after", after, 0, 2**53), _whole("limit", limit, 1, MAX_LIMIT)))
+            lines = list(
+                reader.journal(
+                    bank.bank_no, _whole("after", after, 0, 2**53), _whole("limit", limit, 1, MAX_LIMIT)
+                )
+            )
         return [
-            {"no": no, "op": op, "op_id": op_id, "at": at_ms, "by": json.loads(actor), "detail": json.loads(detail), "hash": hash}
+            {
+                "no": no,
+                "op": op,
+                "op_id": op_id,
+                "at": at_ms,
+                "by": json.loads(actor),
+                "detail": json.loads(detail),
+                "hash": hash,
+            }
             for no, op_id, op, at_ms, actor, detail, hash in lines
         ]
 
@@ -687,7 +736,14 @@ class MemoryBank:
 
             def find(sub_query: str, wanted: int) -> list[Evidence]:
                 hits, _ = self._hits(
-                    reader, sub_query, mode="hybrid", budget="mid", needed=wanted, filter=filter, window="auto", as_of=as_of
+                    reader,
+                    sub_query,
+                    mode="hybrid",
+                    budget="mid",
+                    needed=wanted,
+                    filter=filter,
+                    window="auto",
+                    as_of=as_of,
                 )
                 rows = reader.rows(bank.bank_no, [hit.memory.no for hit in hits[:wanted]]) if bank else {}
                 return [_evidence(rows[hit.memory.no], hit.score) for hit in hits[:wanted]]
@@ -770,7 +826,9 @@ class MemoryBank:
 
     # -- within --------------------------------------------------------------------------------------------------
     def _writing(self, op: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
-        return self._store.rows.writing(self.id, op, self._store.clock(), self.source.to_json(), durable=durable)
+        return self._store.rows.writing(
+            self.id, op, self._store.clock(), self.source.to_json(), durable=durable
+        )
 
     def _model(self) -> str | None:
         return self._store.embedder.model if self._store.embedder else None
@@ -817,7 +875,9 @@ class MemoryBank:
                 if old.superseded_by == memory.id:
                     continue
                 raise Conflict(f"the memory {old.id} was superseded by {old.superseded_by} already")
-            writer.patch(old, {"valid_to_ms": max(memory.valid_from_ms, old.valid_from_ms), "superseded_by": memory.id})
+            writer.patch(
+                old, {"valid_to_ms": max(memory.valid_from_ms, old.valid_from_ms), "superseded_by": memory.id}
+            )
             replaced.append(old.id)
         return replaced
 
@@ -860,7 +920,9 @@ class MemoryBank:
             if bank is None or found is None:
                 raise NotFound("no such operation in this bank")
             return {
-                no: before["text"] for no, _, before in reader.changes_of(bank.bank_no, found[0]) if before and "text" in before
+                no: before["text"]
+                for no, _, before in reader.changes_of(bank.bank_no, found[0])
+                if before and "text" in before
             }
 
     def _find(self, reader: Reader, bank_no: int, id: str, *, deleted: bool = False) -> Memory | None:
@@ -869,7 +931,9 @@ class MemoryBank:
         memory = reader.row(bank_no, id.lower()) or reader.row_by_alias(bank_no, id)
         if memory is None and (created_ms := creation_of(id)) is not None:
             made = reader.rows_created(bank_no, created_ms)
-            memory = next((one for one in made if to_json(one, self.id)["aliases"]["claude-recall"] == id), None)
+            memory = next(
+                (one for one in made if to_json(one, self.id)["aliases"]["claude-recall"] == id), None
+            )
         if memory is None and (prefix := id_prefix_of(id)) is not None:
             begun = reader.rows_with_prefix(bank_no, prefix)
             memory = begun[0] if len(begun) == 1 else None
@@ -980,7 +1044,9 @@ class MemoryBank:
                 degraded = "no_embedder"
             if held is not None and vector is not None:
                 superseded = include_superseded or as_of is not None
-                vector_nos = _nearest(reader, held, bank.bank_no, vector, conditions, depth, superseded=superseded)
+                vector_nos = _nearest(
+                    reader, held, bank.bank_no, vector, conditions, depth, superseded=superseded
+                )
         hits = self._scored(reader, bank, asked, word_nos, vector_nos, held, vector)
         if lifted is not None or half_life_days is not None:
             hits = _reweighed(hits, lifted, half_life_days, now_ms)
@@ -1013,12 +1079,20 @@ class MemoryBank:
         certain = calibration(self._model() or "")
         weights = {no: bm25(asked, stored.get(no, ())) for no in word_nos}
         # Ties by id: numbers differ between two files that hold the same memories.
-        ranked = sorted((no for no in word_nos if weights[no] > 0 and no in rows), key=lambda no: (-weights[no], rows[no].id))
-        nearest = sorted((no for no in vector_nos if no in rows and no in cosines), key=lambda no: (-cosines[no], rows[no].id))
+        ranked = sorted(
+            (no for no in word_nos if weights[no] > 0 and no in rows),
+            key=lambda no: (-weights[no], rows[no].id),
+        )
+        nearest = sorted(
+            (no for no in vector_nos if no in rows and no in cosines),
+            key=lambda no: (-cosines[no], rows[no].id),
+        )
         word_rank = {no: place for place, no in enumerate(ranked, 1)}
         vector_rank = {no: place for place, no in enumerate(nearest, 1)}
         alpha = semantic_weight(asked.query, [rows[no].text for no in nearest[:KIND_SAMPLE]], "rrf")
-        ranks = fuse("rrf", [(no, weights[no]) for no in ranked], [(no, cosines[no]) for no in nearest], alpha)
+        ranks = fuse(
+            "rrf", [(no, weights[no]) for no in ranked], [(no, cosines[no]) for no in nearest], alpha
+        )
         hits = []
         for no, fused in ranks:
             memory = rows[no]
@@ -1067,7 +1141,9 @@ def _nearest(
     return [one.no for one in held.nearest(vector, depth, superseded=superseded, among=allowed)]
 
 
-def _reweighed(hits: list[MemoryHit], lifted: Window | None, half_life_days: float | None, now_ms: int) -> list[MemoryHit]:
+def _reweighed(
+    hits: list[MemoryHit], lifted: Window | None, half_life_days: float | None, now_ms: int
+) -> list[MemoryHit]:
     found = []
     for hit in hits:
         when_ms = hit.memory.when_ms
@@ -1124,7 +1200,9 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[Memory
 
 
 def _evidence(memory: Memory, score: float) -> Evidence:
-    return Evidence(memory.id, memory.text, memory.context, memory.event_ms, memory.created_ms, score, tuple(memory.flags))
+    return Evidence(
+        memory.id, memory.text, memory.context, memory.event_ms, memory.created_ms, score, tuple(memory.flags)
+    )
 
 
 # -- small checks -------------------------------------------------------------------------------------------------
@@ -1199,11 +1277,16 @@ def _summary(row: Sequence[JSON]) -> dict[str, JSON]:
 def _make_cursor(order: str, memory: Memory) -> str:
     name = order.removeprefix("-")
     missing: JSON = {"importance": -1, "event_date": -(2**53), "ordinal": -1, "label": ""}.get(name)
-    column = {"created": "created_ms", "updated": "updated_ms", "last_accessed": "accessed_ms", "event_date": "event_ms"}.get(
-        name, name
-    )
+    column = {
+        "created": "created_ms",
+        "updated": "updated_ms",
+        "last_accessed": "accessed_ms",
+        "event_date": "event_ms",
+    }.get(name, name)
     value = getattr(memory, column)
-    return base64.urlsafe_b64encode(canonical([order, missing if value is None else value, memory.no]).encode()).decode()
+    return base64.urlsafe_b64encode(
+        canonical([order, missing if value is None else value, memory.no]).encode()
+    ).decode()
 
 
 def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
@@ -1211,7 +1294,13 @@ def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
         asked, value, no = json.loads(base64.urlsafe_b64decode(cursor))
     except (ValueError, TypeError, AttributeError):
         raise BadRequest("cursor: not one that this list gave") from None
-    if asked != order or isinstance(value, list | dict) or isinstance(no, bool) or not isinstance(no, int) or abs(no) >= 2**63:
+    if (
+        asked != order
+        or isinstance(value, list | dict)
+        or isinstance(no, bool)
+        or not isinstance(no, int)
+        or abs(no) >= 2**63
+    ):
         raise BadRequest("cursor: it belongs to a list in another order")
     if isinstance(value, int | float) and not abs(value) < 2**63:
         raise BadRequest("cursor: not one that this list gave")

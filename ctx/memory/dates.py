@@ -57,7 +57,9 @@ class Window(NamedTuple):
     last_ms: int | None
 
 
-_month = "(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
+_month = (
+    "(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
+)
 _number = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
 _unit = r"(?P<unit>hour|day|week|month|year)s?"
 _POINT = (
@@ -78,7 +80,9 @@ def window(text: str, now_ms: int) -> Window | None:
     return _single(text, now_ms)
 
 
-def _guarded(read: "Callable[[re.Match[str], int], Window | None]", match: re.Match[str], now_ms: int) -> Window | None:
+def _guarded(
+    read: "Callable[[re.Match[str], int], Window | None]", match: re.Match[str], now_ms: int
+) -> Window | None:
     try:
         return read(match, now_ms)
     except (ValueError, OverflowError):
@@ -211,7 +215,8 @@ def _ago(match: re.Match[str], now_ms: int) -> Window:
     then = _back(_moment(now_ms), _count(match), unit)
     if unit == "hour":
         return _span(
-            then.replace(minute=0, second=0, microsecond=0), then.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+            then.replace(minute=0, second=0, microsecond=0),
+            then.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1),
         )
     first = then.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "day":
@@ -261,13 +266,29 @@ _RANGES = (
     (re.compile(rf"\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b"), _open_ended),
 )
 _SINGLES = (
-    (re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)"), _iso),
+    (
+        re.compile(
+            r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)"
+        ),
+        _iso,
+    ),
     (re.compile(r"\b(\d{4})-(\d{2})(?![-\d])"), _year_month),
-    (re.compile(rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b"), _named_day),
-    (re.compile(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"), _named_day),
+    (
+        re.compile(rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b"),
+        _named_day,
+    ),
+    (
+        re.compile(
+            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"
+        ),
+        _named_day,
+    ),
     (re.compile(rf"\b{_month},?\s+(?P<year>\d{{4}})\b"), _named_month),
     # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
-    (re.compile(rf"\b(?:in|during|of|last|this|early|late|mid)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"), _named_month),
+    (
+        re.compile(rf"\b(?:in|during|of|last|this|early|late|mid)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"),
+        _named_month,
+    ),
     (
         re.compile(
             r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -](?P<year>(?:19|20)\d{2})\b(?!-\d)"

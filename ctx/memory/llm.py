@@ -17,7 +17,13 @@ class ChatCompletion:
     """`POST {base_url}/chat/completions` at temperature 0. Raises `ConfigError` for a base_url that is not allowed."""
 
     def __init__(
-        self, base_url: str, model: str, *, api_key: str | None = None, timeout_s: float = 60.0, allow_remote: bool = False
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        allow_remote: bool = False,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -35,7 +41,13 @@ class ChatCompletion:
         """The answer's text. Raises `StoreError` whatever went wrong."""
         import httpx  # 90 ms, and only who configured a language model pays them
 
-        request = {"model": self._model, "messages": list(messages), "temperature": 0, "max_tokens": MAX_TOKENS, "stream": False}
+        request = {
+            "model": self._model,
+            "messages": list(messages),
+            "temperature": 0,
+            "max_tokens": MAX_TOKENS,
+            "stream": False,
+        }
         try:
             # No redirects: an answer may not send the memories elsewhere. No proxies of the environment for the same reason.
             with httpx.Client(timeout=self._timeout_s, follow_redirects=False, trust_env=False) as client:

@@ -26,7 +26,9 @@ def _export(bank: MemoryBank, filter: JSON = None, include_deleted: bool = False
     for line in bank.export(filter, include_deleted=include_deleted):
         size += len(line) + 1
         if size > MAX_EXPORT_CHARS:
-            raise BadRequest(f"export: more than {MAX_EXPORT_CHARS} characters; narrow the filter or use `ctx memory export`")
+            raise BadRequest(
+                f"export: more than {MAX_EXPORT_CHARS} characters; narrow the filter or use `ctx memory export`"
+            )
         lines.append(line + "\n")
     return {"format": "jsonl", "count": len(lines), "content": "".join(lines)}
 
@@ -43,7 +45,18 @@ def _synthesize(bank: MemoryBank, query: str, **options: JSON) -> JSON:
 
 _PAGE = ("filter", "order", "limit", "cursor", "include_superseded", "as_of")
 _SEARCH = (
-    *("limit", "offset", "mode", "filter", "min_score", "budget", "max_tokens", "window", "as_of", "include_superseded"),
+    *(
+        "limit",
+        "offset",
+        "mode",
+        "filter",
+        "min_score",
+        "budget",
+        "max_tokens",
+        "window",
+        "as_of",
+        "include_superseded",
+    ),
     *("order", "half_life_days", "explain", "touch"),
 )
 _PUT = ("dedupe", "supersedes", "alias", "idempotency_key", *(name for name in SETTABLE if name != "text"))

@@ -19,7 +19,9 @@ MAX_METADATA_DEPTH = 32
 MAX_TAGS = 100
 MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
 BANK_ID = re.compile(r"[\w.@:+-]{1,128}")
-RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # second path segments under /mcp/ that mean something else
+RESERVED_BANKS = frozenset(
+    {"tools", "sse", "messages"}
+)  # second path segments under /mcp/ that mean something else
 STATUSES = ("active", "archived")
 
 # What a column is called outside; the others keep their name, and `_HIDDEN` stay inside.
@@ -36,7 +38,20 @@ _PUBLIC = {
 _HIDDEN = ("no", "seq", "term_count")
 _COLUMN_OF = {name: column for column, name in _PUBLIC.items()}
 # What makes two memories the same: not who said it, when, or how important it was thought.
-_IDENTITY = ("kind", "parent", "ordinal", "role", "text", "type", "context", "folder", "label", "metadata", "tags", "event_ms")
+_IDENTITY = (
+    "kind",
+    "parent",
+    "ordinal",
+    "role",
+    "text",
+    "type",
+    "context",
+    "folder",
+    "label",
+    "metadata",
+    "tags",
+    "event_ms",
+)
 
 _ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
 _ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")
@@ -150,7 +165,9 @@ def body_text(name: str, value: JSON) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{name}: a text with at least one character is needed")
     if len(value) > MAX_TEXT_CHARS:
-        raise BadRequest(f"{name}: {len(value)} characters, at most {MAX_TEXT_CHARS} are kept; store it in parts")
+        raise BadRequest(
+            f"{name}: {len(value)} characters, at most {MAX_TEXT_CHARS} are kept; store it in parts"
+        )
     _check_unicode(name, value)
     return value
 
@@ -203,7 +220,12 @@ def _importance(name: str, value: JSON) -> float | None:
 def _ordinal(name: str, value: JSON) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53 or value != int(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < 2**53
+        or value != int(value)
+    ):
         raise BadRequest(f"{name}: a whole number from 0")
     return int(value)
 
@@ -360,7 +382,11 @@ def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
         if record[name] is None:
             raise BadRequest(f"{name}: a time is needed")
     for name in ("version", "access_count"):
-        if isinstance(record[name], bool) or not isinstance(record[name], int) or not 0 <= record[name] < 2**53:
+        if (
+            isinstance(record[name], bool)
+            or not isinstance(record[name], int)
+            or not 0 <= record[name] < 2**53
+        ):
             raise BadRequest(f"{name}: a whole number is needed")
     if not isinstance(record["source"], dict):
         raise BadRequest("source: a JSON object is needed")

@@ -32,7 +32,9 @@ MAX_FINDINGS = 8
 MAX_TIMELINE = 12
 
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
-_NEGATION = re.compile(r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n't)\b")
+_NEGATION = re.compile(
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n't)\b"
+)
 _CHANGE = re.compile(
     r"(?i)\b(?:switched|moved|migrated|changed)\b.*\b(?:from|to)\b|\b(?:no longer|instead of|used to|anymore|replaced|from now on|now)\b"
 )
@@ -147,7 +149,9 @@ def reflect(
     if not evidence:
         reply["nearest"] = [_cited(one) for one in nearest]
         reply["text"] = "No memory speaks to this." + (
-            " The nearest, which is not evidence: " + "; ".join(f"“{_short(one.text)}”" for one in nearest) + "."
+            " The nearest, which is not evidence: "
+            + "; ".join(f"“{_short(one.text)}”" for one in nearest)
+            + "."
             if nearest
             else ""
         )
@@ -171,7 +175,9 @@ def reflect(
 # -- gathering ----------------------------------------------------------------------------------------------------
 
 
-def _gather(query: str, find: Find, budget: str, context: str | None) -> tuple[list[Evidence], list[Evidence]]:
+def _gather(
+    query: str, find: Find, budget: str, context: str | None
+) -> tuple[list[Evidence], list[Evidence]]:
     """(evidence above the floor, the nearest where there is none), most relevant first."""
     wanted = MEMORIES[budget]
     found: dict[str, Evidence] = {}
@@ -192,9 +198,16 @@ def _gather(query: str, find: Find, budget: str, context: str | None) -> tuple[l
             names = asked
         else:
             seen = Counter(
-                name for one in _best(found.values(), wanted) if one.score >= RELEVANCE_FLOOR for name in set(entities(one.text))
+                name
+                for one in _best(found.values(), wanted)
+                if one.score >= RELEVANCE_FLOOR
+                for name in set(entities(one.text))
             )
-            names = [name for name, _ in sorted(seen.items(), key=lambda entry: (-entry[1], entry[0])) if query_terms(name)]
+            names = [
+                name
+                for name, _ in sorted(seen.items(), key=lambda entry: (-entry[1], entry[0]))
+                if query_terms(name)
+            ]
         for name in [name for name in names if name.lower() not in followed][:FAN_OUT]:
             followed.add(name.lower())
             # What a name leads to is worth less the further it is from the question.
@@ -209,7 +222,13 @@ def _best(found: Iterable[Evidence], wanted: int) -> list[Evidence]:
 
 
 def _cited(one: Evidence) -> JSON:
-    return {"id": one.id, "text": one.text, "context": one.context, "event_date": one.event_ms, "score": one.score}
+    return {
+        "id": one.id,
+        "text": one.text,
+        "context": one.context,
+        "event_date": one.event_ms,
+        "score": one.score,
+    }
 
 
 def _gaps(query: str, evidence: Sequence[Evidence]) -> list[str]:
@@ -218,7 +237,12 @@ def _gaps(query: str, evidence: Sequence[Evidence]) -> list[str]:
     missing = []
     for word in re.findall(r"[^\W_][\w'’-]*", query):
         found = query_terms(word)
-        if word.lower() not in STOP_WORDS and found and not held.intersection(found) and word.lower() not in missing:
+        if (
+            word.lower() not in STOP_WORDS
+            and found
+            and not held.intersection(found)
+            and word.lower() not in missing
+        ):
             missing.append(word.lower())
     return missing
 
@@ -231,12 +255,15 @@ _SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
 def _weighed(texts: Sequence[str]) -> list[_Vector]:
     """Unit vectors of tf-idf over these texts; terms in all of them weigh little, stop words nothing."""
-    counts = [Counter(term for term in terms(text) if term not in _SILENT and len(term) > 1) for text in texts]
+    counts = [
+        Counter(term for term in terms(text) if term not in _SILENT and len(term) > 1) for text in texts
+    ]
     spread = Counter(term for count in counts for term in count)
     found = []
     for count in counts:
         vector = {
-            term: (1 + math.log(number)) * math.log(1 + len(texts) / spread[term]) for term, number in sorted(count.items())
+            term: (1 + math.log(number)) * math.log(1 + len(texts) / spread[term])
+            for term, number in sorted(count.items())
         }
         length = math.sqrt(sum(weight * weight for weight in vector.values())) or 1.0
         found.append({term: weight / length for term, weight in vector.items()})
@@ -249,11 +276,15 @@ def _alike(one: _Vector, other: _Vector) -> float:
     return sum(weight * other[term] for term, weight in one.items() if term in other)
 
 
-def _groups(query: str, evidence: Sequence[Evidence], weighed: Sequence[_Vector], disposition: Disposition) -> list[_Group]:
+def _groups(
+    query: str, evidence: Sequence[Evidence], weighed: Sequence[_Vector], disposition: Disposition
+) -> list[_Group]:
     """Greedy, in order of relevance: a memory joins the group whose first member it is most like, or begins one."""
     names = [{name.lower() for name in entities(one.text)} for one in evidence]
     spread = Counter(name for held in names for name in held)
-    common = {name for name, number in spread.items() if number * 2 > len(evidence) > 3}  # a name of most says nothing
+    common = {
+        name for name, number in spread.items() if number * 2 > len(evidence) > 3
+    }  # a name of most says nothing
     places: list[list[int]] = []
     for place, vector in enumerate(weighed):
         best, best_alike = None, 0.0
@@ -288,7 +319,11 @@ def _groups(query: str, evidence: Sequence[Evidence], weighed: Sequence[_Vector]
 
 
 def _claim(
-    members: Sequence[int], evidence: Sequence[Evidence], centre: _Vector, asked: _Vector, disposition: Disposition
+    members: Sequence[int],
+    evidence: Sequence[Evidence],
+    centre: _Vector,
+    asked: _Vector,
+    disposition: Disposition,
 ) -> tuple[int, str]:
     """The sentence nearest to the group's middle and the question; of equals the newest. Commands to the reader come last."""
     best: tuple[tuple[bool, float, int, str], int, str] | None = None
@@ -321,7 +356,9 @@ def _label(members: Sequence[int], evidence: Sequence[Evidence], centre: _Vector
         for word in re.findall(r"[^\W_]{2,}", evidence[place].text[:4000]):
             for term in terms(word)[:1]:
                 written.setdefault(term, Counter())[word.lower()] += 1
-    best = sorted((term for term in centre if term in written), key=lambda term: (-round(centre[term], 6), term))[:3]
+    best = sorted(
+        (term for term in centre if term in written), key=lambda term: (-round(centre[term], 6), term)
+    )[:3]
     return ", ".join(min(written[term], key=lambda word: (-written[term][word], word)) for term in best)
 
 
@@ -379,7 +416,11 @@ def _slot(text: str) -> tuple[str, str, frozenset[str]] | None:
     match = _SLOT.match(sentences[0]) if sentences else None
     if match is None:
         return None
-    values = frozenset(query_terms(re.split(r"(?i)\b(?:over|instead|rather|than|because|for|since|when)\b", match["object"])[0]))
+    values = frozenset(
+        query_terms(
+            re.split(r"(?i)\b(?:over|instead|rather|than|because|for|since|when)\b", match["object"])[0]
+        )
+    )
     verb = " ".join(terms(match["verb"]))
     return (" ".join(terms(match["subject"])), verb, values) if values else None
 
@@ -412,12 +453,19 @@ def _timeline(evidence: Sequence[Evidence]) -> list[JSON]:
     order = sorted(range(len(evidence)), key=lambda place: (evidence[place].when_ms, evidence[place].id))
     kept = order if len(order) <= MAX_TIMELINE else sorted(sorted(order)[:MAX_TIMELINE], key=order.index)
     return [
-        {"date": evidence[place].when_ms, "text": _short(evidence[place].text), "id": evidence[place].id, "n": place + 1}
+        {
+            "date": evidence[place].when_ms,
+            "text": _short(evidence[place].text),
+            "id": evidence[place].id,
+            "n": place + 1,
+        }
         for place in kept
     ]
 
 
-def _recommendation(query: str, groups: Sequence[_Group], evidence: Sequence[Evidence], disposition: Disposition) -> JSON:
+def _recommendation(
+    query: str, groups: Sequence[_Group], evidence: Sequence[Evidence], disposition: Disposition
+) -> JSON:
     """Where a question asks for one: what most of the evidence points to, and by how much."""
     if not _ADVICE.search(query) or not groups:
         return None
@@ -435,13 +483,19 @@ def _recommendation(query: str, groups: Sequence[_Group], evidence: Sequence[Evi
 # -- the answer ---------------------------------------------------------------------------------------------------
 
 
-def _compose(groups: Sequence[_Group], evidence: Sequence[Evidence], reply: dict[str, JSON], disposition: Disposition) -> str:
+def _compose(
+    groups: Sequence[_Group], evidence: Sequence[Evidence], reply: dict[str, JSON], disposition: Disposition
+) -> str:
     lines = []
     head = groups[0]
     recommended = reply["recommendation"]
     if recommended is not None:
         chosen = (
-            next(group for group in groups if [evidence[place].id for place in group.members] == recommended["ids"])
+            next(
+                group
+                for group in groups
+                if [evidence[place].id for place in group.members] == recommended["ids"]
+            )
             if any([evidence[place].id for place in group.members] == recommended["ids"] for group in groups)
             else head
         )
@@ -451,9 +505,17 @@ def _compose(groups: Sequence[_Group], evidence: Sequence[Evidence], reply: dict
     else:
         lines.append(f"{_said(head, evidence, disposition)} {_marks(head.members)}")
     conflicts = [_conflict_line(one) for one in reply["conflicts"]]
-    patterns = [_pattern_line(group, evidence, disposition) for group in groups if recommended is not None or group is not head]
+    patterns = [
+        _pattern_line(group, evidence, disposition)
+        for group in groups
+        if recommended is not None or group is not head
+    ]
     timeline = [f"- {_day(entry['date'])}: “{entry['text']}” [{entry['n']}]" for entry in reply["timeline"]]
-    sections = [("Findings", patterns), ("Conflicts", conflicts), ("Timeline", timeline if len(timeline) > 1 else [])]
+    sections = [
+        ("Findings", patterns),
+        ("Conflicts", conflicts),
+        ("Timeline", timeline if len(timeline) > 1 else []),
+    ]
     if disposition.skepticism >= 4:
         sections = [sections[1], sections[0], sections[2]]
     for title, entries in sections:
@@ -514,20 +576,29 @@ _RULES = (
 
 
 def _worded(
-    model: LanguageModel, query: str, context: str | None, evidence: Sequence[Evidence], disposition: Disposition, now_ms: int
+    model: LanguageModel,
+    query: str,
+    context: str | None,
+    evidence: Sequence[Evidence],
+    disposition: Disposition,
+    now_ms: int,
 ) -> tuple[str | None, str | None]:
     """(the model's answer, None), or (None, why it was not taken)."""
     shown = "\n".join(
-        f"[{place}] ({_day(one.when_ms)}) {_short_for_model(one.text)}" for place, one in enumerate(evidence[:60], 1)
+        f"[{place}] ({_day(one.when_ms)}) {_short_for_model(one.text)}"
+        for place, one in enumerate(evidence[:60], 1)
     )
-    manner = f"skepticism {disposition.skepticism}/5, literalism {disposition.literalism}/5, empathy {disposition.empathy}/5" + (
-        f"; mission: {disposition.mission}" if disposition.mission else ""
+    manner = (
+        f"skepticism {disposition.skepticism}/5, literalism {disposition.literalism}/5, empathy {disposition.empathy}/5"
+        + (f"; mission: {disposition.mission}" if disposition.mission else "")
     )
     asked = f"Today is {_day(now_ms)}. Manner: {manner}.\n<memories>\n{shown}\n</memories>\nQuestion: {query}"
     if context:
         asked += f"\nWhy it is asked: {context}"
     try:
-        answer = model.complete([{"role": "system", "content": _RULES}, {"role": "user", "content": asked}]).strip()
+        answer = model.complete(
+            [{"role": "system", "content": _RULES}, {"role": "user", "content": asked}]
+        ).strip()
     except CtxError as error:
         return None, f"language_model: {error.message}"
     reason = check_answer(answer, min(len(evidence), 60))

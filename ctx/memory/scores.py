@@ -17,7 +17,9 @@ from ctx.store.memories import ABOUT_WEIGHT, weighed_length
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
-PRIOR_HOLDERS = 5  # memories that hold any word, for its weight: so that one more does not change what a score means
+PRIOR_HOLDERS = (
+    5  # memories that hold any word, for its weight: so that one more does not change what a score means
+)
 PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
@@ -127,7 +129,11 @@ def _held(word: QueryWord, held: set[str]) -> float:
         return 1.0
     if not word.parts:
         return 0.0
-    return (1.0 if word.whole is None else PART_CREDIT) * sum(part in held for part in word.parts) / len(word.parts)
+    return (
+        (1.0 if word.whole is None else PART_CREDIT)
+        * sum(part in held for part in word.parts)
+        / len(word.parts)
+    )
 
 
 def folded(text: str) -> str:

@@ -14,7 +14,9 @@ POLICIES = ("flag", "redact", "refuse", "off")
 INSTRUCTION = "instruction_like"
 
 _SECRETS = {
-    "private_key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]{0,8000}?-----END [A-Z ]*PRIVATE KEY-----)?"),
+    "private_key": re.compile(
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]{0,8000}?-----END [A-Z ]*PRIVATE KEY-----)?"
+    ),
     "aws_access_key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "github_token": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{40,255})\b"),
     "gitlab_token": re.compile(r"\bglpat-[A-Za-z0-9_-]{20,64}\b"),
@@ -54,7 +56,9 @@ def screen(text: str, policy: str) -> Screened:
         for kind, pattern in _SECRETS.items():
             if pattern.search(text):
                 if policy == "refuse":
-                    raise BadRequest(f"the text seems to hold a secret ({kind}); take it out and store the rest")
+                    raise BadRequest(
+                        f"the text seems to hold a secret ({kind}); take it out and store the rest"
+                    )
                 flags.add(f"secret:{kind}")
                 if policy == "redact":
                     text = pattern.sub(f"[redacted:{kind}]", text)
@@ -73,5 +77,7 @@ def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
         return [one for one, _ in pairs], set().union(*(flags for _, flags in pairs))
     if isinstance(value, dict):
         held = {key: screen_json(one, policy) for key, one in value.items()}
-        return {key: one for key, (one, _) in held.items()}, set().union(*(flags for _, flags in held.values()))
+        return {key: one for key, (one, _) in held.items()}, set().union(
+            *(flags for _, flags in held.values())
+        )
     return value, set()

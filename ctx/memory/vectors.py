@@ -63,7 +63,12 @@ class BankVectors:
 
     @property
     def size_bytes(self) -> int:
-        return sum(block.nbytes for block in self._blocks) + self._owners.nbytes + self._scales.nbytes + 2 * self._alive.nbytes
+        return (
+            sum(block.nbytes for block in self._blocks)
+            + self._owners.nbytes
+            + self._scales.nbytes
+            + 2 * self._alive.nbytes
+        )
 
     def refresh(self, reader: Reader, bank: BankRow, model_no: int) -> None:
         """Applies what the bank's journal has and this lacks; reads everything the first time, or after a purge."""
@@ -89,7 +94,9 @@ class BankVectors:
                     self._append(reader, bank, model_no, living, withdrawn)
             self._seq, self._purges = bank.seq, bank.purges
 
-    def _append(self, reader: Reader, bank: BankRow, model_no: int, nos: list[int] | None, withdrawn: dict[int, bool]) -> None:
+    def _append(
+        self, reader: Reader, bank: BankRow, model_no: int, nos: list[int] | None, withdrawn: dict[int, bool]
+    ) -> None:
         batch: list[tuple[int, bytes]] = []
         for entry in reader.vectors(bank.bank_no, model_no, nos):
             batch.append(entry)
@@ -126,7 +133,9 @@ class BankVectors:
         self._last_owner = max(self._last_owner, max(owners))
         self._rows = end  # last: a reader without the lock sees whole rows only
 
-    def nearest(self, query: Floats, k: int, *, superseded: bool = False, among: list[int] | None = None) -> list[Neighbour]:
+    def nearest(
+        self, query: Floats, k: int, *, superseded: bool = False, among: list[int] | None = None
+    ) -> list[Neighbour]:
         """The k memories whose best passage is nearest to a unit vector, nearest first; ties by number."""
         with self._lock:
             rows, blocks, owners, scales = self._rows, list(self._blocks), self._owners, self._scales
@@ -140,7 +149,9 @@ class BankVectors:
         cosines[~shown] = -2.0
         wanted = min(rows, k + 16)
         while True:
-            best = np.argpartition(cosines, rows - wanted)[rows - wanted :] if wanted < rows else np.arange(rows)
+            best = (
+                np.argpartition(cosines, rows - wanted)[rows - wanted :] if wanted < rows else np.arange(rows)
+            )
             best = best[np.lexsort((owners[best], -cosines[best]))]
             found: dict[int, float] = {}
             for place in best:

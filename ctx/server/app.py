@@ -93,7 +93,9 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
         settings,
         ring=services.keys,
         pack_paths=[compile_path(route.path)[0] for route in pack_routes],
-        pack_errors=[(compile_path(route.path)[0], route.error_body) for route in pack_routes if route.error_body],
+        pack_errors=[
+            (compile_path(route.path)[0], route.error_body) for route in pack_routes if route.error_body
+        ],
     )
     services.toolbox.observe(_log_call)
 
@@ -110,7 +112,9 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
             await asyncio.to_thread(services.stop)
             work.close()
 
-    app = FastAPI(title="ctx", version=__version__, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = FastAPI(
+        title="ctx", version=__version__, openapi_url=None, redirect_slashes=False, lifespan=lifespan
+    )
     # The routes are plain ones: a tool's arguments are checked by the Toolbox, for every door alike, and once is enough.
     app.router.routes[:] = [
         *rest.pack_routes(pack_routes, work),
@@ -291,7 +295,9 @@ async def _on_error(request: HTTPConnection, error: Exception) -> Response:
     row = errors.row(error)
     if row.status >= 500:
         # The cause is the operator's to see; without one there is nothing to see but the word.
-        logger.warning("error id=%s code=%s", access.request_id, error.word, exc_info=error if error.__cause__ else None)
+        logger.warning(
+            "error id=%s code=%s", access.request_id, error.word, exc_info=error if error.__cause__ else None
+        )
     response = rest.reply(shape(error), row.status)
     response.headers.update(errors.headers(error))
     return response

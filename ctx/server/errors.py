@@ -35,7 +35,9 @@ from ctx.types import JSON
 INTERNAL = -32603
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
-RATE_LIMITED = -32005  # implementation-defined range; -32000 to -32002 mean other things to TypeScript clients
+RATE_LIMITED = (
+    -32005
+)  # implementation-defined range; -32000 to -32002 mean other things to TypeScript clients
 
 
 class Row(NamedTuple):

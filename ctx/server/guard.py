@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ctx.errors import BadRequest, Busy, CtxError, Misdirected, NotFound, OriginNotAllowed, PayloadTooLarge, Unauthorized
+from ctx.errors import (
+    BadRequest,
+    Busy,
+    CtxError,
+    Misdirected,
+    NotFound,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    Unauthorized,
+)
 from ctx.server import errors
 from ctx.server.keys import BANK
 from ctx.server.policy import ACCESS, Access, Policy, wants_mcp
@@ -24,9 +33,13 @@ from ctx.types import JSON
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
-STOP_GRACE_S = 0.4  # what a call may still take once the server was asked to stop: with the rest it stays below a second
+STOP_GRACE_S = (
+    0.4  # what a call may still take once the server was asked to stop: with the rest it stays below a second
+)
 BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
-DRAIN_BYTES = 8 << 20  # read and thrown away of a body too large, so that the client reads our answer before a reset
+DRAIN_BYTES = (
+    8 << 20
+)  # read and thrown away of a body too large, so that the client reads our answer before a reset
 PREFLIGHT_MAX_AGE_S = 600
 
 _PACK_MCP = re.compile(r"/packs/([^/]+)/mcp/?")
@@ -105,7 +118,9 @@ class Guard:
         path, method = scope["path"], scope["method"]
         host = headers.get("host", "")
         if not policy.host_allowed(host):
-            raise Misdirected("this server does not answer to that Host; add it to [server] allowed_hosts if it should")
+            raise Misdirected(
+                "this server does not answer to that Host; add it to [server] allowed_hosts if it should"
+            )
         preflight = method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
         intended = headers["access-control-request-method"] if preflight else method
         access.zone = exchange.zone = policy.zone(path, intended, headers)
@@ -125,7 +140,9 @@ class Guard:
         self._identify(scope, access, headers)
         if origin is not None and access.private:
             if access.foreign and access.grant is None:
-                raise OriginNotAllowed("web pages of other sites need a key here, or their origin in [server] allowed_origins")
+                raise OriginNotAllowed(
+                    "web pages of other sites need a key here, or their origin in [server] allowed_origins"
+                )
             exchange.share_with = origin
         if policy.limiter is not None and not access.private and path.startswith(("/tools/", "/agents/")):
             access.spend()
@@ -140,7 +157,9 @@ class Guard:
         elif not access.foreign or self._policy.cors_allows(origin):
             exchange.share_with = origin
         else:
-            raise OriginNotAllowed("web pages of this origin may not call this server; see [server] cors_origins")
+            raise OriginNotAllowed(
+                "web pages of this origin may not call this server; see [server] cors_origins"
+            )
 
     async def _preflight(self, exchange: "_Exchange", access: Access, origin: str) -> None:
         headers = exchange.request_headers
@@ -151,7 +170,9 @@ class Guard:
         if access.private:
             # A preflight never carries the key: a page that announces one is let through to present it.
             if access.foreign and not (self._policy.has_keys and "authorization" in wanted.lower()):
-                raise OriginNotAllowed("web pages of other sites need a key here, or their origin in [server] allowed_origins")
+                raise OriginNotAllowed(
+                    "web pages of other sites need a key here, or their origin in [server] allowed_origins"
+                )
             exchange.share_with = origin
             methods = "GET, POST, DELETE, OPTIONS"
         else:
@@ -236,7 +257,9 @@ class _Exchange:
         self._limit = limit
         self._seen = 0
         self._whole = False
-        self._abandoned = False  # the rest of the body is not waited for, so the connection cannot be used again
+        self._abandoned = (
+            False  # the rest of the body is not waited for, so the connection cannot be used again
+        )
         self.access_id = "-"
         self.zone = "open"
         self.error_body: Callable[[CtxError], JSON] | None = None  # a pack's own shape of errors
@@ -278,7 +301,10 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.started = True
             self.status = message["status"]
-            message = {**message, "headers": [*message.get("headers", ()), *self._marks(message.get("headers", ()))]}
+            message = {
+                **message,
+                "headers": [*message.get("headers", ()), *self._marks(message.get("headers", ()))],
+            }
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
         await self._send(message)
@@ -286,7 +312,11 @@ class _Exchange:
     def refuse_large_body(self) -> None:
         """Raises `PayloadTooLarge` where the announced length is over the limit and the client waits for leave to send it."""
         length = self.request_headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._limit and self.request_headers.get("expect", "").lower() == "100-continue":
+        if (
+            length.isdecimal()
+            and int(length) > self._limit
+            and self.request_headers.get("expect", "").lower() == "100-continue"
+        ):
             self._abandoned = True
             raise self._too_large()
 
@@ -298,7 +328,9 @@ class _Exchange:
             self.finished = True
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        shape = self.error_body or (errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body)
+        shape = self.error_body or (
+            errors.rpc_body if self.zone == "mcp" and self.scope["method"] == "POST" else errors.body
+        )
         extra = {"content-type": "application/json", **errors.headers(error)}
         if self._abandoned:
             extra["connection"] = "close"
@@ -351,7 +383,9 @@ def _headers(scope: Scope) -> dict[str, str]:
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
         # Two Hosts or two Origins are a smuggler's: together they match nothing.
-        found[name] = f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+        found[name] = (
+            f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+        )
     return found
 
 
@@ -367,7 +401,11 @@ def _needs_no_key(scope: Scope, headers: Mapping[str, str]) -> bool:
     path = scope["path"]
     if scope["method"] not in ("GET", "HEAD"):
         return False
-    return path == "/health" or path.startswith("/page/") or (path == "/" and not wants_mcp(scope["method"], headers))
+    return (
+        path == "/health"
+        or path.startswith("/page/")
+        or (path == "/" and not wants_mcp(scope["method"], headers))
+    )
 
 
 def _log(exchange: _Exchange, began_s: float) -> None:

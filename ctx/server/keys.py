@@ -24,7 +24,9 @@ from ctx.types import JSON
 logger = logging.getLogger(__name__)
 
 PREFIX = "ctx_"  # so that secret scanners and people recognise one
-BANK = re.compile(r"(?!\.{1,2}\Z)[\w.@:+-]{1,128}", re.ASCII)  # e-mail addresses are legal banks; a path step is not
+BANK = re.compile(
+    r"(?!\.{1,2}\Z)[\w.@:+-]{1,128}", re.ASCII
+)  # e-mail addresses are legal banks; a path step is not
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
 _VERSION = 1
@@ -137,7 +139,9 @@ class KeyRing:
         with jsonfile.alone(self.path):
             records = list(_read(self.path))
             yield records
-            jsonfile.replace(self.path, {"version": _VERSION, "keys": [record._asdict() for record in records]}, indent=1)
+            jsonfile.replace(
+                self.path, {"version": _VERSION, "keys": [record._asdict() for record in records]}, indent=1
+            )
         self._refresh()
 
     def _refresh(self, *, first: bool = False) -> None:
@@ -163,7 +167,9 @@ class KeyRing:
                 return
             if status.st_mode & 0o077:
                 logger.warning("keys file=%s mode=%o mend='chmod 600'", self.path, status.st_mode & 0o777)
-            self._candidates = tuple((bytes.fromhex(r.sha256), _grant(r)) for r in records if r.revoked_ms is None)
+            self._candidates = tuple(
+                (bytes.fromhex(r.sha256), _grant(r)) for r in records if r.revoked_ms is None
+            )
             self._records = records
             self._stamp = stamp
 
@@ -182,7 +188,12 @@ def _read(path: str) -> Iterator[KeyRecord]:
             )
         for entry in content["keys"]:
             record = KeyRecord(
-                entry["id"], entry["name"], tuple(entry["banks"]), entry["sha256"], entry["created_ms"], entry["revoked_ms"]
+                entry["id"],
+                entry["name"],
+                tuple(entry["banks"]),
+                entry["sha256"],
+                entry["created_ms"],
+                entry["revoked_ms"],
             )
             if len(bytes.fromhex(record.sha256)) != 32:
                 raise ValueError("a hash of the wrong length")
@@ -190,4 +201,6 @@ def _read(path: str) -> Iterator[KeyRecord]:
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'") from error
+        raise ConfigError(
+            f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'"
+        ) from error

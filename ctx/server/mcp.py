@@ -23,7 +23,12 @@ from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ToolsListChanged,
+)
 
 from ctx import __version__
 from ctx.agents import Agents
@@ -181,7 +186,9 @@ class McpServer:
         changes = NotificationOptions(tools_changed=True, prompts_changed=True)
         # The older era learns from these options that lists may change.
         server.create_initialization_options = (  # type: ignore[method-assign]
-            lambda notification_options=None, *rest, **named: standard(notification_options or changes, *rest, **named)
+            lambda notification_options=None, *rest, **named: standard(
+                notification_options or changes, *rest, **named
+            )
         )
         return server
 
@@ -208,10 +215,16 @@ class McpServer:
         try:
             return await call_next(ctx)
         except MCPError as error:
-            if profile.dialect.details and not (isinstance(error.error.data, dict) and "details" in error.error.data):
+            if profile.dialect.details and not (
+                isinstance(error.error.data, dict) and "details" in error.error.data
+            ):
                 # The SDK's own errors: an unknown method, parameters that no request has.
-                said = f"{error.error.message}: {error.error.data}" if error.error.data else error.error.message
-                raise MCPError(code=error.error.code, message=error.error.message, data={"details": said}) from error
+                said = (
+                    f"{error.error.message}: {error.error.data}" if error.error.data else error.error.message
+                )
+                raise MCPError(
+                    code=error.error.code, message=error.error.message, data={"details": said}
+                ) from error
             raise
 
     async def _own_method(self, context: Context, params: Any) -> Any:
@@ -232,7 +245,9 @@ class McpServer:
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         caller = self._enter(context).caller(None)
-        return types.ListToolsResult(tools=[_tool(name, tool) for name, tool in self._profile(caller).tools(caller)])
+        return types.ListToolsResult(
+            tools=[_tool(name, tool) for name, tool in self._profile(caller).tools(caller)]
+        )
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         entrance = self._enter(context)
@@ -241,8 +256,14 @@ class McpServer:
         profile = self._profile(caller)
         name = profile.resolve(params.name, caller)
         if name is None:
-            details = {"details": f"no tool registered with name: {params.name[:80]}"} if profile.dialect.details else None
-            raise MCPError(code=profile.dialect.unknown_tool, message=f"Unknown tool: {params.name[:80]}", data=details)
+            details = (
+                {"details": f"no tool registered with name: {params.name[:80]}"}
+                if profile.dialect.details
+                else None
+            )
+            raise MCPError(
+                code=profile.dialect.unknown_tool, message=f"Unknown tool: {params.name[:80]}", data=details
+            )
         try:
             tool = self.toolbox.get(name)
             entrance.admit(tool)
@@ -252,14 +273,20 @@ class McpServer:
         except CtxError as error:
             if _is_protocol_fault(error, profile.dialect):
                 raise _rpc_error(error, profile.dialect) from error
-            return types.CallToolResult(content=[types.TextContent(type="text", text=f"Error: {error.message}")], is_error=True)
+            return types.CallToolResult(
+                content=[types.TextContent(type="text", text=f"Error: {error.message}")], is_error=True
+            )
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
-            text = f"Error: tool '{name}' failed; the server's log has it under request id {caller.request_id}"
+            text = (
+                f"Error: tool '{name}' failed; the server's log has it under request id {caller.request_id}"
+            )
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         return _tool_result(result, tool, pretty=profile.dialect.pretty)
 
-    def _progress(self, context: Context, told: "set[Future[None]]") -> Callable[[float, float | None, str], None] | None:
+    def _progress(
+        self, context: Context, told: "set[Future[None]]"
+    ) -> Callable[[float, float | None, str], None] | None:
         """How a tool's thread tells how far it is. What is on its way to the client stands in `told`."""
         if not context.meta or "progress_token" not in context.meta:
             return None
@@ -267,7 +294,9 @@ class McpServer:
 
         def progress(done: float, total: float | None, message: str) -> None:
             try:
-                sending = asyncio.run_coroutine_threadsafe(context.session.report_progress(done, total, message), loop)
+                sending = asyncio.run_coroutine_threadsafe(
+                    context.session.report_progress(done, total, message), loop
+                )
             except RuntimeError:
                 return  # the server has stopped: nobody listens any more
             told.add(sending)
@@ -289,10 +318,16 @@ class McpServer:
         if not self._shows_documents(context):
             return types.ListResourcesResult(resources=[])
         after = _cursor(params.cursor) if params and params.cursor else None
-        rows = await self._work.searches.run(lambda: self._catalog().list_documents(after=after, limit=PAGE + 1))
+        rows = await self._work.searches.run(
+            lambda: self._catalog().list_documents(after=after, limit=PAGE + 1)
+        )
         resources = [
             types.Resource(
-                uri=f"ctx://doc/{row.id}", name=row.source_id, title=row.title, mime_type=row.media_type, description=row.source
+                uri=f"ctx://doc/{row.id}",
+                name=row.source_id,
+                title=row.title,
+                mime_type=row.media_type,
+                description=row.source,
             )
             for row in rows[:PAGE]
         ]
@@ -306,20 +341,32 @@ class McpServer:
             return types.ListResourceTemplatesResult(resource_templates=[])
         return types.ListResourceTemplatesResult(
             resource_templates=[
-                types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
                 types.ResourceTemplate(
-                    uri_template="ctx://source/{source}/{+path}", name="source-document", title="A document by source and path"
+                    uri_template="ctx://doc/{id}", name="document", title="A document by its id"
+                ),
+                types.ResourceTemplate(
+                    uri_template="ctx://source/{source}/{+path}",
+                    name="source-document",
+                    title="A document by source and path",
                 ),
             ]
         )
 
-    async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        document = await self._work.searches.run(lambda: self._document(uri)) if self._shows_documents(context) else None
+        document = (
+            await self._work.searches.run(lambda: self._document(uri))
+            if self._shows_documents(context)
+            else None
+        )
         if document is None:
             code = types.INVALID_PARAMS if context.protocol_version >= MODERN else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="Resource not found", data={"uri": uri[:2000]})
-        text = types.TextResourceContents(uri=params.uri, mime_type=document.media_type, text=_sound(document.body))
+        text = types.TextResourceContents(
+            uri=params.uri, mime_type=document.media_type, text=_sound(document.body)
+        )
         return types.ReadResourceResult(contents=[text])
 
     def _document(self, uri: str) -> Any:
@@ -347,7 +394,11 @@ class McpServer:
                 name=agent.name,
                 description=agent.description or None,
                 arguments=[
-                    types.PromptArgument(name=argument.name, description=argument.description or None, required=argument.required)
+                    types.PromptArgument(
+                        name=argument.name,
+                        description=argument.description or None,
+                        required=argument.required,
+                    )
                     for argument in agent.arguments
                 ],
             )
@@ -355,7 +406,9 @@ class McpServer:
         ]
         return types.ListPromptsResult(prompts=prompts)
 
-    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         entrance = self._enter(context)
         caller = entrance.caller(None)
         agent = next((agent for agent in self.agents.list() if agent.name == params.name), None)
@@ -368,11 +421,15 @@ class McpServer:
             code = errors.row(error).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
         # MCP has no system role: the system text is the first thing the user says.
-        messages = [types.PromptMessage(role="user", content=types.TextContent(type="text", text=prompt.system))]
+        messages = [
+            types.PromptMessage(role="user", content=types.TextContent(type="text", text=prompt.system))
+        ]
         for message in prompt.messages:
             role: Any = "assistant" if message.get("role") == "assistant" else "user"
             messages.append(
-                types.PromptMessage(role=role, content=types.TextContent(type="text", text=str(message.get("content", ""))))
+                types.PromptMessage(
+                    role=role, content=types.TextContent(type="text", text=str(message.get("content", "")))
+                )
             )
         return types.GetPromptResult(description=agent.description if agent else None, messages=messages)
 
@@ -386,7 +443,9 @@ class McpServer:
                 lambda: self._catalog().complete(name, begun, source=source, limit=COMPLETIONS + 1)
             )
         return types.CompleteResult(
-            completion=types.Completion(values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS)
+            completion=types.Completion(
+                values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
+            )
         )
 
     # -- changed lists -----------------------------------------------------------------------------------------------
@@ -415,7 +474,11 @@ class McpServer:
         await self._bus.publish(ToolsListChanged() if what == "tools" else PromptsListChanged())
         for connection in list(self._connections):
             try:
-                await (connection.send_tool_list_changed() if what == "tools" else connection.send_prompt_list_changed())
+                await (
+                    connection.send_tool_list_changed()
+                    if what == "tools"
+                    else connection.send_prompt_list_changed()
+                )
             except Exception as error:  # a client that went away must not keep the news from the others
                 logger.debug("client not told of changed %s: %s", what, error)
 
@@ -458,17 +521,28 @@ def _tool_result(result: JSON, tool: Tool, *, pretty: bool = False) -> types.Cal
         text = orjson.dumps(result, option=orjson.OPT_INDENT_2 if pretty else None).decode()
     except TypeError:  # a lone surrogate, or a number beyond 64 bits
         result = _sound_json(result)
-        text = json.dumps(result, ensure_ascii=False, indent=2 if pretty else None, separators=None if pretty else (",", ":"))
+        text = json.dumps(
+            result,
+            ensure_ascii=False,
+            indent=2 if pretty else None,
+            separators=None if pretty else (",", ":"),
+        )
     if isinstance(result, str):
-        return types.CallToolResult(content=[types.TextContent(type="text", text=result)], structured_content={"result": result})
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=result)], structured_content={"result": result}
+        )
     structured = result if isinstance(result, dict) else {"result": result}
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=structured
+    )
 
 
 def _is_content(value: JSON) -> bool:
     kinds = ("text", "image", "audio", "resource", "resource_link")
     return (
-        isinstance(value, list) and bool(value) and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
     )
 
 

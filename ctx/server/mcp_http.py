@@ -77,7 +77,11 @@ class HttpDoor:
             security_settings=security,
         )
         self._bare = StreamableHTTPSessionManager(
-            mcp.server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES, security_settings=security
+            mcp.server,
+            json_response=True,
+            stateless=True,
+            max_request_body_size=MAX_BODY_BYTES,
+            security_settings=security,
         )
         self._closing: set[asyncio.Task[Any]] = set()
 
@@ -90,7 +94,9 @@ class HttpDoor:
     def close(self) -> None:
         """Ends the open streams, on the event loop, without waiting."""
         self._mcp.close()
-        for transport in list(self._sessions._server_instances.values()):  # the SDK has no public name for it (2.3)
+        for transport in list(
+            self._sessions._server_instances.values()
+        ):  # the SDK has no public name for it (2.3)
             task = asyncio.ensure_future(transport.terminate())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -98,7 +104,9 @@ class HttpDoor:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
         principal = access.grant.name if access.grant else "open"
-        client = f"{principal}@{access.bank if access.bank_fixed else ''}/{scope['path_params'].get('pack', '')}"
+        client = (
+            f"{principal}@{access.bank if access.bank_fixed else ''}/{scope['path_params'].get('pack', '')}"
+        )
         scope = {**scope, "user": AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))}  # noqa: S106 - no secret
         if scope["method"] == "POST":
             body = await _read(receive)
@@ -159,7 +167,11 @@ def _parsed(body: bytes) -> Any:
 
 def _is_message(message: Any) -> bool:
     """Whether it is one JSON-RPC message (a batch is not answered: the protocol has none since 2025-06-18)."""
-    return isinstance(message, dict) and message.get("jsonrpc") == "2.0" and not message.keys().isdisjoint(_MESSAGE_KEYS)
+    return (
+        isinstance(message, dict)
+        and message.get("jsonrpc") == "2.0"
+        and not message.keys().isdisjoint(_MESSAGE_KEYS)
+    )
 
 
 _BROKEN: Any = object()

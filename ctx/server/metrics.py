@@ -20,26 +20,42 @@ class Metrics:
         try:
             import prometheus_client as prometheus  # an extra: 60 ms, and most servers go without
         except ImportError as error:
-            raise ConfigError("[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'") from error
+            raise ConfigError(
+                "[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'"
+            ) from error
         self._registry = prometheus.CollectorRegistry()
         self._render = prometheus.generate_latest
         self.media_type = prometheus.CONTENT_TYPE_LATEST
         prometheus.ProcessCollector(registry=self._registry)
         prometheus.Info("ctx", "The server", registry=self._registry).info({"version": __version__})
         labels = ("tool", "door", "outcome")
-        self._calls = prometheus.Counter("ctx_calls", "Tool calls that ended", labels, registry=self._registry)
-        self._seconds = prometheus.Histogram(
-            "ctx_call_seconds", "How long a tool call took", ("tool", "door"), registry=self._registry, buckets=BUCKETS_S
+        self._calls = prometheus.Counter(
+            "ctx_calls", "Tool calls that ended", labels, registry=self._registry
         )
-        unfinished = prometheus.Gauge("ctx_calls_unfinished", "Calls that wait or run", ("lane",), registry=self._registry)
+        self._seconds = prometheus.Histogram(
+            "ctx_call_seconds",
+            "How long a tool call took",
+            ("tool", "door"),
+            registry=self._registry,
+            buckets=BUCKETS_S,
+        )
+        unfinished = prometheus.Gauge(
+            "ctx_calls_unfinished", "Calls that wait or run", ("lane",), registry=self._registry
+        )
         for lane in (work.searches, work.scripts):
             unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
         self._health = health
         self._fresh = {
-            "pending": prometheus.Gauge("ctx_pending_chunks", "Chunks without an embedding", registry=self._registry),
-            "index_behind": prometheus.Gauge("ctx_index_behind", "Writes the index has yet to apply", registry=self._registry),
+            "pending": prometheus.Gauge(
+                "ctx_pending_chunks", "Chunks without an embedding", registry=self._registry
+            ),
+            "index_behind": prometheus.Gauge(
+                "ctx_index_behind", "Writes the index has yet to apply", registry=self._registry
+            ),
         }
-        self._degraded = prometheus.Gauge("ctx_degraded", "Things that do not work as they should", registry=self._registry)
+        self._degraded = prometheus.Gauge(
+            "ctx_degraded", "Things that do not work as they should", registry=self._registry
+        )
         self._toolbox = toolbox
         toolbox.observe(self._count)
 

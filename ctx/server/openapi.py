@@ -60,7 +60,9 @@ def describe(described: Described) -> dict[str, JSON]:
     paths: dict[str, JSON] = {
         "/tools/list": {"get": _get("list_tools", "List the tools", "tools", _tool_list())},
         "/agents/list": {"get": _get("list_agents", "List the agents", "agents", _agent_list())},
-        "/health": {"get": _get("health", "Whether the server lives and how fresh its index is", "server", _health())},
+        "/health": {
+            "get": _get("health", "Whether the server lives and how fresh its index is", "server", _health())
+        },
     }
     for tool in described.tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
@@ -106,14 +108,18 @@ def example(schema: JSON) -> JSON:
         kind = kind[0]
     if kind == "object" or "properties" in schema:
         required = schema.get("required", ())
-        return {name: example(rule) for name, rule in schema.get("properties", {}).items() if name in required}
+        return {
+            name: example(rule) for name, rule in schema.get("properties", {}).items() if name in required
+        }
     if kind == "array":
         return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
     if kind in ("integer", "number"):
         return schema.get("minimum", 1)
     if kind == "boolean":
         return True
-    return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")] if kind == "string" else None
+    return (
+        "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")] if kind == "string" else None
+    )
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
@@ -143,11 +149,16 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
     reading = {key: value for key, value in operation.items() if key != "requestBody"}
-    return {"get": reading, "post": {**operation, "operationId": "sources_post"}}  # seed 003 reads it, uniform clients post
+    return {
+        "get": reading,
+        "post": {**operation, "operationId": "sources_post"},
+    }  # seed 003 reads it, uniform clients post
 
 
 def _agent_operation(agent: Agent) -> JSON:
-    arguments: dict[str, JSON] = {argument.name: {"description": argument.description} for argument in agent.arguments}
+    arguments: dict[str, JSON] = {
+        argument.name: {"description": argument.description} for argument in agent.arguments
+    }
     needed = [argument.name for argument in agent.arguments if argument.required]
     for name in needed:  # an argument's type is the agent's to judge, and null counts as absent
         arguments[name]["not"] = {"type": "null"}
@@ -176,16 +187,27 @@ def _agent_operation(agent: Agent) -> JSON:
 
 
 def _get(name: str, summary: str, tag: str, schema: JSON) -> JSON:
-    return {"operationId": name, "summary": summary, "tags": [tag], "responses": _responses(summary, schema, _READING)}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "tags": [tag],
+        "responses": _responses(summary, schema, _READING),
+    }
 
 
 def _responses(description: str, schema: JSON, failures: Sequence[int]) -> JSON:
     answered = {"description": description, "content": {"application/json": {"schema": schema}}}
-    return {"200": answered, **{str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures}}
+    return {
+        "200": answered,
+        **{str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures},
+    }
 
 
 def _error_response(text: str) -> JSON:
-    return {"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    return {
+        "description": text,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
 
 
 def _tool_list() -> JSON:
@@ -214,7 +236,11 @@ def _agent_list() -> JSON:
         },
         "required": ["name", "description", "tools", "source", "arguments"],
     }
-    return {"type": "object", "properties": {"agents": {"type": "array", "items": row}}, "required": ["agents"]}
+    return {
+        "type": "object",
+        "properties": {"agents": {"type": "array", "items": row}},
+        "required": ["agents"],
+    }
 
 
 def _health() -> JSON:

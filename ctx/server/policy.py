@@ -55,8 +55,16 @@ class ServerSettings(NamedTuple):
 def split_bind(bind: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
     host, colon, port = bind.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or not host or (":" in host and not host.startswith("[")):
-        raise ConfigError(f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'")
+    if (
+        not colon
+        or not port.isdecimal()
+        or int(port) > 65535
+        or not host
+        or (":" in host and not host.startswith("["))
+    ):
+        raise ConfigError(
+            f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -73,7 +81,12 @@ def is_loopback(host: str) -> bool:
 def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
     """Refuses to open the server to a network without a key. Raises `ConfigError`."""
     host, _ = split_bind(settings.bind)
-    if is_loopback(host) or settings.insecure_no_auth or settings.api_keys or (ring is not None and ring.candidates()):
+    if (
+        is_loopback(host)
+        or settings.insecure_no_auth
+        or settings.api_keys
+        or (ring is not None and ring.candidates())
+    ):
         return
     raise ConfigError(
         f"[server] bind = \"{settings.bind}\" lets other machines in, and no key is set: make one with 'ctx key create NAME', or name one "
@@ -84,7 +97,9 @@ def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
 class SlidingWindow:
     """At most `limit` calls in any `window_s` for each caller. For one thread (the event loop)."""
 
-    def __init__(self, limit: int, window_s: float = RATE_WINDOW_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit: int, window_s: float = RATE_WINDOW_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.limit = limit
         self._window_s = window_s
         self._clock = clock
@@ -121,16 +136,26 @@ class Policy:
         self.settings = settings
         self.loopback = is_loopback(host)
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
-        self.limiter = SlidingWindow(settings.rate_limit_per_minute, clock=clock) if settings.rate_limit_per_minute else None
+        self.limiter = (
+            SlidingWindow(settings.rate_limit_per_minute, clock=clock)
+            if settings.rate_limit_per_minute
+            else None
+        )
         self._pack_paths = tuple(pack_paths)
         self._pack_errors = tuple(pack_errors)
         self._ring = ring
         own = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
-        self._hosts = frozenset(name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text)))
+        self._hosts = frozenset(
+            name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text))
+        )
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
         self._cors = frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
         self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
-        self._fixed += [(digest(key), Grant(f"key:{pack.name}", pack=pack.name)) for pack in settings.packs for key in pack.keys]
+        self._fixed += [
+            (digest(key), Grant(f"key:{pack.name}", pack=pack.name))
+            for pack in settings.packs
+            for key in pack.keys
+        ]
         # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
         self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
 
@@ -196,7 +221,17 @@ class Policy:
 class Access:
     """What the guard knows of one request. In `scope["ctx.access"]`; valid for this request only."""
 
-    __slots__ = ("_policy", "bank", "bank_fixed", "foreign", "grant", "request_id", "session_id", "spender", "zone")
+    __slots__ = (
+        "_policy",
+        "bank",
+        "bank_fixed",
+        "foreign",
+        "grant",
+        "request_id",
+        "session_id",
+        "spender",
+        "zone",
+    )
 
     def __init__(self, policy: Policy, request_id: str) -> None:
         self._policy = policy
@@ -248,17 +283,25 @@ class Access:
         if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
             return
         if self.foreign:
-            raise OriginNotAllowed(f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins")
+            raise OriginNotAllowed(
+                f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins"
+            )
         if required or self._policy.locked(pack):
             if grant is not None:
-                raise Unauthorized(f"{name}: this key does not open this pack or bank", data={"presented": True})
+                raise Unauthorized(
+                    f"{name}: this key does not open this pack or bank", data={"presented": True}
+                )
             if not self._policy.has_keys:
-                raise Unauthorized(f"{name} is closed until it has a key: 'ctx key create NAME', or [packs.{name}] api_key_env")
+                raise Unauthorized(
+                    f"{name} is closed until it has a key: 'ctx key create NAME', or [packs.{name}] api_key_env"
+                )
             raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
 
     def _admit_effect(self, subject: str) -> None:
         if self.foreign and self.grant is None and self._policy.settings.cross_site_tools == "read_only":
-            raise OriginNotAllowed(f'{subject} is closed to web pages of other sites ([server] cross_site_tools = "read_only")')
+            raise OriginNotAllowed(
+                f'{subject} is closed to web pages of other sites ([server] cross_site_tools = "read_only")'
+            )
 
     def spend(self) -> None:
         """Counts one call against the caller's rate. REST calls are counted by the guard, MCP calls by their door. Raises `RateLimited`."""
@@ -293,7 +336,9 @@ def wants_mcp(method: str, headers: Mapping[str, str]) -> bool:
     if method in ("POST", "DELETE"):
         return True
     accept = headers.get("accept", "")
-    return method == "GET" and ("mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept))
+    return method == "GET" and (
+        "mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept)
+    )
 
 
 def host_name(host: str) -> str:

@@ -15,7 +15,11 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     whole = whole_toolbox(toolbox)
     own = {pack.name: pack_profile(pack) for pack in packs}
     of_banks = [
-        pack.tools[spec.name] for pack in packs if pack.manifest.at_banks for spec in pack.manifest.tools if spec.at_banks
+        pack.tools[spec.name]
+        for pack in packs
+        if pack.manifest.at_banks
+        for spec in pack.manifest.tools
+        if spec.at_banks
     ]
     bank = Profile(
         tools=lambda caller: [(tool.name, without_bank(tool)) for tool in of_banks],
@@ -70,7 +74,9 @@ def without_bank(tool: Tool) -> Tool:
 
 def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
     """How the guard treats each pack."""
-    return tuple(PackPolicy(pack.name, pack.keys, pack.manifest.key_required, pack.manifest.at_banks) for pack in packs)
+    return tuple(
+        PackPolicy(pack.name, pack.keys, pack.manifest.key_required, pack.manifest.at_banks) for pack in packs
+    )
 
 
 def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:

@@ -122,7 +122,9 @@ class Proxy:
 
     async def _post(self, message: dict[str, Any], *, silent: bool = False) -> bool:
         """Whether the server did not know the session. `silent`: the reply is the proxy's own."""
-        async with self._http.stream("POST", self._url, json=message, headers=self._headers(message)) as reply:
+        async with self._http.stream(
+            "POST", self._url, json=message, headers=self._headers(message)
+        ) as reply:
             if reply.status_code == 404 and self._session and message.get("method") != "initialize":
                 return True
             if message.get("method") == "initialize" and reply.status_code == 200:
@@ -168,7 +170,10 @@ class Proxy:
             if isinstance(result.get("protocolVersion"), str) and self._session:
                 self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
             for tool in result.get("tools") or ():
-                if "x-mcp-header" in str(tool) and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None:
+                if (
+                    "x-mcp-header" in str(tool)
+                    and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None
+                ):
                     self._schemas[tool["name"]] = tool["inputSchema"]
         if not silent:
             await self._say(message)
@@ -234,10 +239,18 @@ class Proxy:
 
     def _refusal(self, reply: httpx.Response, body: bytes) -> str:
         answer = _answer(body)
-        told = answer.get("error", {}).get("message") if answer and isinstance(answer.get("error"), dict) else None
+        told = (
+            answer.get("error", {}).get("message")
+            if answer and isinstance(answer.get("error"), dict)
+            else None
+        )
         told = f": {str(told)[:300]}" if told else ""
         if reply.status_code == 401:
-            mend = "the key was refused" if self._key_given else "a key is needed: export it and name its variable with --key-env"
+            mend = (
+                "the key was refused"
+                if self._key_given
+                else "a key is needed: export it and name its variable with --key-env"
+            )
             return f"{self._url} answered 401, {mend}{told}"
         if reply.status_code == 404:
             return f"{self._url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"

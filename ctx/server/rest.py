@@ -54,7 +54,11 @@ class Request:
         body = await self._body()
         kind = _media_type(self.scope)
         # A form or text/plain body may be sent by any web page without asking first: it must never run a tool.
-        if (body or kind) and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        if (
+            (body or kind)
+            and kind != "application/json"
+            and not (kind.startswith("application/") and kind.endswith("+json"))
+        ):
             raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
         if not body:
             return {}
@@ -138,7 +142,12 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
 
     async def list_tools(request: Request) -> Response:
         rows = [
-            {"name": tool.name, "description": tool.description, "builtin": tool.builtin, "parameters": tool.parameters}
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "builtin": tool.builtin,
+                "parameters": tool.parameters,
+            }
             for tool in toolbox.list()
         ]
         return reply({"tools": rows})
@@ -173,8 +182,12 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
             request.access.admit_agent(agent)
         arguments = await request.arguments()
         caller = request.access.caller("rest")
-        resolved = await request.while_connected(work.scripts, work.scripts.run(lambda: agents.prompt(name, arguments, caller)))
-        return reply({"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)})
+        resolved = await request.while_connected(
+            work.scripts, work.scripts.run(lambda: agents.prompt(name, arguments, caller))
+        )
+        return reply(
+            {"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)}
+        )
 
     return [
         Route("/agents/list", Resource(get=list_agents)),

@@ -124,7 +124,9 @@ class HttpProtocol(HttpToolsProtocol):
     def _count_head(self, *parts: bytes) -> None:
         self._head_bytes += sum(map(len, parts))
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise ValueError("the head of the request is too large")  # the parser stops, and `send_400_response` answers
+            raise ValueError(
+                "the head of the request is too large"
+            )  # the parser stops, and `send_400_response` answers
 
     def _expect_head(self) -> None:
         self._head_came()
@@ -150,7 +152,9 @@ _REASONS = {400: "Bad Request", 503: "Service Unavailable"}
 class HttpServer(uvicorn.Server):
     """One server on open sockets. `run` blocks until SIGINT, SIGTERM or `stop`, and returns then."""
 
-    def __init__(self, app: Guard, sockets: Sequence[socket.socket], *, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self, app: Guard, sockets: Sequence[socket.socket], *, announce: Callable[[str], None]
+    ) -> None:
         """`announce` is given the address, once, when requests are answered."""
         config = uvicorn.Config(
             app,

@@ -47,7 +47,9 @@ class PipeEntrance:
             self._spend(self._caller)
 
 
-def enter_pipe(caller: Caller, spend: Callable[[Caller], None] | None = None) -> Callable[[Context], Entrance]:
+def enter_pipe(
+    caller: Caller, spend: Callable[[Caller], None] | None = None
+) -> Callable[[Context], Entrance]:
     """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too often."""
     entrance = PipeEntrance(caller, spend)
     return lambda context: entrance
@@ -134,7 +136,10 @@ class Wire:
         if method == "notifications/cancelled":  # what was called off is not answered
             params = message.get("params")
             self._answered(params.get("requestId") if isinstance(params, dict) else None)
-        elif isinstance(id, str | int) and method not in (None, "subscriptions/listen"):  # a subscription ends with the client
+        elif isinstance(id, str | int) and method not in (
+            None,
+            "subscriptions/listen",
+        ):  # a subscription ends with the client
             self._unanswered.add(id)
             self._all_answered.clear()
 
@@ -164,7 +169,12 @@ class Wire:
             self._refuse(None, types.PARSE_ERROR, "Parse error", str(error)[:200])
             return None
         if not isinstance(message, dict):
-            self._refuse(None, types.INVALID_REQUEST, "Invalid request", "a message is one JSON object; batches are not answered")
+            self._refuse(
+                None,
+                types.INVALID_REQUEST,
+                "Invalid request",
+                "a message is one JSON object; batches are not answered",
+            )
             return None
         id = message.get("id")
         known_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
@@ -179,12 +189,21 @@ class Wire:
         try:
             types.jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValueError:
-            self._refuse(known_id, types.INVALID_REQUEST, "Invalid request", 'a request has "jsonrpc": "2.0", an id and a method')
+            self._refuse(
+                known_id,
+                types.INVALID_REQUEST,
+                "Invalid request",
+                'a request has "jsonrpc": "2.0", an id and a method',
+            )
             return None
         return text
 
     def _refuse(self, id: JSON, code: int, message: str, details: str) -> None:
-        reply = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, "data": {"details": details}}}
+        reply = {
+            "jsonrpc": "2.0",
+            "id": id,
+            "error": {"code": code, "message": message, "data": {"details": details}},
+        }
         self.send(json.dumps(reply).encode())
 
 

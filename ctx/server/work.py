@@ -19,7 +19,9 @@ from ctx.types import JSON, Caller
 
 T = TypeVar("T")
 
-SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))  # searches are arithmetic: more threads than cores only take turns
+SEARCH_THREADS = max(
+    2, min(8, os.cpu_count() or 2)
+)  # searches are arithmetic: more threads than cores only take turns
 SCRIPT_THREADS = 32  # each of these waits for a child process or an index run
 QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
 
@@ -76,7 +78,9 @@ class Lane:
                 raise Busy("the server is busy; try again shortly")
             self._unfinished += 1
             if self._started < self._threads and self._unfinished > self._started:
-                threading.Thread(target=self._work, name=f"ctx-{self.name}-{self._started}", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name=f"ctx-{self.name}-{self._started}", daemon=True
+                ).start()
                 self._started += 1
         self._jobs.put(job)
         try:
@@ -98,7 +102,9 @@ class Lane:
             try:
                 result = job.function()
             except BaseException as error:  # whatever it is, it is raised again where the result is awaited
-                failure = RuntimeError("a tool raised StopIteration") if isinstance(error, StopIteration) else error
+                failure = (
+                    RuntimeError("a tool raised StopIteration") if isinstance(error, StopIteration) else error
+                )
             with self._lock:
                 self._unfinished -= 1
             try:
@@ -119,7 +125,11 @@ class Work:
     """The lanes of one server."""
 
     def __init__(
-        self, *, search_threads: int = SEARCH_THREADS, script_threads: int = SCRIPT_THREADS, waiting: int = QUEUE
+        self,
+        *,
+        search_threads: int = SEARCH_THREADS,
+        script_threads: int = SCRIPT_THREADS,
+        waiting: int = QUEUE,
     ) -> None:
         self.searches = Lane("search", search_threads, waiting)
         self.scripts = Lane("script", script_threads, waiting)

@@ -84,5 +84,7 @@ def _session() -> Any:
                 options.inter_op_num_threads = 1
                 # Idle threads would else turn on the spot for a while, and take from the rest of the search what they gave.
                 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-                _loaded.append(onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"]))
+                _loaded.append(
+                    onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
+                )
     return _loaded[0]

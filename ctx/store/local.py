@@ -49,7 +49,9 @@ class LocalIndex:
     when vectors are first needed. Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
     """
 
-    def __init__(self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False) -> None:
+    def __init__(
+        self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False
+    ) -> None:
         self._path = path
         self._embedding = embedding
         self._writable = writable
@@ -65,7 +67,9 @@ class LocalIndex:
         self._keyword_writer_folder = ""
         self._model: str | None = None  # as the published state has it
         self._vectors: VectorReader | None = None
-        self._fed: tuple[str, int] | None = None  # the folder, and the seq up to which its writer has documents
+        self._fed: tuple[str, int] | None = (
+            None  # the folder, and the seq up to which its writer has documents
+        )
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
@@ -231,7 +235,11 @@ class LocalIndex:
         fields = read_state(os.path.join(self._vectors_path, "state"))
         if not model:
             return fields is None
-        if not fields or fields.get("format") != str(VECTORS_FORMAT) or not expected.items() <= fields.items():
+        if (
+            not fields
+            or fields.get("format") != str(VECTORS_FORMAT)
+            or not expected.items() <= fields.items()
+        ):
             return False
         sizes = {
             "vectors": 4 * int(fields["rows"]) * int(fields["dim"]),
@@ -341,7 +349,11 @@ class LocalIndex:
         if self._keyword_writer is not None:
             _close_quietly(self._keyword_writer)
             self._keyword_writer = None
-        numbers = [int(name[8:]) for name in os.listdir(self._path) if name.startswith("keyword-") and name[8:].isdigit()]
+        numbers = [
+            int(name[8:])
+            for name in os.listdir(self._path)
+            if name.startswith("keyword-") and name[8:].isdigit()
+        ]
         return f"keyword-{max(numbers, default=0) + 1}"
 
     def _writer_of(self, folder: str) -> KeywordIndex:
@@ -357,7 +369,9 @@ class LocalIndex:
         self._add_documents(catalog, folder, applied, target, publish=True)
         self._publish_keyword(catalog, folder, target)
 
-    def _add_documents(self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False) -> None:
+    def _add_documents(
+        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
+    ) -> None:
         published_s = time.monotonic()
         if applied == 0:
             self._writer_of(folder)  # an index of nothing is an index too
@@ -395,7 +409,9 @@ class LocalIndex:
             fields.update(_inventory(path))
             write_state(self._state_path, fields)
         except OSError as error:
-            raise StoreError(f"the index cannot be written: {error.strerror}; what was published stays as it is") from error
+            raise StoreError(
+                f"the index cannot be written: {error.strerror}; what was published stays as it is"
+            ) from error
         _verified[path] = stamp(os.path.join(path, "meta.json"))
 
     def _note_merges(self) -> None:
@@ -576,7 +592,9 @@ def _delete_folder(path: str) -> None:
     if os.path.isdir(path):
         import shutil  # 5 ms; only a writer comes here
 
-        shutil.rmtree(path, ignore_errors=True)  # a reader on a network file system may hold a file; the next writer tries again
+        shutil.rmtree(
+            path, ignore_errors=True
+        )  # a reader on a network file system may hold a file; the next writer tries again
 
 
 def _log() -> "logging.Logger":

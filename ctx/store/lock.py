@@ -37,12 +37,16 @@ class WriterLock:
         """Waits for the lock up to `timeout_s`. Raises `Busy` naming the holder, `StoreError` where no lock can be made."""
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)  # `holder` of another process has it for a moment
+        deadline_s = time.monotonic() + max(
+            timeout_s, 2 * _RETRY_S
+        )  # `holder` of another process has it for a moment
         try:
             make_private_folder(os.path.dirname(os.path.abspath(self._path)))
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreError(f"the lock of the index cannot be made: {error.strerror}; check its folder") from error
+            raise StoreError(
+                f"the lock of the index cannot be made: {error.strerror}; check its folder"
+            ) from error
         try:
             while True:
                 try:
@@ -55,7 +59,9 @@ class WriterLock:
                     time.sleep(min(_RETRY_S, left_s))
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n{time.time_ns() // 1_000_000}\n{self._command}\n".encode(), 0)
+            os.pwrite(
+                descriptor, f"{os.getpid()}\n{time.time_ns() // 1_000_000}\n{self._command}\n".encode(), 0
+            )
         except OSError as error:
             os.close(descriptor)
             raise StoreError(f"the index cannot be locked: {error.strerror}") from error

@@ -29,9 +29,7 @@ from ctx.types import JSON
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 _PARTING = "|"  # between the terms of two passages; the tokenizer drops it
-ABOUT_WEIGHT = (
-    2  # of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the heading
-)
+ABOUT_WEIGHT = 2  # of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the heading
 _HEADING = re.compile(r"\s*(?:#{1,6}[ \t]+([^\n]{1,200})|([^\n]{1,120})\n[ \t]*\n)")
 _NO_CONTEXT = ("general",)  # categories that say nothing: not words to be found by
 
@@ -233,7 +231,11 @@ def canonical(value: JSON) -> str:
 
 def segments(memory: Memory) -> list[list[str]]:
     """The terms a memory is found by: first those of its label, heading, context and tags, then those of each passage."""
-    about = [memory.label or "", memory.context or "" if memory.context not in _NO_CONTEXT else "", *memory.tags]
+    about = [
+        memory.label or "",
+        memory.context or "" if memory.context not in _NO_CONTEXT else "",
+        *memory.tags,
+    ]
     if memory.label == memory.text:
         about[0] = ""
     about.append(heading(memory.text))
@@ -267,7 +269,9 @@ def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = Fals
             (as_of_ms, as_of_ms, as_of_ms),
         )
     current = "" if superseded else " AND m.valid_to_ms IS NULL"
-    return Condition(f"m.deleted_ms IS NULL AND (m.expires_ms IS NULL OR m.expires_ms > ?){current}", (now_ms,))
+    return Condition(
+        f"m.deleted_ms IS NULL AND (m.expires_ms IS NULL OR m.expires_ms > ?){current}", (now_ms,)
+    )
 
 
 class MemoryRows:
@@ -318,7 +322,9 @@ class MemoryRows:
                     self._close_idle()
 
     @contextmanager
-    def writing(self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True) -> Iterator["Writer"]:
+    def writing(
+        self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
+    ) -> Iterator["Writer"]:
         """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises.
 
         Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
@@ -361,7 +367,8 @@ class Reader:
     # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole bank.
     def rows(self, bank_no: int, nos: Iterable[int]) -> dict[int, Memory]:
         found = self._connection.execute(
-            f"{_SELECT} WHERE +m.bank_no = ? AND m.no IN (SELECT value FROM json_each(?))", (bank_no, json.dumps(list(nos)))
+            f"{_SELECT} WHERE +m.bank_no = ? AND m.no IN (SELECT value FROM json_each(?))",
+            (bank_no, json.dumps(list(nos))),
         )
         return {row[0]: _memory(row) for row in found}
 
@@ -373,7 +380,9 @@ class Reader:
         return {row[0]: Candidate._make(row) for row in found}
 
     def row(self, bank_no: int, id: str) -> Memory | None:
-        row = self._connection.execute(f"{_SELECT} WHERE m.bank_no = ? AND m.id = ?", (bank_no, id)).fetchone()
+        row = self._connection.execute(
+            f"{_SELECT} WHERE m.bank_no = ? AND m.id = ?", (bank_no, id)
+        ).fetchone()
         return _memory(row) if row else None
 
     def row_by_alias(self, bank_no: int, alias: str) -> Memory | None:
@@ -386,12 +395,15 @@ class Reader:
     def rows_with_prefix(self, bank_no: int, prefix: str) -> list[Memory]:
         """Those whose id begins so; at most two, which is enough to know that a prefix does not name one."""
         found = self._connection.execute(
-            f"{_SELECT} WHERE m.bank_no = ? AND m.id >= ? AND m.id < ? LIMIT 2", (bank_no, prefix, prefix + "\x7f")
+            f"{_SELECT} WHERE m.bank_no = ? AND m.id >= ? AND m.id < ? LIMIT 2",
+            (bank_no, prefix, prefix + "\x7f"),
         )
         return [_memory(row) for row in found]
 
     def rows_created(self, bank_no: int, created_ms: int) -> list[Memory]:
-        found = self._connection.execute(f"{_SELECT} WHERE m.bank_no = ? AND m.created_ms = ?", (bank_no, created_ms))
+        found = self._connection.execute(
+            f"{_SELECT} WHERE m.bank_no = ? AND m.created_ms = ?", (bank_no, created_ms)
+        )
         return [_memory(row) for row in found]
 
     def twin(self, bank_no: int, content_hash: str, now_ms: int) -> Memory | None:
@@ -403,27 +415,41 @@ class Reader:
         ).fetchone()
         return _memory(row) if row else None
 
-    def select(self, bank_no: int, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1) -> Iterator[Memory]:
+    def select(
+        self, bank_no: int, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1
+    ) -> Iterator[Memory]:
         """Rows under all conditions. `order` is the caller's constant, never a user's text."""
         where, values = _where(bank_no, conditions)
-        for row in self._connection.execute(f"{_SELECT} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit)):
+        for row in self._connection.execute(
+            f"{_SELECT} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit)
+        ):
             yield _memory(row)
 
-    def numbers(self, bank_no: int, conditions: Sequence[Condition], among: Sequence[int] | None = None) -> list[int]:
+    def numbers(
+        self, bank_no: int, conditions: Sequence[Condition], among: Sequence[int] | None = None
+    ) -> list[int]:
         """The numbers of the rows under all conditions, of those given if any are."""
         where, values = _where(bank_no, conditions)
         if among is not None:
             where = f"+{where} AND m.no IN (SELECT value FROM json_each(?))"
             values = (*values, json.dumps(list(among)))
-        return [row[0] for row in self._connection.execute(f"SELECT m.no FROM memories m WHERE {where}", values)]
+        return [
+            row[0] for row in self._connection.execute(f"SELECT m.no FROM memories m WHERE {where}", values)
+        ]
 
     def count(self, bank_no: int, conditions: Sequence[Condition]) -> int:
         where, values = _where(bank_no, conditions)
-        found: int = self._connection.execute(f"SELECT count(*) FROM memories m WHERE {where}", values).fetchone()[0]
+        found: int = self._connection.execute(
+            f"SELECT count(*) FROM memories m WHERE {where}", values
+        ).fetchone()[0]
         return found
 
     def summary(
-        self, bank_no: int, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
+        self,
+        bank_no: int,
+        conditions: Sequence[Condition],
+        group: str | None,
+        group_values: Sequence[JSON] = (),
     ) -> list[JSON]:
         """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
         where, values = _where(bank_no, conditions)
@@ -455,7 +481,9 @@ class Reader:
         return [(row[0], row[1]) for row in found]
 
     def sessions(self, memory_no: int) -> list[str]:
-        found = self._connection.execute("SELECT session FROM memory_sessions WHERE memory_no = ? ORDER BY session", (memory_no,))
+        found = self._connection.execute(
+            "SELECT session FROM memory_sessions WHERE memory_no = ? ORDER BY session", (memory_no,)
+        )
         return [row[0] for row in found]
 
     def reply(self, bank_no: int, key: str) -> tuple[str, JSON] | None:
@@ -470,12 +498,16 @@ class Reader:
         """How many memories of the bank hold each term; terms of none are left out."""
         found = {}
         for word in words:
-            row = self._connection.execute("SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{bank_no}:{word}",)).fetchone()
+            row = self._connection.execute(
+                "SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{bank_no}:{word}",)
+            ).fetchone()
             if row:
                 found[word] = row[0]
         return found
 
-    def by_words(self, bank_no: int, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
+    def by_words(
+        self, bank_no: int, frequencies: dict[str, int], conditions: Sequence[Condition], k: int
+    ) -> list[int]:
         """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
 
         Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and where even the rarest
@@ -520,17 +552,25 @@ class Reader:
     def words(self, bank_no: int, nos: Sequence[int]) -> dict[int, list[list[str]]]:
         """The terms stored for these memories, as `segments` gave them."""
         found = self._connection.execute(
-            "SELECT rowid, terms FROM memory_words WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(list(nos)),)
+            "SELECT rowid, terms FROM memory_words WHERE rowid IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(nos)),),
         )
         cut = len(f"{bank_no}:")
-        return {no: [[word[cut:] for word in part.split()] for part in stored.split(_PARTING)] for no, stored in found}
+        return {
+            no: [[word[cut:] for word in part.split()] for part in stored.split(_PARTING)]
+            for no, stored in found
+        }
 
     # -- vectors -------------------------------------------------------------------------------------------------
     def model_no(self, model: str) -> int | None:
-        row = self._connection.execute("SELECT model_no FROM memory_models WHERE model = ?", (model,)).fetchone()
+        row = self._connection.execute(
+            "SELECT model_no FROM memory_models WHERE model = ?", (model,)
+        ).fetchone()
         return row[0] if row else None
 
-    def vectors(self, bank_no: int, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
+    def vectors(
+        self, bank_no: int, model_no: int, nos: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
         narrowed = "" if nos is None else " AND memory_no IN (SELECT value FROM json_each(?))"
         values = () if nos is None else (json.dumps(list(nos)),)
@@ -591,9 +631,14 @@ class Reader:
             " JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no = ? ORDER BY h.version",
             (memory_no, bank_no),
         )
-        return [Change._make([*row[:5], json.loads(row[5]), None if row[6] is None else json.loads(row[6])]) for row in found]
+        return [
+            Change._make([*row[:5], json.loads(row[5]), None if row[6] is None else json.loads(row[6])])
+            for row in found
+        ]
 
-    def journal(self, bank_no: int, after: int = 0, limit: int = -1) -> Iterator[tuple[int, str, str, int, str, str, str]]:
+    def journal(
+        self, bank_no: int, after: int = 0, limit: int = -1
+    ) -> Iterator[tuple[int, str, str, int, str, str, str]]:
         """(no, op_id, op, at_ms, actor, detail, hash) of the bank's journal, in order."""
         yield from self._connection.execute(
             "SELECT no, op_id, op, at_ms, actor, detail, hash FROM memory_journal WHERE bank_no = ? AND no > ? ORDER BY no LIMIT ?",
@@ -673,10 +718,14 @@ class Writer(Reader):
         self._detail: dict[str, JSON] = {}
         self.row_of_bank = self.bank(bank) or self._make_bank(bank)
         self.bank_no = self.row_of_bank.bank_no
-        self.op_no: int = connection.execute("SELECT ifnull(max(no), 0) + 1 FROM memory_journal").fetchone()[0]
+        self.op_no: int = connection.execute("SELECT ifnull(max(no), 0) + 1 FROM memory_journal").fetchone()[
+            0
+        ]
 
     def _make_bank(self, bank: str) -> BankRow:
-        self._connection.execute("INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?)", (bank, self.at_ms))
+        self._connection.execute(
+            "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?)", (bank, self.at_ms)
+        )
         made = self.bank(bank)
         assert made is not None
         return made
@@ -711,7 +760,10 @@ class Writer(Reader):
         parts = segments(memory)
         memory = memory._replace(term_count=weighed_length(parts))
         names = (*changes, "seq", "version", "term_count")
-        values = [canonical(getattr(memory, name)) if name in _JSON_COLUMNS else getattr(memory, name) for name in names]
+        values = [
+            canonical(getattr(memory, name)) if name in _JSON_COLUMNS else getattr(memory, name)
+            for name in names
+        ]
         self._connection.execute(
             f"UPDATE memories SET {', '.join(f'{name} = ?' for name in names)} WHERE no = ? AND bank_no = ?",
             (*values, memory.no, self.bank_no),
@@ -741,7 +793,10 @@ class Writer(Reader):
             "SELECT count(*), ifnull(sum(term_count), 0) FROM memories WHERE no IN (SELECT no FROM doomed)"
         ).fetchone()
         if count:
-            ids = [row[0] for row in run("SELECT id FROM memories WHERE no IN (SELECT no FROM doomed) ORDER BY no")]
+            ids = [
+                row[0]
+                for row in run("SELECT id FROM memories WHERE no IN (SELECT no FROM doomed) ORDER BY no")
+            ]
             run(
                 "INSERT INTO memory_history SELECT no, version + 1, ?, '{\"deleted_ms\":null}' FROM memories WHERE no IN (SELECT no FROM doomed)",
                 (self.op_no,),
@@ -774,7 +829,10 @@ class Writer(Reader):
             ("memory_history", "memory_no"),
         ):
             bound = " AND bank_no = ?" if table in ("memory_vectors", "memory_aliases") else ""
-            run(f"DELETE FROM {table} WHERE {column} = ?{bound}", (memory.no, self.bank_no) if bound else (memory.no,))
+            run(
+                f"DELETE FROM {table} WHERE {column} = ?{bound}",
+                (memory.no, self.bank_no) if bound else (memory.no,),
+            )
         run("DELETE FROM memories WHERE no = ? AND bank_no = ?", (memory.no, self.bank_no))
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,))
         self._ids.append(memory.id)
@@ -796,25 +854,34 @@ class Writer(Reader):
 
     def next_ordinal(self, parent: str) -> int:
         found: int = self._connection.execute(
-            "SELECT ifnull(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?", (self.bank_no, parent)
+            "SELECT ifnull(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?",
+            (self.bank_no, parent),
         ).fetchone()[0]
         return found
 
     def alias(self, memory: Memory, alias: str) -> None:
         """Gives a memory another name. Raises `Conflict` where another has it."""
         try:
-            self._connection.execute("INSERT INTO memory_aliases VALUES (?, ?, ?)", (self.bank_no, alias, memory.no))
+            self._connection.execute(
+                "INSERT INTO memory_aliases VALUES (?, ?, ?)", (self.bank_no, alias, memory.no)
+            )
         except sqlite3.IntegrityError as error:
             raise Conflict(f"another memory is called '{alias[:80]}'") from error
 
     def link(self, memory: Memory, other_no: int, score: float) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO memory_links VALUES (?, ?, 'near', ?)", (memory.no, other_no, score))
+        self._connection.execute(
+            "INSERT OR REPLACE INTO memory_links VALUES (?, ?, 'near', ?)", (memory.no, other_no, score)
+        )
 
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
-        self._connection.execute("INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply)))
+        self._connection.execute(
+            "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
+        )
 
     def configure(self, config: JSON) -> None:
-        self._connection.execute("UPDATE memory_banks SET config = ? WHERE bank_no = ?", (canonical(config), self.bank_no))
+        self._connection.execute(
+            "UPDATE memory_banks SET config = ? WHERE bank_no = ?", (canonical(config), self.bank_no)
+        )
         self._detail["config"] = config
         self._count += 1
 
@@ -844,7 +911,9 @@ class Writer(Reader):
             return
         model_no = self.model_no(model)
         if model_no is None:
-            model_no = self._connection.execute("INSERT INTO memory_models (model) VALUES (?)", (model,)).lastrowid
+            model_no = self._connection.execute(
+                "INSERT INTO memory_models (model) VALUES (?)", (model,)
+            ).lastrowid
         self._connection.executemany(
             "INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)",
             [(self.bank_no, model_no, memory.no, ordinal, vector) for ordinal, vector in enumerate(vectors)],
@@ -887,13 +956,17 @@ class Writer(Reader):
         actor = canonical(self._actor)
         said = canonical(detail)
         # Read again: a second journal line within the transaction is impossible, a first one by `ensure` is not.
-        head = self._connection.execute("SELECT head FROM memory_banks WHERE bank_no = ?", (self.bank_no,)).fetchone()[0]
+        head = self._connection.execute(
+            "SELECT head FROM memory_banks WHERE bank_no = ?", (self.bank_no,)
+        ).fetchone()[0]
         link = _link(head, self.op_id, self.op, self.at_ms, actor, said)
         self._connection.execute(
             "INSERT INTO memory_journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self.op_no, self.bank_no, self.op_id, self.op, self.at_ms, actor, said, link),
         )
-        self._connection.execute("UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no))
+        self._connection.execute(
+            "UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no)
+        )
 
 
 _UNDELETED = Condition("m.deleted_ms IS NULL", ())

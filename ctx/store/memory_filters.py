@@ -112,9 +112,7 @@ class _Compiler:
             raise BadRequest(f"filter: unknown key '{key[:80]}'{_nearest(name, _known_keys())}")
         if alias == "p":
             # The container stands in the same bank as the row: the subquery takes its number, never one from the filter.
-            exists = (
-                "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL AND "
-            )
+            exists = "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL AND "
             return Condition(f"{exists}{found.sql})", found.values)
         return found
 
@@ -127,7 +125,9 @@ class _Compiler:
                 raise BadRequest(f"filter: '{key}' has no operator (known: {', '.join(known)})")
         for operator, _ in entries:
             if operator not in known:
-                raise BadRequest(f"filter: '{key}' has no operator '{operator[:40]}'{_nearest(operator, known)}")
+                raise BadRequest(
+                    f"filter: '{key}' has no operator '{operator[:40]}'{_nearest(operator, known)}"
+                )
         self.conditions += len(entries)
         if self.conditions > MAX_CONDITIONS:
             raise BadRequest(f"filter: more than {MAX_CONDITIONS} conditions")
@@ -181,7 +181,9 @@ class _Compiler:
         parts = []
         for operator, operand in self.operators(key, value, OPERATORS):
             if operator == "exists":
-                sql = f"ifnull(json_type({column}, ?), 'null') {'<>' if _boolean(key, operand) else '='} 'null'"
+                sql = (
+                    f"ifnull(json_type({column}, ?), 'null') {'<>' if _boolean(key, operand) else '='} 'null'"
+                )
                 parts.append(Condition(sql, (at,)))
             elif operator in ("eq", "ne"):
                 equal = _json_equal(key, column, at, operand)
@@ -192,7 +194,9 @@ class _Compiler:
             elif operator in ("contains", "starts", "under"):
                 if not isinstance(operand, str):
                     raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
-                inner = _part_of(f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand))
+                inner = _part_of(
+                    f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand)
+                )
                 # json_extract stands once for each of the values bound after its own path
                 values = tuple(one for bound in inner.values for one in (at, bound))
                 parts.append(Condition(f"(json_type({column}, ?) = 'text' AND {inner.sql})", (at, *values)))
@@ -210,7 +214,9 @@ def _join(group: str, parts: list[Condition]) -> Condition:
         return parts[0]
     if not parts:
         return Condition("1" if group == "all" else "0", ())
-    return Condition("(" + (" AND " if group == "all" else " OR ").join(part.sql for part in parts) + ")", values)
+    return Condition(
+        "(" + (" AND " if group == "all" else " OR ").join(part.sql for part in parts) + ")", values
+    )
 
 
 def _part_of(column: str, operator: str, value: JSON) -> Condition:
@@ -229,7 +235,8 @@ def _json_equal(key: str, column: str, at: str, operand: JSON) -> Condition:
         return Condition(f"json_type({column}, ?) = ?", (at, "true" if operand else "false"))
     if isinstance(operand, str):
         return Condition(
-            f"(json_type({column}, ?) = 'text' AND json_extract({column}, ?) = ?)", (at, at, _operand(key, TEXT, "eq", operand))
+            f"(json_type({column}, ?) = 'text' AND json_extract({column}, ?) = ?)",
+            (at, at, _operand(key, TEXT, "eq", operand)),
         )
     return _json_compare(key, column, at, "eq", operand)
 
@@ -242,7 +249,9 @@ def _json_compare(key: str, column: str, at: str, operator: str, operand: JSON) 
     if bound is None:
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
     sign = "=" if operator == "eq" else _COMPARE[operator]
-    return Condition(f"(json_type({column}, ?) IN {types} AND json_extract({column}, ?) {sign} ?)", (at, at, bound))
+    return Condition(
+        f"(json_type({column}, ?) IN {types} AND json_extract({column}, ?) {sign} ?)", (at, at, bound)
+    )
 
 
 def _choices(key: str, operator: str, operand: JSON) -> list[JSON]:

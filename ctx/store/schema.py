@@ -12,10 +12,16 @@ from collections.abc import Iterator, Sequence
 from ctx.errors import Busy, StoreError
 
 APPLICATION_ID = 0x63747831  # "ctx1": tells our files from any other SQLite file
-BUSY_TIMEOUT_S = 10.0  # a bulk transaction of another process takes less than a second; ten mean that it hangs
+BUSY_TIMEOUT_S = (
+    10.0  # a bulk transaction of another process takes less than a second; ten mean that it hangs
+)
 _JOURNAL_LIMIT_BYTES = 64 << 20  # a write-ahead log that a long reader let grow is cut back to this
-_CHECKPOINT_PAGES = 8_000  # 32 MB: at SQLite's own 4 MB a bulk run would write the pages of its indexes again for each batch
-_WRITER_CACHE_KB = 64 << 10  # the index over the text hashes of a million chunks, so that bulk inserts stay in memory
+_CHECKPOINT_PAGES = (
+    8_000  # 32 MB: at SQLite's own 4 MB a bulk run would write the pages of its indexes again for each batch
+)
+_WRITER_CACHE_KB = (
+    64 << 10
+)  # the index over the text hashes of a million chunks, so that bulk inserts stay in memory
 _READER_CACHE_KB = 8 << 10
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
@@ -54,7 +60,9 @@ class translating:
         if isinstance(error, OverflowError):
             raise StoreError("a number or a text is larger than the catalog can hold") from error
         if isinstance(error, UnicodeEncodeError):
-            raise StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored") from error
+            raise StoreError(
+                "a text holds a lone surrogate, which is not Unicode text and cannot be stored"
+            ) from error
 
 
 class transaction(translating):
@@ -141,11 +149,17 @@ def connect(
     elif not os.path.exists(path):
         raise StoreError("there is no catalog yet: run `ctx index`")
     address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?mode=rw"
-    if read_only and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) and not os.path.exists(path + "-wal"):
+    if (
+        read_only
+        and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
+        and not os.path.exists(path + "-wal")
+    ):
         # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file either.
         address += "&immutable=1"
     with translating():
-        connection = sqlite3.connect(address, timeout=timeout_s, isolation_level=None, check_same_thread=False, uri=True)
+        connection = sqlite3.connect(
+            address, timeout=timeout_s, isolation_level=None, check_same_thread=False, uri=True
+        )
         try:
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
@@ -183,7 +197,9 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 def schema_version(connection: sqlite3.Connection, component: str) -> int:
     """How many migrations of a component the file has seen: 0 where it has none of its tables. Raises `StoreError`."""
     with translating():
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchone():
+        if not connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+        ).fetchone():
             return 0
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)).fetchone()
     return int(row[0]) if row else 0
@@ -216,7 +232,9 @@ def migrate(connection: sqlite3.Connection, component: str, migrations: Sequence
             for statement in _statements(sql):
                 connection.execute(statement)
         if version < len(migrations):
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"schema.{component}", len(migrations)))
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"schema.{component}", len(migrations))
+            )
 
 
 def _statements(sql: str) -> Iterator[str]:
@@ -248,4 +266,6 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
                 target.close()
         os.replace(unfinished, f"{path}.{label}.bak")
     except OSError as error:
-        raise StoreError(f"no backup of the catalog could be made before its upgrade: {error.strerror}") from error
+        raise StoreError(
+            f"no backup of the catalog could be made before its upgrade: {error.strerror}"
+        ) from error

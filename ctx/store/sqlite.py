@@ -95,10 +95,14 @@ MIGRATIONS = (
     """,
 )
 
-DELETIONS_KEPT = 100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
+DELETIONS_KEPT = (
+    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
+)
 EPOCHS_KEPT = 1_000  # writing processes, the last ones
 _IDLE_READERS = 8  # open connections kept for the next reader
-_PAGE = 200  # documents read at once: short transactions, or the log could not be cut while a projection is built
+_PAGE = (
+    200  # documents read at once: short transactions, or the log could not be cut while a projection is built
+)
 _BOUND = 500  # values bound to one statement
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
 
@@ -188,10 +192,14 @@ class SqliteCatalog:
 
     def history(self, seq: int) -> str | None:
         with self._reading() as connection:
-            known_from = connection.execute("SELECT value FROM meta WHERE key = 'deletions_known_from'").fetchone()[0]
+            known_from = connection.execute(
+                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
+            ).fetchone()[0]
             if not known_from <= seq <= _seq(connection):
                 return None
-            row = connection.execute("SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)).fetchone()
+            row = connection.execute(
+                "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
+            ).fetchone()
         return str(row[0]) if row else None
 
     # -- documents -----------------------------------------------------------------------------------------------
@@ -206,7 +214,9 @@ class SqliteCatalog:
                 # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the source.
                 found.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
                 found.update(
-                    connection.execute(f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0"))
+                    connection.execute(
+                        f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0")
+                    )
                 )
         return found
 
@@ -234,7 +244,10 @@ class SqliteCatalog:
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
             connection, seq, now_ms = write.connection, write.next_seq(), self._clock_ms()
-            sources = {name: write.ensure_source(name) for name in {document.source for document, _ in latest.values()}}
+            sources = {
+                name: write.ensure_source(name)
+                for name in {document.source for document, _ in latest.values()}
+            }
             next_document = _last_no(connection, "document") + 1
             next_chunk = first_new_chunk = _last_no(connection, "chunk") + 1
             inserts: list[tuple[object, ...]] = []
@@ -245,7 +258,8 @@ class SqliteCatalog:
             stored: list[StoredDocument] = []
             for document, chunks in latest.values():
                 known = connection.execute(
-                    "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?", (document.id,)
+                    "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?",
+                    (document.id,),
                 ).fetchone()
                 if known is not None and _same_chunks(connection, known[1], known[2], chunks):
                     no, chunk_first, _, stored_ms = known
@@ -259,7 +273,9 @@ class SqliteCatalog:
                     next_chunk += len(chunks)
                     chunk_values.extend(
                         (chunk_first + ordinal, no, start, end, start_line, end_line, heading, text_hash)
-                        for ordinal, (_, start, end, start_line, end_line, heading, text_hash) in enumerate(chunks)
+                        for ordinal, (_, start, end, start_line, end_line, heading, text_hash) in enumerate(
+                            chunks
+                        )
                     )
                 metadata = _json_of(document.metadata)
                 values = (
@@ -292,8 +308,12 @@ class SqliteCatalog:
                 "created_ms, metadata, stored_ms, chunk_first, chunk_count"
             )
             write.drop_chunks(stale)
-            connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({_marks(range(17))})", inserts)
-            connection.executemany(f"UPDATE document SET ({columns}) = ({_marks(range(16))}) WHERE no = ?", updates)
+            connection.executemany(
+                f"INSERT INTO document ({columns}, no) VALUES ({_marks(range(17))})", inserts
+            )
+            connection.executemany(
+                f"UPDATE document SET ({columns}) = ({_marks(range(16))}) WHERE no = ?", updates
+            )
             connection.executemany("INSERT OR REPLACE INTO body (document_no, text) VALUES (?, ?)", bodies)
             connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunk_values)
             connection.execute(
@@ -316,7 +336,8 @@ class SqliteCatalog:
             moved = []
             for source, source_id, _, updated_ms in batch:
                 known = connection.execute(
-                    "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?", (sources[source], source_id)
+                    "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
+                    (sources[source], source_id),
                 ).fetchone()
                 if known is not None and known[1] != updated_ms:
                     moved.append((updated_ms, known[0]))
@@ -401,7 +422,9 @@ class SqliteCatalog:
 
     def chunks_of(self, document_no: int) -> Sequence[int]:
         with self._reading() as connection:
-            row = connection.execute("SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)).fetchone()
+            row = connection.execute(
+                "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
+            ).fetchone()
             return range(row[0], row[0] + row[1]) if row else ()
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
@@ -418,7 +441,9 @@ class SqliteCatalog:
         while True:
             with self._reading() as connection:
                 page = [
-                    _stored(connection, connection.execute(f"SELECT {_DOCUMENT} WHERE d.no = ?", (no,)).fetchone())
+                    _stored(
+                        connection, connection.execute(f"SELECT {_DOCUMENT} WHERE d.no = ?", (no,)).fetchone()
+                    )
                     for _, no, _, _ in _documents_after(connection, seen, _PAGE)
                 ]
             if not page:
@@ -440,14 +465,18 @@ class SqliteCatalog:
     def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
         with self._reading() as connection:
             return iter(
-                connection.execute("SELECT seq, document_no FROM deletion WHERE seq > ? ORDER BY seq, no", (seq,)).fetchall()
+                connection.execute(
+                    "SELECT seq, document_no FROM deletion WHERE seq > ? ORDER BY seq, no", (seq,)
+                ).fetchall()
             )
 
     def export(self) -> Iterator[StoredDocument]:
         """As the protocol has it, from one steady view: the file's log grows while it is read."""
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
-                rows = connection.execute(f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,))
+                rows = connection.execute(
+                    f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
+                )
                 for row in rows:
                     yield _stored(connection, row)
 
@@ -473,7 +502,9 @@ class SqliteCatalog:
                 if text_hash in texts:
                     continue
                 if last is None or last[0] != document_no:
-                    title = connection.execute("SELECT title FROM document WHERE no = ?", (document_no,)).fetchone()[0]
+                    title = connection.execute(
+                        "SELECT title FROM document WHERE no = ?", (document_no,)
+                    ).fetchone()[0]
                     last = (document_no, title, _body(connection, document_no))
                 texts[text_hash] = embedding_text(last[1], heading, last[2][start:end])
             rows.close()
@@ -484,7 +515,11 @@ class SqliteCatalog:
             model_no = _model_no(connection, model)
             if model_no is None:
                 return _chunk_count(connection)
-            return int(connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[0])
+            return int(
+                connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[
+                    0
+                ]
+            )
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
         """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or of another size."""
@@ -506,7 +541,8 @@ class SqliteCatalog:
                 return _seq(connection)
             seq = write.next_seq()
             connection.executemany(
-                f"INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES ({model_no}, {seq}, ?, ?)", fresh
+                f"INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES ({model_no}, {seq}, ?, ?)",
+                fresh,
             )
             connection.executemany(
                 f"DELETE FROM pending WHERE model_no = {model_no} AND chunk_no IN (SELECT no FROM chunk WHERE text_hash = ?)",
@@ -549,7 +585,13 @@ class SqliteCatalog:
         embedded = (seq, _EVERY)
         while True:
             with self._reading() as connection:
-                found = _after(connection, "SELECT seq, no FROM embedding WHERE model_no = ? AND ", (model_no,), embedded, 1000)
+                found = _after(
+                    connection,
+                    "SELECT seq, no FROM embedding WHERE model_no = ? AND ",
+                    (model_no,),
+                    embedded,
+                    1000,
+                )
                 if not found:
                     return
                 for nos in _slices([no for _, no in found]):
@@ -608,7 +650,9 @@ class SqliteCatalog:
         with self._reading() as connection:
             runs = {
                 row[0]: row[1:]
-                for row in connection.execute("SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source")
+                for row in connection.execute(
+                    "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
+                )
             }
             sizes = {
                 row[0]: row[1:]
@@ -621,7 +665,8 @@ class SqliteCatalog:
             pending = {
                 row[0]: row[1:]
                 for row in connection.execute(
-                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY source_no", (model_no,)
+                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY source_no",
+                    (model_no,),
                 )
             }
         found: dict[str, SourceStatus] = {}
@@ -650,7 +695,9 @@ class SqliteCatalog:
 
     def stats(self) -> Mapping[str, int]:
         with self._reading() as connection:
-            size = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
+            size = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ).fetchone()[0]
             counts = {
                 "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
                 "chunks": _chunk_count(connection),
@@ -767,7 +814,8 @@ class _Write:
             self._epoch_begun = True
             self.connection.execute("INSERT INTO epoch VALUES (?, lower(hex(randomblob(8))))", (seq,))
             self.connection.execute(
-                "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)", (EPOCHS_KEPT,)
+                "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
+                (EPOCHS_KEPT,),
             )
         return seq
 
@@ -806,11 +854,13 @@ class _Write:
             "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
         ).fetchone()
         if newest - oldest > 2 * DELETIONS_KEPT:
-            known_from = self.connection.execute("SELECT seq FROM deletion WHERE no = ?", (newest - DELETIONS_KEPT,)).fetchone()[
-                0
-            ]
+            known_from = self.connection.execute(
+                "SELECT seq FROM deletion WHERE no = ?", (newest - DELETIONS_KEPT,)
+            ).fetchone()[0]
             self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
-            self.connection.execute("UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,))
+            self.connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
+            )
         return seq
 
     def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -849,7 +899,9 @@ def _chunk_count(connection: sqlite3.Connection) -> int:
 
 
 def _body(connection: sqlite3.Connection, document_no: int) -> str:
-    return str(connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0])
+    return str(
+        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
+    )
 
 
 def _chunks(connection: sqlite3.Connection, first: int, count: int) -> tuple[Chunk, ...]:
@@ -868,7 +920,9 @@ def _stored(connection: sqlite3.Connection, row: tuple[Any, ...]) -> StoredDocum
     """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     document = Document._make((*fields, NO_METADATA if metadata is None else _json(metadata)))
-    return StoredDocument(no, seq, document, _chunks(connection, first, count), tuple(range(first, first + count)))
+    return StoredDocument(
+        no, seq, document, _chunks(connection, first, count), tuple(range(first, first + count))
+    )
 
 
 def _json(text: object) -> Mapping[str, object]:
@@ -896,13 +950,19 @@ def _after(
 
     Two queries, since one over the pair would walk all rows of a seq again for each page.
     """
-    rows = connection.execute(f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)).fetchall()
+    rows = connection.execute(
+        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
+    ).fetchall()
     if len(rows) < limit:
-        rows += connection.execute(f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows)))
+        rows += connection.execute(
+            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
+        )
     return rows
 
 
-def _documents_after(connection: sqlite3.Connection, seen: tuple[int, int], limit: int) -> list[tuple[int, int, int, int]]:
+def _documents_after(
+    connection: sqlite3.Connection, seen: tuple[int, int], limit: int
+) -> list[tuple[int, int, int, int]]:
     """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
     rows = _after(connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
@@ -935,7 +995,9 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
     if not (off < UNIT_TOLERANCE).all():  # also false for NaN
         raise StoreError(f"the embedder '{model}' gave a vector that is not of unit length")
     halves = matrix.astype("<f2")
-    return {text_hash: half.tobytes() for (text_hash, _), half in zip(batch, halves, strict=True)}, matrix.shape[1]
+    return {
+        text_hash: half.tobytes() for (text_hash, _), half in zip(batch, halves, strict=True)
+    }, matrix.shape[1]
 
 
 def _vector_batch(rows: Sequence[tuple[int, int, str, int, bytes]], dim: int) -> VectorBatch:
@@ -946,7 +1008,9 @@ def _vector_batch(rows: Sequence[tuple[int, int, str, int, bytes]], dim: int) ->
     if len(joined) != 2 * dim * len(rows):
         raise StoreError("the catalog holds an embedding of the wrong size: run `ctx embed rebuild`")
     vectors = np.frombuffer(joined, dtype="<f2").reshape(len(rows), dim).astype(np.float32)
-    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]  # rounding to float16 moved the length
+    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[
+        :, None
+    ]  # rounding to float16 moved the length
     return VectorBatch(
         np.array(chunk_nos, dtype=np.int64),
         np.array(document_nos, dtype=np.int64),

@@ -20,7 +20,9 @@ from ctx.types import Filters, Hit
 
 FORMAT = 1  # of the fields and the analysis; an index of another format is built anew
 
-PASSAGE_CHARS = 1500  # about two chunks; best of 500 to 2000 on half of the queries of cranfield, cacm and cosqa
+PASSAGE_CHARS = (
+    1500  # about two chunks; best of 500 to 2000 on half of the queries of cranfield, cacm and cosqa
+)
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words is multiplied by
@@ -68,18 +70,24 @@ class KeywordIndex:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
             self._seen = self._stamp()
-            self._index.config_reader(reload_policy="manual")  # a new reader, of what is there now; the other policy polls
+            self._index.config_reader(
+                reload_policy="manual"
+            )  # a new reader, of what is there now; the other policy polls
             self._searcher = self._index.searcher()
         except (OSError, ValueError) as error:
             self._drop_links()
-            raise StoreError("the keyword index cannot be opened: delete the index folder and run `ctx index`") from error
+            raise StoreError(
+                "the keyword index cannot be opened: delete the index folder and run `ctx index`"
+            ) from error
         self._checked_s = time.monotonic()
         if writable:
             try:
                 self._writer = self._index.writer(heap_mb << 20, _THREADS)
             except ValueError as error:
                 if "LockBusy" in str(error) or "lock" in str(error).lower():
-                    raise Busy("another process is writing the index: try again when it has finished") from error
+                    raise Busy(
+                        "another process is writing the index: try again when it has finished"
+                    ) from error
                 raise StoreError("the keyword index cannot be written: see the log") from error
             # A writer that was killed may have left the file of deletions that our commit would make, by the same name.
             self._write(self._writer.garbage_collect_files)
@@ -94,7 +102,9 @@ class KeywordIndex:
         body = document.body
         path = document.source_id
         stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-        title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
+        title = (
+            "" if document.title == stem else document.title
+        )  # a title made of the path adds nothing to it
         for first, span in _passages(stored):
             chunks = stored.chunks[first : first + span]
             text = analyze.composed(body[chunks[0].start : chunks[-1].end])
@@ -162,7 +172,9 @@ class KeywordIndex:
             raise StoreError("the keyword index could not answer: run `ctx doctor`") from error
         hits = [
             Hit(chunk_no, document_no, score, span)
-            for (score, _), chunk_no, document_no, span in zip(scored.values(), chunk_nos, document_nos, spans, strict=True)
+            for (score, _), chunk_no, document_no, span in zip(
+                scored.values(), chunk_nos, document_nos, spans, strict=True
+            )
         ]
         hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))
         return hits[:k]
@@ -185,7 +197,9 @@ class KeywordIndex:
         made = set(os.listdir(self._links.name))
         for name in os.listdir(self._path):
             if name not in made and not name.endswith(".lock"):
-                os.symlink(os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name))
+                os.symlink(
+                    os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name)
+                )
         return str(self._links.name)
 
     def _drop_links(self) -> None:
@@ -202,7 +216,9 @@ class KeywordIndex:
 
     def _reload(self) -> None:
         with self._lock:
-            self._seen = self._stamp()  # before the reload: a commit that comes between is then seen next time
+            self._seen = (
+                self._stamp()
+            )  # before the reload: a commit that comes between is then seen next time
             try:
                 if self._links is not None:
                     self._linked()
@@ -221,7 +237,9 @@ class KeywordIndex:
         if len(counts) <= MAX_TERMS:
             return counts
         found = {term: searcher.doc_freq("text", term) for term in counts}
-        kept = sorted(filter(found.__getitem__, counts), key=lambda term: (found[term] / counts[term], term))[:MAX_TERMS]
+        kept = sorted(filter(found.__getitem__, counts), key=lambda term: (found[term] / counts[term], term))[
+            :MAX_TERMS
+        ]
         return {term: counts[term] for term in kept or list(counts)[:MAX_TERMS]}
 
     def _queries(self, query: str, counts: dict[str, int]) -> Iterator[tuple[Any, float]]:
@@ -233,18 +251,28 @@ class KeywordIndex:
         term_query = tantivy.Query.term_query
         boosted = tantivy.Query.boost_query
         both = tantivy.Query.boolean_query
-        texts = {term: boosted(term_query(self._schema, "text", term, "freq"), float(count)) for term, count in counts.items()}
+        texts = {
+            term: boosted(term_query(self._schema, "text", term, "freq"), float(count))
+            for term, count in counts.items()
+        }
         heads = {
-            term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count) for term, count in counts.items()
+            term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count)
+            for term, count in counts.items()
         }
         any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
         yield both(any_word), 1.0
         if 1 < len(counts) <= ALL_WORDS_TERMS:
-            yield both([(_MUST, both([(_SHOULD, texts[term]), (_SHOULD, heads[term])])) for term in counts]), ALL_WORDS_BONUS
+            yield (
+                both([(_MUST, both([(_SHOULD, texts[term]), (_SHOULD, heads[term])])) for term in counts]),
+                ALL_WORDS_BONUS,
+            )
         phrases = analyze.query_phrases(query)[:_MAX_PHRASES]
         if phrases:
             side_by_side = [
-                (_SHOULD, boosted(tantivy.Query.phrase_query(self._schema, field, list(phrase)), PHRASE_BOOST))
+                (
+                    _SHOULD,
+                    boosted(tantivy.Query.phrase_query(self._schema, field, list(phrase)), PHRASE_BOOST),
+                )
                 for phrase in phrases
                 for field in ("text", "head")
             ]
@@ -255,12 +283,15 @@ class KeywordIndex:
         parts = []
         if filters.sources is not None:
             names = [
-                (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic")) for name in sorted(filters.sources)
+                (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic"))
+                for name in sorted(filters.sources)
             ]
             parts.append(tantivy.Query.boolean_query(names))
         if filters.since_ms is not None or filters.until_ms is not None:
             low, high = filters.since_ms, filters.until_ms
-            parts.append(tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high))
+            parts.append(
+                tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)
+            )
         if not parts:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]

@@ -42,14 +42,18 @@ COMPACT_MIN_DEAD = 1024  # below that it costs a search less than is worth a new
 GATHER_SHARE = 0.15  # below this share of rows wanted, picking them out is faster than multiplying all
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take a millisecond, and onnxruntime 0.13 s to load
 _GATHER_ROWS = 8192  # picked out at once: 12 MB
-_GROW_BYTES = 16 << 20  # the file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states
+_GROW_BYTES = (
+    16 << 20
+)  # the file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
 _OPEN_TRIES = 5  # a generation may be deleted between reading its name and opening it
 
 DEAD = np.iinfo(np.int64).min
 
-ROW = np.dtype([("chunk_no", "<i8"), ("document_no", "<i8"), ("updated_ms", "<i8"), ("source", "<i4"), ("step", "<f4")])
+ROW = np.dtype(
+    [("chunk_no", "<i8"), ("document_no", "<i8"), ("updated_ms", "<i8"), ("source", "<i4"), ("step", "<f4")]
+)
 PATCH = np.dtype([("row", "<i8"), ("updated_ms", "<i8")])
 
 Floats = npt.NDArray[np.float32]
@@ -160,7 +164,9 @@ class _Snapshot:
         self.state = state
         paths = _paths(folder, state.generation)
         size = state.rows * state.dim
-        self._vectors_file: _Mapping = _mapped(paths.vectors, 4 * size, earlier._vectors_file if earlier else None)
+        self._vectors_file: _Mapping = _mapped(
+            paths.vectors, 4 * size, earlier._vectors_file if earlier else None
+        )
         self._codes_file: _Mapping = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
         self.vectors: Floats = self._vectors_file.array("<f4", state.rows, state.dim)
         self.codes: codes.Codes = self._codes_file.array(np.uint8, state.rows, state.dim)
@@ -195,7 +201,9 @@ class _Snapshot:
         """Which rows a search may find; None for all."""
         mask = None if self.all_alive else self.alive
         if filters.sources is not None:
-            known = np.array([name in filters.sources for name in self.state.sources] or [False], dtype=np.bool_)
+            known = np.array(
+                [name in filters.sources for name in self.state.sources] or [False], dtype=np.bool_
+            )
             mask = _both(mask, known[self.source_codes])
         if filters.since_ms is not None:
             mask = _both(mask, self.updated_ms >= filters.since_ms)
@@ -206,7 +214,10 @@ class _Snapshot:
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
         if k <= 0 or not self.state.rows:
             return []
-        if self._vectors_file.size_now() < self.vectors.nbytes or self._codes_file.size_now() < self.codes.nbytes:
+        if (
+            self._vectors_file.size_now() < self.vectors.nbytes
+            or self._codes_file.size_now() < self.codes.nbytes
+        ):
             raise VectorsDamaged(_DAMAGED)
         mask = self.wanted(filters)
         rows = None if mask is None else np.flatnonzero(mask)
@@ -245,7 +256,11 @@ class _Snapshot:
             return best if rows is None else rows[best]
         parts = (few[start : start + _GATHER_ROWS] for start in range(0, len(few), _GATHER_ROWS))
         # Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small.
-        return few[_best(np.concatenate([np.einsum("ij,j->i", self.vectors[part], query) for part in parts]), _NEAR, k)]
+        return few[
+            _best(
+                np.concatenate([np.einsum("ij,j->i", self.vectors[part], query) for part in parts]), _NEAR, k
+            )
+        ]
 
 
 def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:
@@ -296,7 +311,9 @@ def _open_snapshot(folder: str, model: str, earlier: _Snapshot | None = None) ->
             if not tries_left:
                 raise VectorsDamaged(_DAMAGED) from error
         except OSError as error:
-            raise StoreError(f"the vector index cannot be read: {error.strerror}; check its folder") from error
+            raise StoreError(
+                f"the vector index cannot be read: {error.strerror}; check its folder"
+            ) from error
     raise AssertionError("unreachable")
 
 
@@ -320,7 +337,9 @@ class VectorReader:
         if snapshot is None or not snapshot.state.rows:
             return []
         if query.shape != (snapshot.state.dim,):
-            raise StoreError(f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed rebuild`")
+            raise StoreError(
+                f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed rebuild`"
+            )
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
     def _current(self) -> _Snapshot | None:
@@ -328,7 +347,9 @@ class VectorReader:
         if seen != self._seen or seen is None:
             with self._lock:
                 if seen != self._seen or seen is None:
-                    self._snapshot = None if seen is None else _open_snapshot(self._folder, self._model, self._snapshot)
+                    self._snapshot = (
+                        None if seen is None else _open_snapshot(self._folder, self._model, self._snapshot)
+                    )
                     self._seen = seen  # taken before the state was read: a newer one is then seen next time
         return self._snapshot
 
@@ -365,7 +386,9 @@ class VectorWriter:
             snapshot = None
             try:
                 snapshot = _open_snapshot(folder, model)
-                if snapshot is not None and (suspect or _verified.get(folder) != self._mark(snapshot.state.generation)):
+                if snapshot is not None and (
+                    suspect or _verified.get(folder) != self._mark(snapshot.state.generation)
+                ):
                     snapshot.check()
             except VectorsDamaged as error:
                 logger.warning("vectors are built anew reason=%s", error.message)
@@ -386,7 +409,9 @@ class VectorWriter:
 
     def _begin(self) -> None:
         """An empty matrix under a number that no file here bears."""
-        numbers = [int(name.split(".")[0]) for name in os.listdir(self._folder) if name.split(".")[0].isdigit()]
+        numbers = [
+            int(name.split(".")[0]) for name in os.listdir(self._folder) if name.split(".")[0].isdigit()
+        ]
         self._generation = max(numbers, default=0) + 1
         self.dim = 0  # known with the first vector
         self.applied = 0
@@ -506,14 +531,21 @@ class VectorWriter:
         return self._sources.setdefault(source, len(self._sources))
 
     def _append(
-        self, vectors: Floats, chunk_nos: Ints, document_nos: Ints, updated_ms: Ints, sources: npt.NDArray[np.int32]
+        self,
+        vectors: Floats,
+        chunk_nos: Ints,
+        document_nos: Ints,
+        updated_ms: Ints,
+        sources: npt.NDArray[np.int32],
     ) -> None:
         count = len(vectors)
         if not count:
             return
         n = self.row_count
         if n + count > self._capacity:
-            self._capacity = max(n + count, self._capacity + max(_GROW_BYTES // (4 * self.dim), self._capacity // 4))
+            self._capacity = max(
+                n + count, self._capacity + max(_GROW_BYTES // (4 * self.dim), self._capacity // 4)
+            )
             os.ftruncate(self._vectors_fd, 4 * self.dim * self._capacity)
             os.ftruncate(self._codes_fd, self.dim * self._capacity)
         vectors = np.ascontiguousarray(vectors, dtype="<f4")
@@ -605,16 +637,24 @@ class VectorWriter:
         try:
             self._begin()
             self.dim, self._sources = dim, sources
-            for rows in np.split(living, np.searchsorted(living, np.arange(BLOCK_ROWS, old_count, BLOCK_ROWS))):
+            for rows in np.split(
+                living, np.searchsorted(living, np.arange(BLOCK_ROWS, old_count, BLOCK_ROWS))
+            ):
                 if not len(rows):
                     continue
                 first, last = int(rows[0]), int(rows[-1]) + 1
-                vectors = np.frombuffer(os.pread(source_fd, (last - first) * dim * 4, first * dim * 4), dtype="<f4").reshape(
-                    -1, dim
+                vectors = np.frombuffer(
+                    os.pread(source_fd, (last - first) * dim * 4, first * dim * 4), dtype="<f4"
+                ).reshape(-1, dim)
+                table = np.frombuffer(
+                    os.pread(rows_fd, (last - first) * ROW.itemsize, first * ROW.itemsize), dtype=ROW
                 )
-                table = np.frombuffer(os.pread(rows_fd, (last - first) * ROW.itemsize, first * ROW.itemsize), dtype=ROW)
                 self._append(
-                    vectors[rows - first], chunk_nos[rows], document_nos[rows], updated_ms[rows], table["source"][rows - first]
+                    vectors[rows - first],
+                    chunk_nos[rows],
+                    document_nos[rows],
+                    updated_ms[rows],
+                    table["source"][rows - first],
                 )
         finally:
             os.close(source_fd)
@@ -674,4 +714,6 @@ def _write_all(descriptor: int, data: npt.NDArray[np.generic], offset: int) -> N
 
 
 def _unwritable(error: OSError) -> StoreError:
-    return StoreError(f"the vector index cannot be written: {error.strerror}; what was published stays as it is")
+    return StoreError(
+        f"the vector index cannot be written: {error.strerror}; what was published stays as it is"
+    )

@@ -13,7 +13,9 @@ from ctx.tools.schema import Check, compile_check, put_right
 from ctx.types import JSON, Caller
 
 NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
-RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})  # routes of /tools/ and the built-in tools
+RESERVED = frozenset(
+    {"list", "search", "get", "sources", "refresh"}
+)  # routes of /tools/ and the built-in tools
 
 
 class Annotations(NamedTuple):
@@ -43,7 +45,9 @@ class Tool(NamedTuple):
     builtin: bool = False
     bare: bool = False
     pack: str | None = None  # the memory pack it belongs to: another guard, another list
-    lenient: bool = False  # models add arguments nobody asked for and send lists as text: put right, not refused
+    lenient: bool = (
+        False  # models add arguments nobody asked for and send lists as text: put right, not refused
+    )
     origin: str = "built in"
 
 
@@ -70,7 +74,9 @@ class Toolbox:
 
     def add(self, tool: Tool, *, replace: bool = False) -> None:
         """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same name, or a bad schema."""
-        if not tool.builtin and not NAME.fullmatch(tool.name):  # ours are well named, and a cold search needs no pattern
+        if not tool.builtin and not NAME.fullmatch(
+            tool.name
+        ):  # ours are well named, and a cold search needs no pattern
             raise ConfigError(f"tool '{tool.name}' ({tool.origin}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
         if tool.name in RESERVED and not tool.builtin:
             raise ConfigError(f"tool '{tool.name}' ({tool.origin}): the name is reserved; rename the tool")
@@ -81,7 +87,9 @@ class Toolbox:
         with self._lock:
             known = self._entries.get(tool.name)
             if known is not None and not replace:
-                raise ConfigError(f"two tools are called '{tool.name}': {known[0].origin} and {tool.origin}; rename one")
+                raise ConfigError(
+                    f"two tools are called '{tool.name}': {known[0].origin} and {tool.origin}; rename one"
+                )
             self._entries[tool.name] = (tool, check)
             self._failed.pop(tool.name, None)
             self.version += 1
@@ -115,7 +123,9 @@ class Toolbox:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
             raise failed.with_traceback(None)  # or every call would lengthen it
 
-        return Tool(name, "could not be loaded", {"type": "object", "properties": {}}, run), lambda arguments: arguments
+        return Tool(
+            name, "could not be loaded", {"type": "object", "properties": {}}, run
+        ), lambda arguments: arguments
 
     def list(self) -> list[Tool]:
         """Built-in tools first, then by name: the same order on every start."""

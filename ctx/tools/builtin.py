@@ -21,8 +21,16 @@ _FILTERS = {
     "description": "Narrow the search",
     "properties": {
         "source": {"type": "string", "description": "A source's name (git:platform) or its type (git)"},
-        "since": {"type": "string", "format": "date-time", "description": "Updated at or after this date or time (ISO 8601)"},
-        "until": {"type": "string", "format": "date-time", "description": "Updated at or before this date or time (ISO 8601)"},
+        "since": {
+            "type": "string",
+            "format": "date-time",
+            "description": "Updated at or after this date or time (ISO 8601)",
+        },
+        "until": {
+            "type": "string",
+            "format": "date-time",
+            "description": "Updated at or before this date or time (ISO 8601)",
+        },
     },
     "additionalProperties": False,
 }
@@ -51,11 +59,18 @@ class Searches(Protocol):
     """What `search` needs of a Searcher."""
 
     def search(
-        self, query: str, mode: str = "keyword", limit: int | None = None, filters: Filters = ..., explain: bool = False
+        self,
+        query: str,
+        mode: str = "keyword",
+        limit: int | None = None,
+        filters: Filters = ...,
+        explain: bool = False,
     ) -> SearchReply: ...
 
 
-def search_tool(searcher: Callable[[], Searches], sources: Callable[[], Sequence[str]], final_limit: int) -> Tool:
+def search_tool(
+    searcher: Callable[[], Searches], sources: Callable[[], Sequence[str]], final_limit: int
+) -> Tool:
     """`search`: documents by keyword, by meaning, or both."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -86,7 +101,12 @@ def search_tool(searcher: Callable[[], Searches], sources: Callable[[], Sequence
         parameters={
             "type": "object",
             "properties": {
-                "query": {"type": "string", "description": "Search query", "minLength": 1, "maxLength": MAX_QUERY_CHARACTERS},
+                "query": {
+                    "type": "string",
+                    "description": "Search query",
+                    "minLength": 1,
+                    "maxLength": MAX_QUERY_CHARACTERS,
+                },
                 "mode": {
                     "type": "string",
                     "enum": list(MODES),
@@ -100,7 +120,10 @@ def search_tool(searcher: Callable[[], Searches], sources: Callable[[], Sequence
                     "default": final_limit,
                     "description": "Max results",
                 },
-                "source": {"type": "string", "description": "Filter by source name (git:platform) or type (git)"},
+                "source": {
+                    "type": "string",
+                    "description": "Filter by source name (git:platform) or type (git)",
+                },
                 "filters": _FILTERS,
                 "explain": {"type": "boolean", "description": "Say how each result was ranked"},
             },
@@ -181,7 +204,10 @@ def get_tool(catalog: Callable[[], Catalog]) -> Tool:
             "created_at": None if document.created_ms is None else iso_utc(document.created_ms),
             "content_type": document.media_type,
             "metadata": dict(document.metadata),
-            "chunks": [{"index": chunk.ordinal, "text": document.body[chunk.start : chunk.end]} for chunk in stored.chunks],
+            "chunks": [
+                {"index": chunk.ordinal, "text": document.body[chunk.start : chunk.end]}
+                for chunk in stored.chunks
+            ],
         }
 
     nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
@@ -192,7 +218,12 @@ def get_tool(catalog: Callable[[], Catalog]) -> Tool:
         parameters={
             "type": "object",
             "properties": {
-                "id": {"type": "string", "description": "Document id, as search returned it", "minLength": 1, "maxLength": 200}
+                "id": {
+                    "type": "string",
+                    "description": "Document id, as search returned it",
+                    "minLength": 1,
+                    "maxLength": 200,
+                }
             },
             "required": ["id"],
             "additionalProperties": False,
@@ -304,7 +335,9 @@ def refresh_tool(refresh: Callable[[Sequence[str], Progress | None], Sequence[Ma
         description="Index a source (or all of them) now, without waiting for the watcher or the next poll",
         parameters={
             "type": "object",
-            "properties": {"source": {"type": "string", "description": "A source's name or type; all when absent"}},
+            "properties": {
+                "source": {"type": "string", "description": "A source's name or type; all when absent"}
+            },
             "additionalProperties": False,
         },
         annotations=Annotations(read_only=False, destructive=False, idempotent=True, open_world=True),

@@ -14,7 +14,16 @@ Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
 MAX_DEPTH = 64  # of arguments: deeper is not a tool's parameter but an attack on a parser
 
-_ROOT_KEYS = {"type", "properties", "required", "additionalProperties", "title", "description", "$schema", "examples"}
+_ROOT_KEYS = {
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "title",
+    "description",
+    "$schema",
+    "examples",
+}
 _FLAT_KEYS = {
     "type",
     "enum",
@@ -61,8 +70,16 @@ def is_flat(schema: JSON) -> bool:
 def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
     required = schema.get("required", ())
     # An unknown name is unknown whatever its value.
-    unknown = set(arguments) - set(schema.get("properties", ())) if schema.get("additionalProperties", True) is False else ()
-    return {name: value for name, value in arguments.items() if value is not None or name in required or name in unknown}
+    unknown = (
+        set(arguments) - set(schema.get("properties", ()))
+        if schema.get("additionalProperties", True) is False
+        else ()
+    )
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name in required or name in unknown
+    }
 
 
 def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> dict[str, JSON]:
@@ -79,7 +96,9 @@ def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> d
     for name, rule in properties.items():
         if name in given and rule["type"] == "object":
             if not isinstance(given[name], dict):
-                raise BadRequest(f"parameter '{within}{name}' must be of type 'object', got {type_name(given[name])}")
+                raise BadRequest(
+                    f"parameter '{within}{name}' must be of type 'object', got {type_name(given[name])}"
+                )
             given[name] = _check_flat(rule, given[name], f"{within}{name}.")
         elif name in given:
             given[name] = _check_scalar(within + name, rule, given[name])
@@ -95,7 +114,9 @@ def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
     if not _has_type(wanted, value):
         raise BadRequest(f"parameter '{name}' must be of type '{wanted}', got {type_name(value)}")
     if "enum" in rule and value not in rule["enum"]:
-        choices = ", ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in rule["enum"])
+        choices = ", ".join(
+            f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in rule["enum"]
+        )
         raise BadRequest(f"parameter '{name}' must be one of [{choices}], got {_short(value)}")
     if "minimum" in rule and value < rule["minimum"]:
         raise BadRequest(f"parameter '{name}' must be at least {rule['minimum']}, got {_short(value)}")
@@ -104,7 +125,9 @@ def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
     if "minLength" in rule and len(value) < rule["minLength"]:
         raise BadRequest(f"parameter '{name}' must have at least {rule['minLength']} characters")
     if "maxLength" in rule and len(value) > rule["maxLength"]:
-        raise BadRequest(f"parameter '{name}' must have at most {rule['maxLength']} characters, got {len(value)}")
+        raise BadRequest(
+            f"parameter '{name}' must have at most {rule['maxLength']} characters, got {len(value)}"
+        )
     return value
 
 
@@ -193,7 +216,9 @@ def _refuse_foreign_references(schema: JSON, depth: int) -> None:
     if isinstance(schema, dict):
         reference = schema.get("$ref", schema.get("$dynamicRef"))
         if isinstance(reference, str) and not reference.startswith("#"):
-            raise ConfigError(f"parameters refer to '{reference}': only references within the schema ('#/...') are followed")
+            raise ConfigError(
+                f"parameters refer to '{reference}': only references within the schema ('#/...') are followed"
+            )
         for value in schema.values():
             _refuse_foreign_references(value, depth + 1)
     elif isinstance(schema, list):
@@ -208,9 +233,13 @@ def _place(error: JSON) -> str:
 def _sentence(error: JSON) -> str:
     place = _place(error)
     if error.validator == "type" and error.absolute_path:
-        return f"parameter '{place}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
+        return (
+            f"parameter '{place}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
+        )
     if error.validator == "enum" and error.absolute_path:
-        choices = ", ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in error.validator_value)
+        choices = ", ".join(
+            f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in error.validator_value
+        )
         return f"parameter '{place}' must be one of [{choices}], got {_short(error.instance)}"
     where = f"parameter '{place}': " if error.absolute_path else ""
     message: str = error.message

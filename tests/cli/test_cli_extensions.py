@@ -54,7 +54,9 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
         + '[tools.script.my-search]\npath = "./tools/my-search.lua"\n[agents.script.guide]\npath = "./agents/guide.lua"\n'
         + '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n'
     )
-    assert answer(folder, "tool", "call", "my-search", "--param", "query=tokens")["titles"] == ["Authentication"]
+    assert answer(folder, "tool", "call", "my-search", "--param", "query=tokens")["titles"] == [
+        "Authentication"
+    ]
     assert [entry["name"] for entry in answer(folder, "agent", "list")["agents"]] == ["guide"]
     assert ctx("index", "script:tickets", cwd=folder).returncode == 0
     assert "example-1" in ctx("search", "example", "--source", "script", "--json", cwd=folder).stdout
@@ -64,8 +66,12 @@ def test_a_test_has_what_the_configuration_gives_the_script(folder: Path) -> Non
     (folder / "echo.lua").write_text(ECHO)
     told = answer(folder, "tool", "test", "echo.lua", "--param", "n=1")
     assert told == {"n": 1, "m": "x"}
-    (folder / "ctx.toml").write_text(CONFIG + '[tools.script.e]\npath = "./echo.lua"\ngreeting = "hi"\nenv = ["ECHO_TOKEN"]\n')
-    told = answer(folder, "tool", "test", "echo.lua", "--param", "n=1", "--param", "m=[1", env={"ECHO_TOKEN": "t"})
+    (folder / "ctx.toml").write_text(
+        CONFIG + '[tools.script.e]\npath = "./echo.lua"\ngreeting = "hi"\nenv = ["ECHO_TOKEN"]\n'
+    )
+    told = answer(
+        folder, "tool", "test", "echo.lua", "--param", "n=1", "--param", "m=[1", env={"ECHO_TOKEN": "t"}
+    )
     assert told == {"n": 1, "m": "[1", "greeting": "hi", "token": "t"}
     done = ctx("tool", "call", "e", "--param", "n=2", cwd=folder)
     assert json.loads(done.stdout)["n"] == 2
@@ -95,8 +101,12 @@ def test_what_goes_wrong_is_said_in_a_line_and_an_exit_code(
     (scripts / "echo.lua").write_text(ECHO)
     (scripts / "broken.lua").write_text("tool = {")
     (scripts / "late.lua").write_text("tool = {} function tool.execute() while true do end end")
-    (scripts / "failing.lua").write_text('connector = {} function connector.scan() error("the API is down") end')
-    names = "\n".join(f'[tools.script.{n}]\npath = "./scripts/{n}.lua"\ntimeout = 0.5' for n in ("echo", "broken", "late"))
+    (scripts / "failing.lua").write_text(
+        'connector = {} function connector.scan() error("the API is down") end'
+    )
+    names = "\n".join(
+        f'[tools.script.{n}]\npath = "./scripts/{n}.lua"\ntimeout = 0.5' for n in ("echo", "broken", "late")
+    )
     (folder / "ctx.toml").write_text(CONFIG + names)
     done = ctx(*arguments, cwd=folder)
     assert done.returncode == code, done.stderr
@@ -131,7 +141,9 @@ def test_a_mistake_in_the_names_ends_the_command_and_names_both_files(folder: Pa
     for place in ("a", "b"):
         (folder / place).mkdir()
         (folder / place / "echo.lua").write_text(ECHO)
-    (folder / "ctx.toml").write_text(CONFIG + '[lua]\ntools_dir = "./a"\n[tools.script.echo]\npath = "./b/echo.lua"\n')
+    (folder / "ctx.toml").write_text(
+        CONFIG + '[lua]\ntools_dir = "./a"\n[tools.script.echo]\npath = "./b/echo.lua"\n'
+    )
     for arguments in (("tool", "list"), ("serve", "mcp", "--bind", "127.0.0.1:0")):
         done = ctx(*arguments, cwd=folder)
         assert done.returncode == 2

@@ -24,10 +24,16 @@ def folder(tmp_path: Path) -> Path:
     with workspace(config) as space:
         bank = space.memory.bank("alice", Provenance(pack="hindsight", session="s"))
         first = bank.put(
-            "Zoë likes green tea\u2028and 茶", context="drinks", metadata={"n": 1.5, "nested": {"a": [None, True]}}, tags=["x"]
+            "Zoë likes green tea\u2028and 茶",
+            context="drinks",
+            metadata={"n": 1.5, "nested": {"a": [None, True]}},
+            tags=["x"],
         )
         bank.put("Zoë likes black tea now", supersedes=[first["id"]])
-        bank.put_many([{"text": "hello", "role": "user"}, {"text": "hi", "role": "assistant"}], {"label": "talk", "folder": "/a"})
+        bank.put_many(
+            [{"text": "hello", "role": "user"}, {"text": "hi", "role": "assistant"}],
+            {"label": "talk", "folder": "/a"},
+        )
         space.memory.bank("bob").put("Bob's own")
     return tmp_path
 
@@ -115,23 +121,36 @@ SEKHA = {
         ("sekha", SEKHA, "pack:sekha", "Let's design it"),
     ],
 )
-def test_what_the_real_products_reply_is_imported_once(folder: Path, product: str, reply: object, bank: str, text: str) -> None:
-    for content, imported in ((json.dumps(reply, indent=2), 1), (json.dumps({"result": reply}) + "\n" + json.dumps(reply), 0)):
+def test_what_the_real_products_reply_is_imported_once(
+    folder: Path, product: str, reply: object, bank: str, text: str
+) -> None:
+    for content, imported in (
+        (json.dumps(reply, indent=2), 1),
+        (json.dumps({"result": reply}) + "\n" + json.dumps(reply), 0),
+    ):
         done = ctx("memory", "import", "--from", product, "--json", cwd=folder, input_text=content)
         assert done.returncode == 0, done.stderr
         said = json.loads(done.stdout)
         assert (said["bank"], said["imported"]) == (bank, imported)
     with workspace(folder / "ctx.toml") as space:
-        [found] = space.memory.bank(bank).search(text, filter={"kind": {"in": ["fact", "message"]}})["results"]
+        [found] = space.memory.bank(bank).search(text, filter={"kind": {"in": ["fact", "message"]}})[
+            "results"
+        ]
         record = found["record"]
         assert record["text"] == text
         if product == "claude-recall":
             _ = space.packs
-            kept = space.toolbox.call("mcp__claude-recall__retrieve_memory", {"id": "memory_1704067200000_abc123"}, Caller("cli"))
+            kept = space.toolbox.call(
+                "mcp__claude-recall__retrieve_memory", {"id": "memory_1704067200000_abc123"}, Caller("cli")
+            )
             assert kept["memories"][0]["timestamp"] == "2024-01-01T00:00:00Z"
             assert kept["memories"][0]["sessionId"] == "session_123"
         elif product == "sekha":
-            assert (found["container"]["folder"], found["container"]["status"], found["container"]["importance"]) == (
+            assert (
+                found["container"]["folder"],
+                found["container"]["status"],
+                found["container"]["importance"],
+            ) == (
                 "/work/backend",
                 "archived",
                 7,

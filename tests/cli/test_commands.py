@@ -104,7 +104,9 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_line_that_names_the_mend(indexed: Path, arguments: list[str], code: int, words: str) -> None:
+def test_a_mistake_is_one_line_that_names_the_mend(
+    indexed: Path, arguments: list[str], code: int, words: str
+) -> None:
     assert words in one_line(ctx(*arguments, cwd=indexed), code)
 
 
@@ -147,7 +149,9 @@ def test_a_broken_configuration_is_named_with_its_key(tmp_path: Path, config: st
         assert words in said
 
 
-def test_a_configuration_is_found_from_elsewhere_and_paths_stay_its_own(indexed: Path, tmp_path: Path) -> None:
+def test_a_configuration_is_found_from_elsewhere_and_paths_stay_its_own(
+    indexed: Path, tmp_path: Path
+) -> None:
     path = str(indexed / "ctx.toml")
     ways: list[tuple[list[str], dict[str, str]]] = [
         (["--config", path, "search", "rotation"], {}),
@@ -182,7 +186,12 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
     assert whole["body"] == FILES["auth.md"]
     assert whole["chunks"][0]["index"] == 0
     (source,) = document(ctx("sources", "--json", cwd=indexed))["sources"]
-    assert (source["name"], source["configured"], source["healthy"], source["doc_count"]) == ("filesystem:docs", True, True, 2)
+    assert (source["name"], source["configured"], source["healthy"], source["doc_count"]) == (
+        "filesystem:docs",
+        True,
+        True,
+        2,
+    )
     stats = document(ctx("stats", "--json", cwd=indexed))
     assert (stats["documents"], stats["index_behind"], stats["pending"]) == (2, 0, 0)
     exported = document(ctx("export", cwd=indexed))
@@ -246,10 +255,19 @@ def test_a_document_cannot_drive_the_terminal(tmp_path: Path) -> None:
     assert "tail end" in shown
 
 
-@pytest.mark.parametrize("environ", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "environ", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}]
+)
 def test_a_terminal_without_unicode_is_no_failure(tmp_path: Path, environ: dict[str, str]) -> None:
     project(tmp_path, {"日本.md": "# Über 斑马\n\n## Größe\n\nzebra 斑马 läuft\n"})
-    for arguments in (["index"], ["search", "zebra"], ["search", "zebra", "--json"], ["sources"], ["stats"], ["doctor"]):
+    for arguments in (
+        ["index"],
+        ["search", "zebra"],
+        ["search", "zebra", "--json"],
+        ["sources"],
+        ["stats"],
+        ["doctor"],
+    ):
         said = subprocess.run(
             [sys.executable, "-m", "ctx", *arguments],
             cwd=tmp_path,
@@ -274,7 +292,9 @@ def test_a_file_name_that_is_not_unicode_is_found_and_shown(tmp_path: Path) -> N
 
 
 def test_a_reader_that_has_enough_is_left_in_peace(tmp_path: Path) -> None:
-    project(tmp_path, {f"{number}.md": f"# Note {number}\n\n{'zebra stripes ' * 400}\n" for number in range(60)})
+    project(
+        tmp_path, {f"{number}.md": f"# Note {number}\n\n{'zebra stripes ' * 400}\n" for number in range(60)}
+    )
     assert ctx("index", cwd=tmp_path).returncode == 0
     for command in ("search zebra --limit 60", "export", "search zebra --json --limit 60"):
         said = subprocess.run(
@@ -311,7 +331,10 @@ def test_index_says_what_changed_and_a_dry_run_changes_nothing(tmp_path: Path) -
     (tmp_path / "docs/auth.md").write_text("# Signing in\n\nOther words.\n")
     (tmp_path / "docs/guide/release.md").unlink()
     (tmp_path / "docs/new.md").write_text("# New\n\nzebra\n")
-    assert "1 would be added, 1 would be updated, 1 would be deleted" in ctx("sync", "--dry-run", cwd=tmp_path).stdout
+    assert (
+        "1 would be added, 1 would be updated, 1 would be deleted"
+        in ctx("sync", "--dry-run", cwd=tmp_path).stdout
+    )
     assert ctx("search", "zebra", cwd=tmp_path).stdout == "No results.\n"
     assert "1 added, 1 updated, 1 deleted" in ctx("sync", "filesystem", cwd=tmp_path).stdout
     assert "2 unchanged" in ctx("index", cwd=tmp_path).stdout
@@ -336,7 +359,9 @@ def test_a_source_no_longer_configured_is_dropped_and_said(tmp_path: Path) -> No
     assert ctx("index", cwd=tmp_path).returncode == 0
     config.write_text(config.read_text().replace("filesystem.docs", "filesystem.other"))
     assert "filesystem:docs: no longer configured, 2 documents dropped" in ctx("index", cwd=tmp_path).stdout
-    assert [s["name"] for s in document(ctx("sources", "--json", cwd=tmp_path))["sources"]] == ["filesystem:other"]
+    assert [s["name"] for s in document(ctx("sources", "--json", cwd=tmp_path))["sources"]] == [
+        "filesystem:other"
+    ]
 
 
 def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
@@ -349,7 +374,9 @@ def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
     assert f"embedded {pending - 1} chunk" in ctx("embed", "pending", cwd=tmp_path).stdout
     assert "embedded 0 chunks" in ctx("embed", "pending", cwd=tmp_path).stdout
     assert f"embedded {pending} chunk" in ctx("embed", "rebuild", cwd=tmp_path).stdout
-    found = document(ctx("search", "--mode", "hybrid", "--json", "how do we ship to customers", cwd=tmp_path))["results"]
+    found = document(
+        ctx("search", "--mode", "hybrid", "--json", "how do we ship to customers", cwd=tmp_path)
+    )["results"]
     assert found[0]["source_id"] == "guide/release.md"
 
 
@@ -379,7 +406,11 @@ def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -
 def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
     project(tmp_path, FILES)
     child = subprocess.Popen(
-        [sys.executable, "-m", "ctx", "index", "--watch"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ctx", "index", "--watch"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout is not None
     for line in child.stdout:

@@ -44,7 +44,12 @@ def folder(tmp_path: Path) -> Path:
 
 def _connect(folder: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     home = folder.parent / "home"
-    return ctx("connect", *arguments, cwd=folder, env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), **environ})
+    return ctx(
+        "connect",
+        *arguments,
+        cwd=folder,
+        env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), **environ},
+    )
 
 
 def _home(folder: Path, client: str) -> Path:
@@ -79,7 +84,9 @@ def test_the_entries_are_what_each_client_reads(folder: Path) -> None:
     url = "http://127.0.0.1:7331/mcp"
     assert _entry(_home(folder, "cursor")) == {"url": url}
     assert _entry(_home(folder, "claude-code")) == {"type": "http", "url": url}
-    assert json.loads(_home(folder, "vscode").read_text()) == {"servers": {"ctx": {"type": "http", "url": url}}}
+    assert json.loads(_home(folder, "vscode").read_text()) == {
+        "servers": {"ctx": {"type": "http", "url": url}}
+    }
     assert _entry(_home(folder, "codex")) == {"url": url}
     assert _entry(_home(folder, "windsurf")) == {"serverUrl": url}
     assert _entry(_home(folder, "lmstudio")) == {"url": url}
@@ -130,10 +137,15 @@ def test_the_rest_of_a_file_stays_byte_for_byte(folder: Path) -> None:
     assert sorted(each.name for each in path.parent.iterdir()) == ["mcp.json", "mcp.json.bak"]
     # Another address replaces the entry and nothing else.
     assert _connect(folder, "cursor", "--url", "http://ctx.example:9000", "--bank", "alice").returncode == 0
-    assert path.read_text() == before + '["--a"] }' + added.replace("127.0.0.1:7331/mcp", "ctx.example:9000/mcp/alice") + after
+    assert (
+        path.read_text()
+        == before + '["--a"] }' + added.replace("127.0.0.1:7331/mcp", "ctx.example:9000/mcp/alice") + after
+    )
 
 
-@pytest.mark.parametrize("text", ["{}", "{ }\n", '{"mcpServers": {}}', '{"a": 1}', "", "\n", '{"mcpServers":{"x":{}},"b":[]}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "{ }\n", '{"mcpServers": {}}', '{"a": 1}', "", "\n", '{"mcpServers":{"x":{}},"b":[]}']
+)
 def test_any_strict_file_takes_the_entry(folder: Path, text: str) -> None:
     path = _home(folder, "cursor")
     path.parent.mkdir()
@@ -192,9 +204,9 @@ def test_toml_keeps_its_comments_and_tables(folder: Path) -> None:
     path.parent.mkdir()
     path.write_text(TOML)
     assert _connect(folder, "codex", "--key-env", "CTX_KEY").returncode == 0
-    expected = TOML.replace('"http://old.example/mcp"', '"http://127.0.0.1:7331/mcp"\nbearer_token_env_var = "CTX_KEY"').replace(
-        '\n[mcp_servers.ctx.env]\nA = "b"\n', ""
-    )
+    expected = TOML.replace(
+        '"http://old.example/mcp"', '"http://127.0.0.1:7331/mcp"\nbearer_token_env_var = "CTX_KEY"'
+    ).replace('\n[mcp_servers.ctx.env]\nA = "b"\n', "")
     assert path.read_text() == expected
     path.write_text("# nothing yet\n")
     assert _connect(folder, "codex").returncode == 0
@@ -234,7 +246,9 @@ def test_a_key_is_named_and_never_written(folder: Path, client: str) -> None:
         ("emacs",),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_written(folder: Path, arguments: tuple[str, ...]) -> None:
+def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    folder: Path, arguments: tuple[str, ...]
+) -> None:
     done = _connect(folder, *arguments)
     assert done.returncode == 2
     assert list((folder.parent / "home").iterdir()) == []
@@ -246,7 +260,10 @@ def test_print_and_dry_run_write_nothing(folder: Path) -> None:
     path.write_text(ODD)
     printed = _connect(folder, "cursor", "--print")
     heading, _, snippet = printed.stdout.partition("\n")
-    assert (heading, json.loads(snippet)) == (f"# {path}", {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}})
+    assert (heading, json.loads(snippet)) == (
+        f"# {path}",
+        {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}},
+    )
     shown = _connect(folder, "cursor", "--dry-run")
     assert '+\t\t"ctx": {' in shown.stdout
     assert path.read_text() == ODD

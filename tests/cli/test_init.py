@@ -6,7 +6,9 @@ from kit import ctx
 
 
 def test_a_configuration_below_its_own_root_is_not_indexed(tmp_path: Path) -> None:
-    (tmp_path / "ctx.toml").write_text('[connectors.filesystem.docs]\nroot = "."\n[embedding]\nprovider = "disabled"\n')
+    (tmp_path / "ctx.toml").write_text(
+        '[connectors.filesystem.docs]\nroot = "."\n[embedding]\nprovider = "disabled"\n'
+    )
     (tmp_path / "note.md").write_text("# A note\n\nAbout the disabled provider.\n")
     (tmp_path / "other.toml").write_text('provider = "disabled"\n')
     assert "2 added" in ctx("index", cwd=tmp_path).stdout

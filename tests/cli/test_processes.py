@@ -40,7 +40,11 @@ def until(true: Callable[[], object], what: str) -> None:
 def many(folder: Path, count: int, word: str = "zebra") -> Path:
     """A project with many small documents, so that a run takes a while."""
     return project(
-        folder, {f"{n % 20}/{n}.md": f"# Note {n}\n\n{word} number {n}\n\n{'filler words ' * 300}\n" for n in range(count)}
+        folder,
+        {
+            f"{n % 20}/{n}.md": f"# Note {n}\n\n{word} number {n}\n\n{'filler words ' * 300}\n"
+            for n in range(count)
+        },
     )
 
 
@@ -56,7 +60,9 @@ class Server:
         self.process = start("serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "error", cwd=folder)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line.startswith("Listening on 127.0.0.1:"), line + (self.process.communicate()[1] if not line else "")
+        assert line.startswith("Listening on 127.0.0.1:"), line + (
+            self.process.communicate()[1] if not line else ""
+        )
         self.address = line.split()[-1]
 
     def search(self, query: str, **more: Any) -> list[str]:
@@ -137,7 +143,9 @@ def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
     assert sorted(took)[len(took) // 2] < 10 * alone_s + 1
 
 
-def test_a_second_server_on_the_same_port_says_that_it_is_taken(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+def test_a_second_server_on_the_same_port_says_that_it_is_taken(
+    tmp_path: Path, serve: Callable[[Path], Server]
+) -> None:
     project(tmp_path, {"first.md": "# First\n\nzebra\n"})
     server = serve(tmp_path)
     second = ctx("serve", "mcp", "--bind", server.address, "--log-level", "error", cwd=tmp_path)

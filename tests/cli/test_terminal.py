@@ -19,7 +19,9 @@ def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True) 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     environ |= {"TERM": "xterm"} if color else {"TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen([sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdin=theirs, stdout=theirs):
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdin=theirs, stdout=theirs
+    ):
         os.close(theirs)
         shown = b""
         try:

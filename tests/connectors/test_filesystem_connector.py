@@ -19,7 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.connectors.base import Connector, ScanLog
-from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, RACY, FilesystemConnector, looks_binary, may_still_change
+from ctx.connectors.filesystem import (
+    DEFAULT_INCLUDE_GLOBS,
+    RACY,
+    FilesystemConnector,
+    looks_binary,
+    may_still_change,
+)
 from ctx.errors import SourceError
 from ctx.indexing.encoding import decode
 from ctx.types import SourceItem
@@ -68,8 +74,20 @@ def test_it_is_a_connector(connector: FilesystemConnector) -> None:
 # -- what is taken ----------------------------------------------------------------------------------------------------
 
 
-def test_prose_and_source_are_taken_by_default_and_data_is_not(root: Path, connector: FilesystemConnector) -> None:
-    for path in ("a.md", "b/c.rst", "d.py", "e.ipynb", "README", "f.json", "g.csv", "h.png", "package-lock.json"):
+def test_prose_and_source_are_taken_by_default_and_data_is_not(
+    root: Path, connector: FilesystemConnector
+) -> None:
+    for path in (
+        "a.md",
+        "b/c.rst",
+        "d.py",
+        "e.ipynb",
+        "README",
+        "f.json",
+        "g.csv",
+        "h.png",
+        "package-lock.json",
+    ):
         put(root, path)
     assert set(items(connector)) == {"a.md", "b/c.rst", "d.py", "e.ipynb", "README"}
 
@@ -88,10 +106,18 @@ def test_the_globs_of_context_harness_match_at_the_top_and_below(root: Path) -> 
 def test_a_scan_goes_in_the_order_of_names(root: Path, connector: FilesystemConnector) -> None:
     for path in ("b.md", "a.md", "z/b.md", "z/a.md", "c/a.md"):
         put(root, path)
-    assert [item.source_id for item in connector.scan({}, ScanLog())] == ["a.md", "b.md", "c/a.md", "z/a.md", "z/b.md"]
+    assert [item.source_id for item in connector.scan({}, ScanLog())] == [
+        "a.md",
+        "b.md",
+        "c/a.md",
+        "z/a.md",
+        "z/b.md",
+    ]
 
 
-def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(root: Path, connector: FilesystemConnector) -> None:
+def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(
+    root: Path, connector: FilesystemConnector
+) -> None:
     for path in ("a.md", "gen/b.md", "sub/c.md", "sub/keep.md", "sub/gen/d.md", "draft.md"):
         put(root, path)
     put(root, ".gitignore", "gen/\ndraft.md\n")
@@ -105,7 +131,10 @@ def test_gitignore_can_be_left_aside_but_ctxignore_stays(root: Path) -> None:
         put(root, path)
     put(root, ".gitignore", "a.md\n")
     put(root, ".ctxignore", "b.md\n")
-    assert set(items(FilesystemConnector("filesystem", str(root), respect_gitignore=False))) == {"a.md", "c.md"}
+    assert set(items(FilesystemConnector("filesystem", str(root), respect_gitignore=False))) == {
+        "a.md",
+        "c.md",
+    }
 
 
 def test_a_folder_of_a_git_tree_obeys_the_rules_from_above_it(tmp_path: Path) -> None:
@@ -122,11 +151,23 @@ def test_a_root_that_git_ignores_is_taken_whole_because_it_was_named(tmp_path: P
     (tmp_path / ".git").mkdir()
     put(tmp_path, "notes/a.md")
     put(tmp_path, "notes/more/notes/b.md")
-    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "notes")))) == {"a.md", "more/notes/b.md"}
+    assert set(items(FilesystemConnector("filesystem", str(tmp_path / "notes")))) == {
+        "a.md",
+        "more/notes/b.md",
+    }
 
 
-def test_caches_environments_and_build_output_are_left_out(root: Path, connector: FilesystemConnector) -> None:
-    for path in (".git/a.md", "node_modules/x/README.md", "env/pyvenv.cfg", "env/lib/a.py", "c/CACHEDIR.TAG", "c/a.md"):
+def test_caches_environments_and_build_output_are_left_out(
+    root: Path, connector: FilesystemConnector
+) -> None:
+    for path in (
+        ".git/a.md",
+        "node_modules/x/README.md",
+        "env/pyvenv.cfg",
+        "env/lib/a.py",
+        "c/CACHEDIR.TAG",
+        "c/a.md",
+    ):
         put(root, path)
     for path in ("app/Cargo.toml", "app/target/doc/a.html", "target/a.md"):
         put(root, path)
@@ -137,9 +178,14 @@ def test_a_file_over_the_cap_is_a_line_of_the_report(root: Path) -> None:
     put(root, "big.md", "x" * 101)
     put(root, "small.md", "x" * 100)
     log = ScanLog()
-    found = [item.source_id for item in FilesystemConnector("filesystem", str(root), max_file_bytes=100).scan({}, log)]
+    found = [
+        item.source_id
+        for item in FilesystemConnector("filesystem", str(root), max_file_bytes=100).scan({}, log)
+    ]
     assert found == ["small.md"]
-    assert [(problem.source_id, "101 bytes" in problem.message) for problem in log.problems] == [("big.md", True)]
+    assert [(problem.source_id, "101 bytes" in problem.message) for problem in log.problems] == [
+        ("big.md", True)
+    ]
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
@@ -162,7 +208,9 @@ def test_only_the_beginning_of_a_binary_file_is_read(root: Path, connector: File
     assert len(data) == 8192
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32", "utf-32-le", "utf-32-be", "utf-8-sig"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32", "utf-32-le", "utf-32-be", "utf-8-sig"]
+)
 def test_wide_text_is_not_taken_for_binary(encoding: str) -> None:
     assert not looks_binary("Plain words of a letter to a friend, and one é.\n".encode(encoding) * 20)
 
@@ -182,7 +230,10 @@ def test_nul_bytes_without_order_are_binary() -> None:
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
-        st.sampled_from([b"\0", b"a", b"\0\0", b"\xff", b"\xfe", b"a\0", b"\0a", b"a\0\0\0", b"\0\0\0a", b"\x01"]), max_size=40
+        st.sampled_from(
+            [b"\0", b"a", b"\0\0", b"\xff", b"\xfe", b"a\0", b"\0a", b"a\0\0\0", b"\0\0\0a", b"\x01"]
+        ),
+        max_size=40,
     )
 )
 def test_whatever_is_cut_short_as_binary_the_extractor_takes_for_binary(parts: list[bytes]) -> None:
@@ -190,7 +241,9 @@ def test_whatever_is_cut_short_as_binary_the_extractor_takes_for_binary(parts: l
     assert not looks_binary(head) or decode(head) is None
 
 
-def test_names_that_are_not_utf_8_have_ids_that_can_be_stored_and_told_apart(root: Path, connector: FilesystemConnector) -> None:
+def test_names_that_are_not_utf_8_have_ids_that_can_be_stored_and_told_apart(
+    root: Path, connector: FilesystemConnector
+) -> None:
     folder = os.fsencode(root) + b"/\xfc"
     os.mkdir(folder)
     for name in (b"\xff.md", b"%FF.md", b"100%.md", b"a\nb.md"):
@@ -223,7 +276,9 @@ def test_a_file_that_grew_over_the_cap_since_the_scan_is_not_read(root: Path) ->
         item.read()
 
 
-def test_a_file_that_is_written_all_the_time_is_read_and_read_again_next_time(root: Path, connector: FilesystemConnector) -> None:
+def test_a_file_that_is_written_all_the_time_is_read_and_read_again_next_time(
+    root: Path, connector: FilesystemConnector
+) -> None:
     path = put(root, "a.md", "line\n" * 1000)
     known = settled(connector)
     stop = threading.Event()
@@ -280,7 +335,13 @@ def test_links_are_followed_on_request_but_never_out_of_the_root(root: Path, tmp
 def test_loops_of_links_end(root: Path) -> None:
     put(root, "a/x.md")
     put(root, "b/y.md")
-    for link, target in (("a/to_b", "../b"), ("b/to_a", "../a"), ("a/self", "."), ("b/up", ".."), ("me", "me")):
+    for link, target in (
+        ("a/to_b", "../b"),
+        ("b/to_a", "../a"),
+        ("a/self", "."),
+        ("b/up", ".."),
+        ("me", "me"),
+    ):
         os.symlink(target, root / link)
     found = items(FilesystemConnector("filesystem", str(root), follow_symlinks=True))
     assert {"a/x.md", "b/y.md"} <= set(found)
@@ -310,7 +371,9 @@ def test_a_root_may_itself_be_a_link(root: Path, tmp_path: Path) -> None:
     assert found["a.md"].read().data == b"here"
 
 
-def test_fifos_sockets_and_devices_neither_block_nor_appear(root: Path, connector: FilesystemConnector) -> None:
+def test_fifos_sockets_and_devices_neither_block_nor_appear(
+    root: Path, connector: FilesystemConnector
+) -> None:
     os.mkfifo(root / "pipe.md")
     os.mkfifo(root / ".gitignore")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -363,7 +426,9 @@ def copied_with_its_date(path: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", [same_second_edit, older_file_moved_over, longer, copied_with_its_date])
-def test_every_kind_of_edit_is_seen(root: Path, connector: FilesystemConnector, edit: Callable[[Path], None]) -> None:
+def test_every_kind_of_edit_is_seen(
+    root: Path, connector: FilesystemConnector, edit: Callable[[Path], None]
+) -> None:
     path = put(root, "a.md")
     put(root, "b.md")
     known = settled(connector)
@@ -371,7 +436,9 @@ def test_every_kind_of_edit_is_seen(root: Path, connector: FilesystemConnector, 
     assert rescan(connector, known) == ({"a.md"}, set())
 
 
-def test_a_file_as_young_as_the_scan_is_looked_at_once_more(root: Path, connector: FilesystemConnector) -> None:
+def test_a_file_as_young_as_the_scan_is_looked_at_once_more(
+    root: Path, connector: FilesystemConnector
+) -> None:
     path = put(root, "a.md")
     first = items(connector)["a.md"].fingerprint
     assert RACY in first
@@ -381,7 +448,9 @@ def test_a_file_as_young_as_the_scan_is_looked_at_once_more(root: Path, connecto
     assert may_still_change(young, young.st_ctime_ns + 1_000)
     assert not may_still_change(young, young.st_ctime_ns + 3_000_000_000)
     os.utime(path, (old_s, old_s))
-    whole_second = os.stat_result((*young[:7], 1000, 1000, 1000), {"st_mtime_ns": 10**12, "st_ctime_ns": 10**12})
+    whole_second = os.stat_result(
+        (*young[:7], 1000, 1000, 1000), {"st_mtime_ns": 10**12, "st_ctime_ns": 10**12}
+    )
     assert may_still_change(whole_second, 10**12 + 1_500_000_000)
 
 
@@ -395,7 +464,9 @@ def test_deletes_renames_and_moves_are_seen(root: Path, connector: FilesystemCon
     assert rescan(connector, known) == ({"moved/b.md", "moved/c.md"}, {"a.md", "b.md", "sub/c.md"})
 
 
-def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(root: Path, connector: FilesystemConnector) -> None:
+def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(
+    root: Path, connector: FilesystemConnector
+) -> None:
     put(root, "a.md")
     put(root, "b.md")
     known = settled(connector)
@@ -412,7 +483,12 @@ def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(root
 
 def test_the_signature_changes_with_what_a_scan_would_yield(root: Path) -> None:
     base = FilesystemConnector("filesystem", str(root)).signature
-    assert base == FilesystemConnector("filesystem", str(root) + "/", include_globs=list(DEFAULT_INCLUDE_GLOBS)).signature
+    assert (
+        base
+        == FilesystemConnector(
+            "filesystem", str(root) + "/", include_globs=list(DEFAULT_INCLUDE_GLOBS)
+        ).signature
+    )
     others = {
         FilesystemConnector("filesystem", str(root), include_globs=["*.md"]).signature,
         FilesystemConnector("filesystem", str(root), exclude_globs=["*.md"]).signature,
@@ -439,11 +515,17 @@ def test_a_root_that_is_a_file_is_a_source_error(tmp_path: Path) -> None:
         list(FilesystemConnector("filesystem", str(put(tmp_path, "a.md"))).scan({}, ScanLog()))
 
 
-def test_a_root_that_is_suddenly_empty_is_taken_for_an_unmounted_disk(root: Path, connector: FilesystemConnector) -> None:
+def test_a_root_that_is_suddenly_empty_is_taken_for_an_unmounted_disk(
+    root: Path, connector: FilesystemConnector
+) -> None:
     known = {f"{number}.md": "x" for number in range(50)}
-    with pytest.raises(SourceError, match=r"is empty, but 50 documents .* `ctx index filesystem:docs --full`"):
+    with pytest.raises(
+        SourceError, match=r"is empty, but 50 documents .* `ctx index filesystem:docs --full`"
+    ):
         list(connector.scan(known, ScanLog()))
-    assert list(FilesystemConnector("filesystem:docs", str(root), allow_empty=True).scan(known, ScanLog())) == []
+    assert (
+        list(FilesystemConnector("filesystem:docs", str(root), allow_empty=True).scan(known, ScanLog())) == []
+    )
     assert list(connector.scan({}, ScanLog())) == []  # as a full run asks
     assert rescan(connector, {"only.md": "x"}) == (set(), {"only.md"})
 
@@ -485,7 +567,12 @@ def test_closed_folders_and_files_are_reported_and_what_is_known_below_them_is_k
     (open_root / "secret.md").chmod(0)
     (open_root / "ruled/.gitignore").chmod(0)
     (open_root / "closed").chmod(0)
-    out = subprocess.run([sys.executable, "-c", UNPRIVILEGED, str(open_root), "{}"], check=False, capture_output=True, text=True)
+    out = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, str(open_root), "{}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert out.returncode == 0, out.stderr
     found, withheld, problems = json.loads(out.stdout)
     assert found == {"a.md": 4, "secret.md": "SourceError: cannot be read: Permission denied"}
@@ -496,14 +583,18 @@ def test_closed_folders_and_files_are_reported_and_what_is_known_below_them_is_k
 # -- single paths -----------------------------------------------------------------------------------------------------
 
 
-def look(connector: FilesystemConnector, known: Mapping[str, str], *paths: Path) -> tuple[set[str], set[str], bool]:
+def look(
+    connector: FilesystemConnector, known: Mapping[str, str], *paths: Path
+) -> tuple[set[str], set[str], bool]:
     """(ids to read, ids gone, rescan) of a look at single paths."""
     log = ScanLog()
     found = {item.source_id for item in connector.scan_paths([str(path) for path in paths], known, log)}
     return found, log.gone, log.rescan
 
 
-def test_single_paths_show_what_is_new_changed_gone_and_unchanged(root: Path, connector: FilesystemConnector) -> None:
+def test_single_paths_show_what_is_new_changed_gone_and_unchanged(
+    root: Path, connector: FilesystemConnector
+) -> None:
     for path in ("a.md", "b.md", "c/d.md", "c/e.md", "same.md"):
         put(root, path)
     known = settled(connector)
@@ -527,16 +618,22 @@ def test_a_look_leaves_everything_else_alone(root: Path, connector: FilesystemCo
 def test_a_look_at_thousands_of_paths_is_quick(root: Path, connector: FilesystemConnector) -> None:
     known = {f"{number % 200}/{number}.md": "x" for number in range(50_000)}
     put(root, "other.md")
-    paths = [root / f"{number}" / "gone" for number in range(5000)] + [root / f"{number}" for number in range(100, 200)]
+    paths = [root / f"{number}" / "gone" for number in range(5000)] + [
+        root / f"{number}" for number in range(100, 200)
+    ]
     began_s = time.monotonic()
     _, gone, _ = look(connector, known, *paths)
     assert len(gone) == 25_000
     assert time.monotonic() - began_s < 10  # a look at every id for every path would take a minute
 
 
-def test_a_look_obeys_the_same_rules_as_a_scan(root: Path, connector: FilesystemConnector, tmp_path: Path) -> None:
+def test_a_look_obeys_the_same_rules_as_a_scan(
+    root: Path, connector: FilesystemConnector, tmp_path: Path
+) -> None:
     put(root, ".gitignore", "gen/\n*.tmp.md\n")
-    paths = [put(root, path) for path in ("gen/a.md", "b.tmp.md", "node_modules/c.md", "d.json", "e/f.md", "g.md")]
+    paths = [
+        put(root, path) for path in ("gen/a.md", "b.tmp.md", "node_modules/c.md", "d.json", "e/f.md", "g.md")
+    ]
     os.symlink(root / "g.md", root / "h.md")
     outside = put(tmp_path, "elsewhere/i.md")
     assert look(connector, {}, *paths, root / "h.md", outside) == ({"e/f.md", "g.md"}, set(), False)
@@ -546,7 +643,9 @@ def test_a_look_obeys_the_same_rules_as_a_scan(root: Path, connector: Filesystem
         assert item.fingerprint.replace(RACY, "") == fresh[item.source_id].fingerprint.replace(RACY, "")
 
 
-def test_a_file_in_place_of_a_folder_and_the_other_way_round(root: Path, connector: FilesystemConnector) -> None:
+def test_a_file_in_place_of_a_folder_and_the_other_way_round(
+    root: Path, connector: FilesystemConnector
+) -> None:
     put(root, "x.md/inner.md")
     put(root, "y.md")
     known = settled(connector)
@@ -554,15 +653,23 @@ def test_a_file_in_place_of_a_folder_and_the_other_way_round(root: Path, connect
     put(root, "x.md")
     (root / "y.md").unlink()
     put(root, "y.md/inner.md")
-    assert look(connector, known, root / "x.md", root / "y.md") == ({"x.md", "y.md/inner.md"}, {"x.md/inner.md", "y.md"}, False)
+    assert look(connector, known, root / "x.md", root / "y.md") == (
+        {"x.md", "y.md/inner.md"},
+        {"x.md/inner.md", "y.md"},
+        False,
+    )
 
 
-def test_paths_that_single_looks_cannot_judge_ask_for_a_whole_scan(root: Path, connector: FilesystemConnector) -> None:
+def test_paths_that_single_looks_cannot_judge_ask_for_a_whole_scan(
+    root: Path, connector: FilesystemConnector
+) -> None:
     put(root, "sub/a.md")
     assert look(connector, {}, put(root, "sub/.gitignore", "*.md\n"))[2]
     assert look(connector, {}, root / "sub" / ".ctxignore")[2]
     assert look(connector, {}, root)[2]
-    assert look(FilesystemConnector("filesystem", str(root), follow_symlinks=True), {}, root / "sub" / "a.md")[2]
+    assert look(
+        FilesystemConnector("filesystem", str(root), follow_symlinks=True), {}, root / "sub" / "a.md"
+    )[2]
 
 
 def test_a_look_at_a_vanished_root_deletes_nothing(root: Path, connector: FilesystemConnector) -> None:

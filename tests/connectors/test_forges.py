@@ -14,14 +14,32 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
         ("https://github.com/acme/docs/", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
         ("git@github.com:acme/docs.git", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
         ("ssh://git@github.com/acme/docs.git", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
-        ("ssh://git@ssh.github.com:443/acme/docs.git", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
+        (
+            "ssh://git@ssh.github.com:443/acme/docs.git",
+            "https://github.com/acme/docs/blob/main/guide/a%20b.md",
+        ),
         ("git://github.com/acme/docs", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
-        ("https://x-token:s3cret@github.com/acme/docs.git", "https://github.com/acme/docs/blob/main/guide/a%20b.md"),
-        ("https://gitlab.com/acme/team/docs.git", "https://gitlab.com/acme/team/docs/-/blob/main/guide/a%20b.md"),
+        (
+            "https://x-token:s3cret@github.com/acme/docs.git",
+            "https://github.com/acme/docs/blob/main/guide/a%20b.md",
+        ),
+        (
+            "https://gitlab.com/acme/team/docs.git",
+            "https://gitlab.com/acme/team/docs/-/blob/main/guide/a%20b.md",
+        ),
         ("git@gitlab.com:acme/team/docs.git", "https://gitlab.com/acme/team/docs/-/blob/main/guide/a%20b.md"),
-        ("https://gitlab.acme.org:8443/docs.git", "https://gitlab.acme.org:8443/docs/-/blob/main/guide/a%20b.md"),
-        ("ssh://git@gitlab.acme.org:2222/a/docs.git", "https://gitlab.acme.org/a/docs/-/blob/main/guide/a%20b.md"),
-        ("http://gitea.local:3000/acme/docs", "http://gitea.local:3000/acme/docs/src/branch/main/guide/a%20b.md"),
+        (
+            "https://gitlab.acme.org:8443/docs.git",
+            "https://gitlab.acme.org:8443/docs/-/blob/main/guide/a%20b.md",
+        ),
+        (
+            "ssh://git@gitlab.acme.org:2222/a/docs.git",
+            "https://gitlab.acme.org/a/docs/-/blob/main/guide/a%20b.md",
+        ),
+        (
+            "http://gitea.local:3000/acme/docs",
+            "http://gitea.local:3000/acme/docs/src/branch/main/guide/a%20b.md",
+        ),
         ("git@codeberg.org:acme/docs.git", "https://codeberg.org/acme/docs/src/branch/main/guide/a%20b.md"),
         ("https://bitbucket.org/acme/docs.git", "https://bitbucket.org/acme/docs/src/main/guide/a%20b.md"),
         (
@@ -52,12 +70,18 @@ def test_names_and_branches_are_escaped_whatever_their_bytes() -> None:
 
 
 def test_a_commit_stands_in_where_there_is_no_branch() -> None:
-    assert file_url(parse_remote("https://github.com/a/b"), None, SHA, b"c.md") == f"https://github.com/a/b/blob/{SHA}/c.md"
+    assert (
+        file_url(parse_remote("https://github.com/a/b"), None, SHA, b"c.md")
+        == f"https://github.com/a/b/blob/{SHA}/c.md"
+    )
     assert (
         file_url(parse_remote("https://codeberg.org/a/b"), None, SHA, b"c.md")
         == f"https://codeberg.org/a/b/src/commit/{SHA}/c.md"
     )
-    assert file_url(parse_remote("https://bitbucket.org/a/b"), "x/y", SHA, b"c.md") == f"https://bitbucket.org/a/b/src/{SHA}/c.md"
+    assert (
+        file_url(parse_remote("https://bitbucket.org/a/b"), "x/y", SHA, b"c.md")
+        == f"https://bitbucket.org/a/b/src/{SHA}/c.md"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +105,10 @@ def test_an_address_is_shown_without_its_credentials(url: str, shown: str) -> No
 
 def test_an_escaped_secret_is_hidden_in_both_its_forms() -> None:
     remote = parse_remote("https://ann:p%40ss@host/a")
-    assert remote.redact("bad password p@ss (p%40ss) at https://other:one@host/a") == "bad password *** (***) at https://host/a"
+    assert (
+        remote.redact("bad password p@ss (p%40ss) at https://other:one@host/a")
+        == "bad password *** (***) at https://host/a"
+    )
 
 
 @pytest.mark.parametrize(

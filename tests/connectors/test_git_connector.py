@@ -36,10 +36,23 @@ def _plain_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
-def git(folder: Path, *arguments: str, at: int | None = None, author: str = "Ann Author", stdin: bytes | None = None) -> str:
+def git(
+    folder: Path,
+    *arguments: str,
+    at: int | None = None,
+    author: str = "Ann Author",
+    stdin: bytes | None = None,
+) -> str:
     """Runs git; `at` is the time of a commit in seconds."""
-    person = {"GIT_AUTHOR_NAME": author, "GIT_COMMITTER_NAME": author, "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_EMAIL": "a@b"}
-    dates = {"GIT_AUTHOR_DATE": f"@{at} +0000", "GIT_COMMITTER_DATE": f"@{at} +0000"} if at is not None else {}
+    person = {
+        "GIT_AUTHOR_NAME": author,
+        "GIT_COMMITTER_NAME": author,
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    dates = (
+        {"GIT_AUTHOR_DATE": f"@{at} +0000", "GIT_COMMITTER_DATE": f"@{at} +0000"} if at is not None else {}
+    )
     done = subprocess.run(
         ["git", "-c", "protocol.file.allow=always", *arguments],
         cwd=folder,
@@ -62,7 +75,9 @@ class Upstream:
         git(folder, "init", "-q", "-b", "main", str(self.work))
         git(self.work, "remote", "add", "origin", str(self.bare))
 
-    def commit(self, files: Mapping[str, str | bytes | None], author: str = "Ann Author", push: bool = True) -> str:
+    def commit(
+        self, files: Mapping[str, str | bytes | None], author: str = "Ann Author", push: bool = True
+    ) -> str:
         for name, text in files.items():
             path = self.work / name
             if text is None:
@@ -136,10 +151,14 @@ def test_a_repository_is_read_with_dates_and_authors(upstream: Upstream, tmp_pat
 
 @pytest.mark.parametrize("form", ["path", "file", "worktree"])
 @pytest.mark.parametrize("shallow", [True, False])
-def test_every_form_of_a_local_repository_can_be_read(upstream: Upstream, tmp_path: Path, form: str, shallow: bool) -> None:
+def test_every_form_of_a_local_repository_can_be_read(
+    upstream: Upstream, tmp_path: Path, form: str, shallow: bool
+) -> None:
     upstream.commit({"a.md": "one"})
     upstream.commit({"b.md": "two"})
-    url = {"path": str(upstream.bare), "file": f"file://{upstream.bare}", "worktree": str(upstream.work)}[form]
+    url = {"path": str(upstream.bare), "file": f"file://{upstream.bare}", "worktree": str(upstream.work)}[
+        form
+    ]
     seen = Seen(connector(url, tmp_path, shallow=shallow))
     assert seen.data == {"a.md": b"one", "b.md": b"two"}
     assert seen.items["a.md"].updated_ms == 1_700_001_000_000
@@ -209,7 +228,9 @@ def use_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, i
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "home" / ".gitconfig"))
 
 
-def test_a_missing_root_and_a_missing_branch_are_clear_and_delete_nothing(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_missing_root_and_a_missing_branch_are_clear_and_delete_nothing(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     upstream.commit({"a.md": "a"})
     with pytest.raises(SourceError, match=r"`root` names no folder of main: 'nowhere'"):
         Seen(connector(upstream, tmp_path, root="nowhere"))
@@ -221,7 +242,10 @@ def test_another_branch_is_another_signature_and_is_read(upstream: Upstream, tmp
     upstream.commit({"a.md": "main"})
     git(upstream.work, "checkout", "-q", "-b", "release/1.0")
     upstream.commit({"a.md": "release"})
-    main, release = connector(upstream, tmp_path, branch="main"), connector(upstream, tmp_path, branch="release/1.0")
+    main, release = (
+        connector(upstream, tmp_path, branch="main"),
+        connector(upstream, tmp_path, branch="release/1.0"),
+    )
     assert main.signature != release.signature
     assert Seen(main).data == {"a.md": b"main"}
     assert Seen(release).data == {"a.md": b"release"}
@@ -259,7 +283,9 @@ def test_a_force_push_is_followed(upstream: Upstream, tmp_path: Path) -> None:
     assert (second.ids, second.log.unchanged, second.log.revision) == ({"b.md"}, {"a.md"}, head)
 
 
-def test_an_empty_repository_yields_nothing_but_one_that_was_emptied_is_an_error(upstream: Upstream, tmp_path: Path) -> None:
+def test_an_empty_repository_yields_nothing_but_one_that_was_emptied_is_an_error(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     source = connector(upstream, tmp_path)
     assert Seen(source).log.revision is None
     with pytest.raises(SourceError, match="no commits any more"):
@@ -268,7 +294,9 @@ def test_an_empty_repository_yields_nothing_but_one_that_was_emptied_is_an_error
     assert Seen(source).ids == {"a.md"}
 
 
-def test_a_head_that_names_an_unborn_branch_gives_way_to_the_only_one(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_head_that_names_an_unborn_branch_gives_way_to_the_only_one(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     upstream.commit({"a.md": "a"})
     git(upstream.bare, "symbolic-ref", "HEAD", "refs/heads/master")
     assert Seen(connector(upstream, tmp_path)).ids == {"a.md"}
@@ -285,7 +313,9 @@ def test_a_detached_head_is_read(upstream: Upstream, tmp_path: Path) -> None:
     assert (seen.ids, seen.log.revision) == ({"a.md"}, first)
 
 
-def test_links_submodules_and_large_file_pointers_are_not_documents(upstream: Upstream, tmp_path: Path) -> None:
+def test_links_submodules_and_large_file_pointers_are_not_documents(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     (upstream.work / "link.md").symlink_to("a.md")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
     sha = upstream.commit({"a.md": "a", "model.md": pointer}, push=False)
@@ -325,7 +355,14 @@ def test_odd_names_are_told_apart(upstream: Upstream, tmp_path: Path) -> None:
 
 def test_globs_our_ignore_file_and_caches_decide_what_is_taken(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit(
-        {"a.md": "a", "b.txt": "b", "drafts/c.md": "c", "node_modules/d.md": "d", "sub/e.md": "e", "sub/.ctxignore": "e.md"}
+        {
+            "a.md": "a",
+            "b.txt": "b",
+            "drafts/c.md": "c",
+            "node_modules/d.md": "d",
+            "sub/e.md": "e",
+            "sub/.ctxignore": "e.md",
+        }
     )
     source = connector(upstream, tmp_path, include_globs=["**/*.md"], exclude_globs=["drafts/**"])
     first = Seen(source)
@@ -353,7 +390,9 @@ def test_a_large_file_comes_whole_through_the_pipe(upstream: Upstream, tmp_path:
     assert Seen(connector(upstream, tmp_path)).data == {"a.md": text, "empty.md": b"", "z.md": b"z"}
 
 
-def test_a_history_with_many_commits_is_read_no_further_than_needed(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_history_with_many_commits_is_read_no_further_than_needed(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     stream = b"".join(
         b"commit refs/heads/main\ncommitter A <a@b> %d +0000\ndata 1\nx\nM 100644 inline f%d.md\ndata %d\n%d\n"
         % (1_600_000_000 + number, number % 500, len(str(number)), number)
@@ -362,7 +401,9 @@ def test_a_history_with_many_commits_is_read_no_further_than_needed(upstream: Up
     git(upstream.bare, "fast-import", "--quiet", stdin=stream)
     seen = Seen(connector(upstream, tmp_path))
     assert len(seen.ids) == 500
-    assert {item.updated_ms for item in seen.items.values()} == {(1_600_000_000 + number) * 1000 for number in range(4500, 5000)}
+    assert {item.updated_ms for item in seen.items.values()} == {
+        (1_600_000_000 + number) * 1000 for number in range(4500, 5000)
+    }
 
 
 @pytest.mark.parametrize("form", ["ssh://git@gitlab.local:2222{path}", "git@gitlab.local:{path}"])
@@ -378,7 +419,9 @@ def test_ssh_is_gone_through_the_users_own_command(
     monkeypatch.setenv("GIT_SSH_VARIANT", "ssh")
     seen = Seen(connector(form.format(path=upstream.bare), tmp_path))
     assert seen.data == {"a.md": b"a"}
-    assert seen.urls["a.md"] == f"https://gitlab.local{str(upstream.bare).removesuffix('.git')}/-/blob/main/a.md"
+    assert (
+        seen.urls["a.md"] == f"https://gitlab.local{str(upstream.bare).removesuffix('.git')}/-/blob/main/a.md"
+    )
     assert "git@gitlab.local" in (tmp_path / "said").read_text()
 
 
@@ -410,7 +453,9 @@ def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: P
                 pass
 
 
-def test_a_missing_git_is_a_source_error(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_git_is_a_source_error(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceError, match="git is not installed"):
         Seen(connector(upstream, tmp_path))
@@ -430,7 +475,9 @@ def test_a_missing_git_is_a_source_error(upstream: Upstream, tmp_path: Path, mon
         {"root": "a/../../b"},
     ],
 )
-def test_a_branch_or_root_that_git_must_not_be_given_is_a_config_error(tmp_path: Path, options: dict[str, str]) -> None:
+def test_a_branch_or_root_that_git_must_not_be_given_is_a_config_error(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     with pytest.raises(ConfigError, match=r"\[connectors.git.docs\] (branch|root)"):
         connector("/srv/a.git", tmp_path, **options)
 
@@ -485,7 +532,9 @@ list(GitConnector("git:docs", sys.argv[1], cache_dir=sys.argv[2], timeout_s=60).
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_of_a_first_copy_leaves_nothing_that_breaks_the_next(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_of_a_first_copy_leaves_nothing_that_breaks_the_next(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     upstream.commit({f"{number}.md": os.urandom(20_000).hex() for number in range(200)})
     whole = len(Seen(connector(upstream, tmp_path / "whole")).ids)
     began_s = time.monotonic()
@@ -511,7 +560,9 @@ def test_two_processes_share_one_copy(upstream: Upstream, tmp_path: Path) -> Non
     assert len(list((tmp_path / "cache").glob("*.git"))) == 1
 
 
-def test_a_copy_that_another_process_holds_is_waited_for_and_then_given_up(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_copy_that_another_process_holds_is_waited_for_and_then_given_up(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     upstream.commit({"a.md": "a"})
     source = connector(upstream, tmp_path)
     Seen(source)
@@ -535,7 +586,9 @@ def test_readers_share_the_copy_and_a_writer_waits_for_them(upstream: Upstream, 
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_many_small_fetches_are_put_together(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_fetches_are_put_together(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ctx.connectors.git.PACKS", 3)
     source = connector(upstream, tmp_path)
     known: dict[str, str] = {}
@@ -567,13 +620,19 @@ def test_a_repository_of_another_user_can_be_named(upstream: Upstream, tmp_path:
     for path in (tmp_path / "cache").rglob("*"):  # as on a volume of another user's
         os.chown(path, 65534, 65534)
     assert Seen(source).ids == {"a.md"}
-    assert len(list((tmp_path / "cache").glob("*.git/objects/pack/*.pack"))) == 2  # the same copy, not made anew
+    assert (
+        len(list((tmp_path / "cache").glob("*.git/objects/pack/*.pack"))) == 2
+    )  # the same copy, not made anew
 
 
 def test_progress_is_told(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({f"{number}.md": str(number) for number in range(50)})
     told: list[tuple[float, float | None, str]] = []
-    Seen(connector(upstream, tmp_path, progress=lambda done, total, message: told.append((done, total, message))))
+    Seen(
+        connector(
+            upstream, tmp_path, progress=lambda done, total, message: told.append((done, total, message))
+        )
+    )
     assert any(done == total and "objects" in message for done, total, message in told)
 
 
@@ -585,7 +644,15 @@ def daemon(tmp_path: Path) -> Iterator[str]:
     """`git daemon` over the test's folder; its address."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = ["git", "daemon", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}", f"--base-path={tmp_path}", "--export-all"]
+    command = [
+        "git",
+        "daemon",
+        "--reuseaddr",
+        "--listen=127.0.0.1",
+        f"--port={port}",
+        f"--base-path={tmp_path}",
+        "--export-all",
+    ]
     process = subprocess.Popen([*command, "--verbose"], stderr=subprocess.PIPE, start_new_session=True)
     assert process.stderr is not None
     try:
@@ -606,7 +673,9 @@ def daemon(tmp_path: Path) -> Iterator[str]:
         process.stderr.close()
 
 
-def test_a_server_without_partial_copies_is_said_to_tell_dates_badly(upstream: Upstream, tmp_path: Path, daemon: str) -> None:
+def test_a_server_without_partial_copies_is_said_to_tell_dates_badly(
+    upstream: Upstream, tmp_path: Path, daemon: str
+) -> None:
     upstream.commit({"old.md": "old"})
     upstream.commit({"a.md": "a"})
     source = connector(f"{daemon}/upstream.git", tmp_path)
@@ -622,7 +691,9 @@ def test_a_server_without_partial_copies_is_said_to_tell_dates_badly(upstream: U
     assert whole.log.problems == []
 
 
-def test_a_server_with_partial_copies_gives_true_dates(upstream: Upstream, tmp_path: Path, daemon: str) -> None:
+def test_a_server_with_partial_copies_gives_true_dates(
+    upstream: Upstream, tmp_path: Path, daemon: str
+) -> None:
     git(upstream.bare, "config", "uploadpack.allowFilter", "true")
     upstream.commit({"old.md": "old", "film.mp4": os.urandom(200_000)})
     upstream.commit({"a.md": "a"})
@@ -709,7 +780,9 @@ def test_a_token_opens_a_repository_and_is_written_nowhere(
     assert TOKEN not in caplog.text + repr(seen.urls) + repr(seen.log.problems) + source.signature
 
 
-def test_the_token_is_not_on_any_command_line(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_not_on_any_command_line(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A `git` that writes down its arguments, and then does as it is told."""
     upstream.commit({"a.md": "a"})
     real = subprocess.run(["which", "git"], check=True, capture_output=True, text=True).stdout.strip()
@@ -733,13 +806,17 @@ def test_a_refused_password_is_told_without_it_and_asks_nobody(
     with pytest.raises(SourceError, match=r"credential helper") as caught:
         Seen(connector(f"http://{userinfo}{web}/upstream.git", tmp_path))
     told = (
-        caught.value.message + caplog.text + "".join(str(argument) for argument in (caught.value.__cause__ or caught.value).args)
+        caught.value.message
+        + caplog.text
+        + "".join(str(argument) for argument in (caught.value.__cause__ or caught.value).args)
     )
     assert "wr0ng" not in told
     assert re.search(r"http://127\.0\.0\.1:\d+/upstream\.git", told)
 
 
-def test_a_question_is_answered_by_nobody(upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_answered_by_nobody(
+    upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A window that asks for a password would keep a server waiting for ever."""
     upstream.commit({"a.md": "a"})
     window = tmp_path / "window"
@@ -752,7 +829,9 @@ def test_a_question_is_answered_by_nobody(upstream: Upstream, tmp_path: Path, we
     assert not (tmp_path / "asked").exists()
 
 
-def test_a_git_that_repeats_the_address_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_repeats_the_address_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some versions of git, and helpers of it, print the whole address when they fail."""
     folder = tmp_path / "bin"
     folder.mkdir()

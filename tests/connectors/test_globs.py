@@ -57,8 +57,15 @@ def ignoring(text: str, *paths: str) -> set[str]:
 
 
 def git(folder: Path, *arguments: str) -> bytes:
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "HOME": str(folder)}
-    return subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True).stdout
+    environment = {
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "HOME": str(folder),
+    }
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +94,9 @@ RULES = st.lists(st.tuples(st.sampled_from(["", "", "", "!"]), RULE).map("".join
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=RULES, nested=RULES)
-def test_ignore_rules_mean_what_git_says_they_mean(tree: tuple[Path, list[str]], top: list[str], nested: list[str]) -> None:
+def test_ignore_rules_mean_what_git_says_they_mean(
+    tree: tuple[Path, list[str]], top: list[str], nested: list[str]
+) -> None:
     root, paths = tree
     (root / "top-rules").write_text("\n".join(top))
     (root / ".gitignore").write_text("\n".join(top))
@@ -123,7 +132,9 @@ def spelled_out(glob: str, path: str) -> bool:
     return path[:1] == glob[0] and spelled_out(glob[1:], path[1:])
 
 
-COMPONENT = st.sampled_from(["**", "**", "*", "a", "b", "docs", "a*", "*.md", "?", "a?", "*b*", "x.md", "*a", "??*"])
+COMPONENT = st.sampled_from(
+    ["**", "**", "*", "a", "b", "docs", "a*", "*.md", "?", "a?", "*b*", "x.md", "*a", "??*"]
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -135,13 +146,20 @@ def test_a_glob_with_a_slash_means_what_it_spells(components: list[str]) -> None
 
 
 def test_a_glob_without_a_slash_matches_at_every_depth() -> None:
-    assert included(["*.md"], "a.md", "docs/b.md", "docs/x/c.md", "a.txt") == {"a.md", "docs/b.md", "docs/x/c.md"}
+    assert included(["*.md"], "a.md", "docs/b.md", "docs/x/c.md", "a.txt") == {
+        "a.md",
+        "docs/b.md",
+        "docs/x/c.md",
+    }
 
 
 def test_two_stars_match_no_folder_as_well_as_many() -> None:
     assert included(["**/*.md"], "a.md", "docs/b.md", "docs/x/c.md") == {"a.md", "docs/b.md", "docs/x/c.md"}
     assert included(["docs/**/*.md"], "docs/b.md", "docs/x/y/c.md", "a.md") == {"docs/b.md", "docs/x/y/c.md"}
-    assert included(["docs/**"], "docs/b.md", "docs/x/y/c.txt", "docs2/a.md") == {"docs/b.md", "docs/x/y/c.txt"}
+    assert included(["docs/**"], "docs/b.md", "docs/x/y/c.txt", "docs2/a.md") == {
+        "docs/b.md",
+        "docs/x/y/c.txt",
+    }
 
 
 def test_one_star_does_not_cross_a_folder() -> None:
@@ -149,13 +167,20 @@ def test_one_star_does_not_cross_a_folder() -> None:
 
 
 def test_a_glob_that_ends_in_a_slash_means_everything_below() -> None:
-    assert included(["docs/"], "docs/a", "docs/x/b", "x/docs/c", "docs.md") == {"docs/a", "docs/x/b", "x/docs/c"}
+    assert included(["docs/"], "docs/a", "docs/x/b", "x/docs/c", "docs.md") == {
+        "docs/a",
+        "docs/x/b",
+        "x/docs/c",
+    }
     assert included(["./a/docs/"], "a/docs/x", "docs/x") == {"a/docs/x"}
 
 
 def test_an_excluded_folder_takes_everything_below_with_it() -> None:
     assert included(["*.md"], "a.md", "drafts/b.md", "x/drafts/y/c.md", exclude=["drafts"]) == {"a.md"}
-    assert included(["*.md"], "a.md", "drafts/b.md", "x/drafts/c.md", exclude=["drafts/**"]) == {"a.md", "x/drafts/c.md"}
+    assert included(["*.md"], "a.md", "drafts/b.md", "x/drafts/c.md", exclude=["drafts/**"]) == {
+        "a.md",
+        "x/drafts/c.md",
+    }
 
 
 def test_braces_are_alternatives_and_may_be_nested() -> None:
@@ -179,9 +204,11 @@ def test_a_folder_that_no_glob_can_reach_is_not_entered() -> None:
 
 def test_caches_and_keys_are_never_entered() -> None:
     scope = Scope.top(["**"], [])
-    assert [name for name in (".git", "node_modules", "__pycache__", ".venv", ".ssh", ".ctx", "docs") if scope.enter(name)] == [
-        "docs"
-    ]
+    assert [
+        name
+        for name in (".git", "node_modules", "__pycache__", ".venv", ".ssh", ".ctx", "docs")
+        if scope.enter(name)
+    ] == ["docs"]
 
 
 def test_our_own_rules_can_take_back_what_git_ignores() -> None:
@@ -206,9 +233,10 @@ def test_equal_rules_have_equal_tags_and_no_rules_have_none() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["%", "2", "5", "F", "A", "é", "\udcff", "\udc80", "x", "%25", "%FF", "%41"]), max_size=8).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from(["%", "2", "5", "F", "A", "é", "\udcff", "\udc80", "x", "%25", "%FF", "%41"]),
+        max_size=8,
+    ).map("".join)
 )
 def test_every_file_name_has_an_id_of_its_own_that_any_store_can_hold(name: str) -> None:
     encoded = encode_name(name)

@@ -66,7 +66,11 @@ def test_a_question_is_nearest_to_the_passage_that_answers_it(embedder: LocalEmb
 
 
 def test_a_vector_is_the_same_whatever_its_neighbours_and_order_and_threads(embedder: LocalEmbedder) -> None:
-    texts = [f"{text} {number}. " + "More of the same follows here. " * (number % 9) for number in range(8) for text in PROSE]
+    texts = [
+        f"{text} {number}. " + "More of the same follows here. " * (number % 9)
+        for number in range(8)
+        for text in PROSE
+    ]
     alone = {text: next(iter(embedder.embed([text]))) for text in texts}
     shuffled = random.Random(7).sample(texts, len(texts))
     for threads in (1, 3):
@@ -92,7 +96,12 @@ def test_what_stands_at_the_end_of_a_long_text_is_not_dropped(embedder: LocalEmb
 
 
 def test_windows_tile_the_text_and_none_is_longer_than_asked(tokenizer: object) -> None:
-    text = "".join(f"Sentence {number} says don't-stop, naïve Zürich, 東京{number}!\n\t" for number in range(900)) + "end"
+    text = (
+        "".join(
+            f"Sentence {number} says don't-stop, naïve Zürich, 東京{number}!\n\t" for number in range(900)
+        )
+        + "end"
+    )
     for most in (32, 128, 256, 512):
         windows = list(cut_windows(tokenizer, text, most))
         assert "".join(window.text for window in windows) == text
@@ -143,7 +152,9 @@ def test_no_text_is_too_strange(embedder: LocalEmbedder, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_text_of_a_megabyte_is_embedded_and_a_question_as_long_is_cut_short(embedder: LocalEmbedder) -> None:
+def test_a_text_of_a_megabyte_is_embedded_and_a_question_as_long_is_cut_short(
+    embedder: LocalEmbedder,
+) -> None:
     text = "The harbour master keeps a log of every vessel that enters. " * 17_000
     started = time.monotonic()
     embedder.embed_query(text)
@@ -207,7 +218,9 @@ def test_questions_are_answered_while_a_bulk_runs(embedder: LocalEmbedder) -> No
     try:
         answers: list[np.ndarray] = []
         askers = [
-            threading.Thread(target=lambda: answers.extend(embedder.embed_query("ships arriving") for _ in range(5)))
+            threading.Thread(
+                target=lambda: answers.extend(embedder.embed_query("ships arriving") for _ in range(5))
+            )
             for _ in range(4)
         ]
         for asker in askers:
@@ -287,8 +300,20 @@ def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
             "print(len(list(embedder.embed(['hello', 'world']))), len(embedder.embed_query('hello')))",
         )
     )
-    environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=tmp_path,
+    )
     assert (done.stdout, done.stderr) == ("2 384\n", "")
     assert list(tmp_path.rglob("*")) == []
 
@@ -309,14 +334,18 @@ def test_a_folder_that_does_not_tell_its_size_is_asked_with_a_text(tmp_path: Pat
     assert LocalEmbedder(str(copy)).dim == 384
 
 
-def test_a_folder_named_after_a_model_with_prefixes_gets_them(tmp_path: Path, embedder: LocalEmbedder) -> None:
+def test_a_folder_named_after_a_model_with_prefixes_gets_them(
+    tmp_path: Path, embedder: LocalEmbedder
+) -> None:
     copy = shutil.copytree(SHIPPED_FOLDER, tmp_path / "multilingual-e5-small")
     prefixed = LocalEmbedder(str(copy), max_tokens=256)
     assert np.array_equal(prefixed.embed_query("ships"), embedder.embed_query("query: ships"))
     assert np.array_equal(next(iter(prefixed.embed(["ships"]))), embedder.embed_query("passage: ships"))
 
 
-def test_a_model_of_fastembeds_list_is_found_in_the_cache_by_name(tmp_path: Path, embedder: LocalEmbedder) -> None:
+def test_a_model_of_fastembeds_list_is_found_in_the_cache_by_name(
+    tmp_path: Path, embedder: LocalEmbedder
+) -> None:
     # Laid out as a download leaves it; the weights are the shipped ones, which fit the listed model's file name and size.
     snapshot = tmp_path / "models--Qdrant--bge-small-en-v1.5-onnx-Q" / "snapshots" / "0123abc"
     shutil.copytree(SHIPPED_FOLDER, snapshot)
@@ -338,7 +367,9 @@ def test_a_question_never_starts_a_download(tmp_path: Path, monkeypatch: pytest.
         named.embed_query("ships")
 
 
-def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     named = LocalEmbedder("BAAI/bge-small-en-v1.5", cache_dir=str(tmp_path))
     with pytest.raises(EmbedderError, match=r"could not be fetched; connect once, or name a folder"):
@@ -346,7 +377,9 @@ def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_mend(tmp_path
 
 
 def test_an_unknown_model_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'BAAI/bge-smal-en' is neither a folder nor a model .*BAAI/bge-small-en"):
+    with pytest.raises(
+        ConfigError, match=r"'BAAI/bge-smal-en' is neither a folder nor a model .*BAAI/bge-small-en"
+    ):
         _ = LocalEmbedder("BAAI/bge-smal-en").dim
 
 

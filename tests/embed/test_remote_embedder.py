@@ -35,7 +35,9 @@ class Service:
 
             def do_POST(self) -> None:
                 payload = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                service.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, payload))
+                service.requests.append(
+                    (self.path, {name.lower(): value for name, value in self.headers.items()}, payload)
+                )
                 status, headers, body = service.answer(self.path, payload)
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
@@ -62,7 +64,10 @@ class Service:
         vectors = [place(text) for text in payload["input"]]
         if path == "/api/embed":
             return 200, {}, {"model": payload["model"], "embeddings": vectors}
-        rows = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+        rows = [
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(vectors)
+        ]
         return 200, {}, {"data": rows[::-1], "model": payload["model"]}
 
     def first(self, *answers: Answer) -> None:
@@ -86,7 +91,13 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 def openai(service: Service) -> Iterator[OpenAIEmbedder]:
     embedder = OpenAIEmbedder(
-        "some-model", 3, url=f"{service.url}/v1/", api_key=f" {KEY}\n", batch_size=4, timeout_s=5, max_retries=2
+        "some-model",
+        3,
+        url=f"{service.url}/v1/",
+        api_key=f" {KEY}\n",
+        batch_size=4,
+        timeout_s=5,
+        max_retries=2,
     )
     yield embedder
     embedder.close()
@@ -94,7 +105,9 @@ def openai(service: Service) -> Iterator[OpenAIEmbedder]:
 
 @pytest.fixture
 def ollama(service: Service) -> Iterator[OllamaEmbedder]:
-    embedder = OllamaEmbedder("nomic-embed-text", 3, url=service.url, batch_size=4, timeout_s=5, max_retries=2)
+    embedder = OllamaEmbedder(
+        "nomic-embed-text", 3, url=service.url, batch_size=4, timeout_s=5, max_retries=2
+    )
     yield embedder
     embedder.close()
 
@@ -122,7 +135,9 @@ def test_only_models_that_can_be_shortened_are_told_the_dimensions(service: Serv
     assert "authorization" not in service.requests[0][1]
 
 
-def test_ollama_is_told_not_to_truncate_and_given_the_models_prefixes(service: Service, ollama: OllamaEmbedder) -> None:
+def test_ollama_is_told_not_to_truncate_and_given_the_models_prefixes(
+    service: Service, ollama: OllamaEmbedder
+) -> None:
     (vector,) = ollama.embed(["one"])
     ollama.embed_query("what?")
     (path, _, first), (_, _, second) = service.requests
@@ -144,7 +159,9 @@ def test_a_busy_service_is_asked_again_when_it_says(service: Service, openai: Op
     assert len(service.requests) == 3
 
 
-def test_a_service_that_stays_down_is_our_error_after_the_retries(service: Service, openai: OpenAIEmbedder) -> None:
+def test_a_service_that_stays_down_is_our_error_after_the_retries(
+    service: Service, openai: OpenAIEmbedder
+) -> None:
     service.answer = lambda path, payload: (500, {"retry-after": "0.01"}, {"error": "boom"})
     with pytest.raises(EmbedderError, match=r"openai at 127\.0\.0\.1:\d+ answered HTTP 500, after 3 tries"):
         list(openai.embed(["one"]))
@@ -216,7 +233,11 @@ def test_a_stop_ends_the_pause_between_tries(service: Service, openai: OpenAIEmb
 def test_a_wrong_key_is_told_without_the_key_and_not_tried_again(
     service: Service, openai: OpenAIEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service.answer = lambda path, payload: (401, {}, {"error": {"message": f"Incorrect API key provided: {KEY}"}})
+    service.answer = lambda path, payload: (
+        401,
+        {},
+        {"error": {"message": f"Incorrect API key provided: {KEY}"}},
+    )
     with (
         caplog.at_level(logging.DEBUG),
         pytest.raises(EmbedderError, match=r"HTTP 401; check the key that .* api_key_env names") as raised,
@@ -236,7 +257,11 @@ def test_a_password_in_the_url_is_in_no_message() -> None:
 
 
 def test_ollama_without_the_model_says_how_to_get_it(service: Service, ollama: OllamaEmbedder) -> None:
-    service.answer = lambda path, payload: (404, {}, {"error": 'model "nomic-embed-text" not found, try pulling it first'})
+    service.answer = lambda path, payload: (
+        404,
+        {},
+        {"error": 'model "nomic-embed-text" not found, try pulling it first'},
+    )
     with pytest.raises(EmbedderError, match="run `ollama pull nomic-embed-text`"):
         list(ollama.embed(["one"]))
 
@@ -254,7 +279,9 @@ def test_a_text_over_the_models_context_is_halved_until_it_fits_and_nothing_is_d
     short, vector = openai.embed(["short", long_text])
     assert np.allclose(short, expected("short"))
     assert abs(float(np.linalg.norm(vector)) - 1) < 1e-6
-    answered = [payload["input"] for _, _, payload in service.requests if max(map(len, payload["input"])) <= 500]
+    answered = [
+        payload["input"] for _, _, payload in service.requests if max(map(len, payload["input"])) <= 500
+    ]
     taken = [text for batch in answered for text in batch if text != "short"]
     assert "".join(taken) == long_text
 
@@ -300,7 +327,9 @@ def test_no_text_is_too_strange_for_a_service(service: Service, openai: OpenAIEm
         {"data": None},
     ],
 )
-def test_a_reply_that_is_not_as_agreed_is_our_error(service: Service, openai: OpenAIEmbedder, body: Any) -> None:
+def test_a_reply_that_is_not_as_agreed_is_our_error(
+    service: Service, openai: OpenAIEmbedder, body: Any
+) -> None:
     service.answer = lambda path, payload: (200, {}, body)
     with pytest.raises(EmbedderError):
         list(openai.embed(["one"]))
@@ -355,7 +384,9 @@ def test_the_key_in_the_catalog_tells_services_models_and_sizes_apart() -> None:
     assert OpenAIEmbedder("m", 3).model.startswith("openai/m@")
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "localhost:11434", "http://", "http://host:notaport", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "localhost:11434", "http://", "http://host:notaport", "http://[::1"]
+)
 def test_a_url_that_is_none_is_a_configuration_error(url: str) -> None:
     with pytest.raises(ConfigError, match=r"\[embedding\] url"):
         OllamaEmbedder("m", 3, url=url)

@@ -47,7 +47,11 @@ class Running:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("CTX_", "XDG_"))}
         python = sys.executable if uid is None else python_for_anybody()
         packages = [entry for entry in sys.path if entry.endswith("site-packages")]
-        environ |= {"HOME": str(folder), "PYTHONPATH": os.pathsep.join([str(ROOT), *packages]), "PYTHONDONTWRITEBYTECODE": "1"}
+        environ |= {
+            "HOME": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *packages]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [python, __file__, "--as-server", str(self.watch), "serve", "mcp", "--bind", "127.0.0.1:0"],
@@ -109,7 +113,11 @@ class Running:
     @property
     def zygote(self) -> int:
         """The process that forks the workers."""
-        return next(pid for pid in children(self.process.pid) if b"zygote" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return next(
+            pid
+            for pid in children(self.process.pid)
+            if b"zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
 
     def workers_beyond_spares(self, within_s: float) -> int:
         """How many workers more than the idle ones there are, once it is none or `within_s` have passed."""
@@ -121,7 +129,11 @@ class Running:
         return max(0, more)  # fewer: one more is being forked
 
     def resident_mb(self) -> float:
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        return (
+            int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / (1 << 20)
+        )
 
 
 def send(connection: http.client.HTTPConnection, method: str, path: str, body: JSON = None) -> Answer:
@@ -132,7 +144,12 @@ def send(connection: http.client.HTTPConnection, method: str, path: str, body: J
     response = connection.getresponse()
     text = response.read()
     seconds = time.perf_counter() - began_s
-    return Answer(response.status, json.loads(text), seconds, {name.lower(): value for name, value in response.getheaders()})
+    return Answer(
+        response.status,
+        json.loads(text),
+        seconds,
+        {name.lower(): value for name, value in response.getheaders()},
+    )
 
 
 def children(pid: int) -> list[int]:
@@ -163,7 +180,9 @@ def python_for_anybody() -> str:
 def configured(folder: Path, scripts: str, *, more: str = "") -> Path:
     """A project with one document and these `[...]` tables about scripts; its ctx.toml."""
     (folder / "docs").mkdir(parents=True, exist_ok=True)
-    (folder / "docs" / "guide.md").write_text("# Release guide\n\nThe release token is rotated by the platform team.\n")
+    (folder / "docs" / "guide.md").write_text(
+        "# Release guide\n\nThe release token is rotated by the platform team.\n"
+    )
     path = folder / "ctx.toml"
     path.write_text(
         f'[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n{more}\n[lua]\nworkers = {SPARES}\n{scripts}'

@@ -135,7 +135,9 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
         ((path, headers, body),) = remote.sent
         assert path == "/rest/api/3/issue"
         assert headers["Authorization"] == "Basic " + base64.b64encode(b"a@b.example:t0ken").decode()
-        assert headers["X-Signature"] == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
+        assert (
+            headers["X-Signature"] == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
+        )
         assert body["fields"]["priority"] == {"name": "Medium"}
         assert body["fields"]["labels"] == ["ops"]
         assert "Release guide" in body["fields"]["description"]
@@ -149,7 +151,9 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
 def test_a_ticket_tool_without_its_settings_says_so_in_its_result(tmp_path: Path) -> None:
     with workspace(configured(tmp_path, table("tools", "create-ticket"))) as space:
         _ = space.scripts
-        told = space.toolbox.call("create-ticket", {"title": "t", "description": "d", "enrich": False}, CALLER)
+        told = space.toolbox.call(
+            "create-ticket", {"title": "t", "description": "d", "enrich": False}, CALLER
+        )
         assert told == {
             "success": False,
             "error": "Missing config: url, email, and api_token are required",
@@ -164,7 +168,11 @@ def test_issues_are_indexed_page_by_page(tmp_path: Path, remote: Remote, table_f
     with workspace(configured(tmp_path, table("connectors", "issues", settings))) as space:
         (report,) = space.refresh(["script:issues"])
         assert (report["ok"], report["added"], report["failed"]) == (True, 3, 0)
-        stored = {s.document.source_id: s.document for s in space.catalog.export() if s.document.source == "script:issues"}
+        stored = {
+            s.document.source_id: s.document
+            for s in space.catalog.export()
+            if s.document.source == "script:issues"
+        }
         assert set(stored) == {"1", "3", "4"}
         assert (stored["1"].title, stored["1"].author) == ("#1 Lift 1", "ann")
         assert stored["1"].metadata == {"state": "open", "labels": "bug, lift"}

@@ -17,17 +17,33 @@ CALLER = Caller("cli")
 
 
 def test_every_example_is_run_here() -> None:
-    assert sorted(file.name for file in EXAMPLES.iterdir()) == ["feed.lua", "onboarding.lua", "stale-docs.lua"]
+    assert sorted(file.name for file in EXAMPLES.iterdir()) == [
+        "feed.lua",
+        "onboarding.lua",
+        "stale-docs.lua",
+    ]
 
 
 def test_the_tool_lists_what_has_not_changed_for_long(tmp_path: Path) -> None:
     feed = [
-        {"source_id": "old", "title": "Old", "body": "rotate the token", "updated_at": "2020-01-01T00:00:00Z"},
-        {"source_id": "older", "title": "Older", "body": "rotate the token", "updated_at": "2019-01-01T00:00:00Z"},
+        {
+            "source_id": "old",
+            "title": "Old",
+            "body": "rotate the token",
+            "updated_at": "2020-01-01T00:00:00Z",
+        },
+        {
+            "source_id": "older",
+            "title": "Older",
+            "body": "rotate the token",
+            "updated_at": "2019-01-01T00:00:00Z",
+        },
         {"source_id": "new", "title": "New", "body": "rotate the token"},
     ]
     (tmp_path / "rows.json").write_text(json.dumps(feed))
-    (tmp_path / "rows.lua").write_text("connector = {} function connector.scan() return json.parse(fs.read('rows.json')) end")
+    (tmp_path / "rows.lua").write_text(
+        "connector = {} function connector.scan() return json.parse(fs.read('rows.json')) end"
+    )
     config = configured(
         tmp_path,
         f'[tools.script.stale-docs]\npath = "{EXAMPLES}/stale-docs.lua"\nmonths = 12\n[connectors.script.rows]\npath = "./rows.lua"',
@@ -68,7 +84,14 @@ def feed() -> Iterator[str]:
                     ],
                 },
                 "/page2.json": {
-                    "items": [{"id": 3, "url": "https://e.example/3", "summary": "Third", "authors": [{"name": "Bo"}]}]
+                    "items": [
+                        {
+                            "id": 3,
+                            "url": "https://e.example/3",
+                            "summary": "Third",
+                            "authors": [{"name": "Bo"}],
+                        }
+                    ]
                 },
             }
             page = pages.get(self.path)
@@ -96,7 +119,11 @@ def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:
     with workspace(configured(tmp_path, table + 'token = "t0ken"')) as space:
         (report,) = space.refresh(["script:blog"])
         assert (report["ok"], report["added"], report["failed"]) == (True, 3, 0)
-        stored = {s.document.source_id: s.document for s in space.catalog.export() if s.document.source == "script:blog"}
+        stored = {
+            s.document.source_id: s.document
+            for s in space.catalog.export()
+            if s.document.source == "script:blog"
+        }
         assert (stored["1"].title, stored["1"].author) == ("Faster lifts", "Ann")
         assert "Quiet & safe doors." in stored["2"].body
         assert "bad()" not in stored["2"].body
@@ -110,11 +137,15 @@ def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:
 
 
 def test_the_agent_introduces_a_subject(tmp_path: Path) -> None:
-    config = configured(tmp_path, f'[agents.script.onboarding]\npath = "{EXAMPLES}/onboarding.lua"\nteam = "Platform"')
+    config = configured(
+        tmp_path, f'[agents.script.onboarding]\npath = "{EXAMPLES}/onboarding.lua"\nteam = "Platform"'
+    )
     with workspace(config) as space:
         space.refresh([])
         _ = space.scripts
-        prompt = space.agents.prompt("onboarding", {"subject": "release token", "role": "an engineer"}, CALLER)
+        prompt = space.agents.prompt(
+            "onboarding", {"subject": "release token", "role": "an engineer"}, CALLER
+        )
         assert "1. Release guide" in prompt.system
         assert "in the Platform team" in prompt.system
         assert prompt.tools == ("search", "get", "sources")

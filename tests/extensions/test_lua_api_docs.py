@@ -44,7 +44,9 @@ def run(pool: Pool, body: str, grants: frozenset[str], kind: str = "tool") -> JS
     entry, function = ("execute", "execute(_, context)") if kind == "tool" else ("scan", "scan(_, context)")
     text = f"{kind} = {{}} function {kind}.{function} {body} end"
     job = Job("x", text.encode(), entry, b"{}", b"{}", grants, "operator", kind=kind)
-    return pool.run(job, lambda operation, payload, deadline_s: b'{"status":200}\0' if operation == "http" else b"null", 5)
+    return pool.run(
+        job, lambda operation, payload, deadline_s: b'{"status":200}\0' if operation == "http" else b"null", 5
+    )
 
 
 def functions(pool: Pool, grants: frozenset[str]) -> set[str]:
@@ -71,10 +73,16 @@ ARGUMENTS = {
 PACKS = dict(ROW.findall(PAGE.split("Only packs have these:")[1]))
 
 
-@pytest.mark.parametrize("name", sorted(name for name in LISTED if "emit" not in name and LISTED[name] != "memory"))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in LISTED if "emit" not in name and LISTED[name] != "memory")
+)
 def test_a_function_needs_the_grant_that_the_page_says(pool: Pool, name: str) -> None:
     given = ARGUMENTS.get(name, '"a"' if LISTED[name] != "-" or name not in PACKS else "")
-    given = "" if name.startswith(("os.", "time.", "collectgarbage", "context.request")) and name not in ARGUMENTS else given
+    given = (
+        ""
+        if name.startswith(("os.", "time.", "collectgarbage", "context.request")) and name not in ARGUMENTS
+        else given
+    )
     body = f"local ok, problem = pcall({', '.join(filter(None, (name, given)))}) return {{ problem = tostring(problem) }}"
     grant = LISTED[name]
     others = GRANTS if name in PACKS else GRANTS - {"memory"}
@@ -86,7 +94,9 @@ def test_a_function_needs_the_grant_that_the_page_says(pool: Pool, name: str) ->
         assert f"not granted '{grant}'" in problem
 
 
-@pytest.mark.parametrize("name", sorted(name for name in PACKS if PACKS[name] == "memory" and "NAME" not in name))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in PACKS if PACKS[name] == "memory" and "NAME" not in name)
+)
 def test_what_packs_have_is_not_there_without_their_grant(pool: Pool, name: str) -> None:
     run(pool, f"return {name}()", frozenset({"memory"}))
     with pytest.raises(ToolError, match="nil value"):

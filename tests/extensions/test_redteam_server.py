@@ -19,7 +19,9 @@ from ctx.types import JSON
 
 ROWS = 101
 GRACE_S = 0.25  # a late script is answered within its deadline and this
-SLACK_S = 0.5  # more of it on a machine that also does other things; benchmarks/sandbox.py measures the promise
+SLACK_S = (
+    0.5  # more of it on a machine that also does other things; benchmarks/sandbox.py measures the promise
+)
 PROBE = "zz_probe"
 SECRET = {"CTX_REDTEAM_SECRET": "1", "CTX_TEST": "1"}
 
@@ -33,7 +35,8 @@ def project(folder: Path, rows: list[JSON], corpus: Path) -> None:
     os.mkfifo(scripts / "fifo")
     probe = {"name": PROBE, "file": f"{PROBE}.lua", "timeout_s": 1.0}
     tables = [
-        f'[tools.script.{row["name"]}]\npath = "./scripts/{row["file"]}"\ntimeout = {row["timeout_s"]}' for row in [*rows, probe]
+        f'[tools.script.{row["name"]}]\npath = "./scripts/{row["file"]}"\ntimeout = {row["timeout_s"]}'
+        for row in [*rows, probe]
     ]
     configured(folder, "\n".join(tables))
 
@@ -89,7 +92,9 @@ def owner(port: int) -> int:
 
 def is_subset(wanted: JSON, value: JSON) -> bool:
     if isinstance(wanted, dict):
-        return isinstance(value, dict) and all(name in value and is_subset(item, value[name]) for name, item in wanted.items())
+        return isinstance(value, dict) and all(
+            name in value and is_subset(item, value[name]) for name, item in wanted.items()
+        )
     return wanted is None or bool(wanted == value)
 
 

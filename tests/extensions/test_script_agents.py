@@ -71,7 +71,10 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
             answer = server.ask("POST", f"/agents/{name}/prompt", arguments)
             return answer.status, answer.body
 
-        assert prompt("reviewer", {}) == (200, {"system": "You review code.", "tools": ["search"], "messages": []})
+        assert prompt("reviewer", {}) == (
+            200,
+            {"system": "You review code.", "tools": ["search"], "messages": []},
+        )
         status, body = prompt("planner", {"task": "release token"})
         assert status == 200
         assert body["system"].startswith("Consider release token; ")
@@ -85,7 +88,9 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
         assert prompt("broken", {})[0] == 500
 
         def rpc(method: str, params: JSON) -> JSON:
-            return server.ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).body
+            return server.ask(
+                "POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            ).body
 
         prompts = {entry["name"]: entry for entry in rpc("prompts/list", {})["result"]["prompts"]}
         assert {"reviewer", "planner"} <= set(prompts)
@@ -103,10 +108,18 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "tools", "messages"),
     [
-        ('return { system = "s" }', (), ()),  # what the table `agent` lists is for the list: as Context Harness has it
+        (
+            'return { system = "s" }',
+            (),
+            (),
+        ),  # what the table `agent` lists is for the list: as Context Harness has it
         ('return { system = "s", tools = {} }', (), ()),
         ('return { system = "s", tools = { "a", 1, "b" } }', ("a", "b"), ()),
-        ('return { system = "s", messages = { "x", { content = "c" } } }', (), ({"role": "user", "content": "c"},)),
+        (
+            'return { system = "s", messages = { "x", { content = "c" } } }',
+            (),
+            ({"role": "user", "content": "c"},),
+        ),
     ],
 )
 def test_what_resolve_leaves_out_is_empty(tmp_path: Path, body: str, tools: JSON, messages: JSON) -> None:
@@ -117,7 +130,9 @@ def test_what_resolve_leaves_out_is_empty(tmp_path: Path, body: str, tools: JSON
         assert space.agents.list()[0].tools == ("search",)
 
 
-@pytest.mark.parametrize("body", ["return nil", 'return "text"', "return {}", "return { system = 7 }", 'error("no")'])
+@pytest.mark.parametrize(
+    "body", ["return nil", 'return "text"', "return {}", "return { system = 7 }", 'error("no")']
+)
 def test_an_agent_that_gives_no_prompt_is_an_error_of_its_script(tmp_path: Path, body: str) -> None:
     with workspace(configure(tmp_path, a=agent(body))) as space:
         _ = space.scripts
@@ -126,7 +141,9 @@ def test_an_agent_that_gives_no_prompt_is_an_error_of_its_script(tmp_path: Path,
 
 
 def test_errors_of_agents_are_told_by_type(tmp_path: Path) -> None:
-    with workspace(configure(tmp_path, late=agent('error("timed out")'), loops=agent("while true do end"))) as space:
+    with workspace(
+        configure(tmp_path, late=agent('error("timed out")'), loops=agent("while true do end"))
+    ) as space:
         _ = space.scripts
         with pytest.raises(ToolError):
             space.agents.prompt("late", {}, CALLER)

@@ -45,7 +45,9 @@ class Project:
         self.script = folder / "connectors" / "tickets.lua"
         self.script.write_text(text)
         self.rows([])
-        self.config = configured(folder, f'[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n{settings}')
+        self.config = configured(
+            folder, f'[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n{settings}'
+        )
 
     def rows(self, rows: list[JSON]) -> None:
         (self.folder / "connectors" / "rows.json").write_text(json.dumps(rows))
@@ -61,7 +63,9 @@ def project(tmp_path: Path) -> Project:
 
 
 def ids(space: Workspace) -> list[str]:
-    return sorted(s.document.source_id for s in space.catalog.export() if s.document.source == "script:tickets")
+    return sorted(
+        s.document.source_id for s in space.catalog.export() if s.document.source == "script:tickets"
+    )
 
 
 def counts(report: dict[str, JSON]) -> tuple[JSON, ...]:
@@ -72,7 +76,11 @@ def test_items_are_documents_that_a_search_finds(project: Project) -> None:
     project.rows(
         [
             ticket(
-                1, author="ann", source_url="https://t.example/1", created_at=1700000000, metadata={"labels": ["a"], "n": 1.5}
+                1,
+                author="ann",
+                source_url="https://t.example/1",
+                created_at=1700000000,
+                metadata={"labels": ["a"], "n": 1.5},
             ),
             ticket(
                 2,
@@ -143,7 +151,9 @@ def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Pa
     project = Project(tmp_path, text)
     with workspace(project.config) as space:
         assert counts(project.index(space)) == (True, 2, 0, 0, 0, 0)
-    with workspace(configured(tmp_path, '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\nbad = true')) as space:
+    with workspace(
+        configured(tmp_path, '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\nbad = true')
+    ) as space:
         report = project.index(space)
         assert (report["deleted"], report["failed"]) == (0, 1)
         (status,) = [status for status in space.statuses() if status.name == "script:tickets"]
@@ -161,7 +171,9 @@ def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Pa
         ("coroutine.yield()", "yield"),
     ],
 )
-def test_an_incomplete_scan_deletes_nothing_and_keeps_what_it_read(tmp_path: Path, ending: str, why: str) -> None:
+def test_an_incomplete_scan_deletes_nothing_and_keeps_what_it_read(
+    tmp_path: Path, ending: str, why: str
+) -> None:
     text = f"""
     connector = {{}}
     function connector.scan(config)
@@ -210,7 +222,9 @@ def test_a_scan_may_give_its_items_in_several_ways(tmp_path: Path, ways: str) ->
         assert counts(project.index(space)) == (True, 2, 0, 0, 0, 0)
 
 
-def test_the_settings_reach_the_script_with_variables_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_reach_the_script_with_variables_put_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TICKET_TOKEN", "t0ken ${TICKET_TOKEN}")
     text = """
     connector = {}
@@ -218,7 +232,9 @@ def test_the_settings_reach_the_script_with_variables_put_in(tmp_path: Path, mon
       return { { source_id = "config", body = json.encode(config), title = tostring(context.config == config) } }
     end
     """
-    project = Project(tmp_path, text, 'token = "Bearer ${TICKET_TOKEN}"\nprojects = ["a", "b"]\ndeep = { n = 1 }')
+    project = Project(
+        tmp_path, text, 'token = "Bearer ${TICKET_TOKEN}"\nprojects = ["a", "b"]\ndeep = { n = 1 }'
+    )
     with workspace(project.config) as space:
         project.index(space)
         stored = next(s for s in space.catalog.export() if s.document.source == "script:tickets")
@@ -244,7 +260,9 @@ def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
     """
     project = Project(tmp_path, text)
     with workspace(project.config) as space:
-        connector = ScriptConnector(script_file(space.config.script_connectors[0], space.config.root), space.runner)
+        connector = ScriptConnector(
+            script_file(space.config.script_connectors[0], space.config.root), space.runner
+        )
         tracemalloc.start()
         count = sum(1 for _ in connector.scan({}, ScanLog()))
         _, most = tracemalloc.get_traced_memory()
@@ -257,7 +275,9 @@ def test_a_scan_that_nobody_reads_to_the_end_ends_its_script(tmp_path: Path) -> 
     text = "connector = {} function connector.scan() local n = 0 return function() n = n + 1 return { source_id = n, body = 'x' } end end"
     project = Project(tmp_path, text)
     with workspace(project.config) as space:
-        connector = ScriptConnector(script_file(space.config.script_connectors[0], space.config.root), space.runner)
+        connector = ScriptConnector(
+            script_file(space.config.script_connectors[0], space.config.root), space.runner
+        )
         items = connector.scan({}, ScanLog())
         assert next(items).source_id == "1"
         items.close()  # type: ignore[attr-defined]
@@ -279,7 +299,9 @@ def test_an_edited_connector_is_what_the_next_run_reads(project: Project) -> Non
     project.rows([ticket(1)])
     with workspace(project.config) as space:
         project.index(space)
-        project.script.write_text('connector = {} function connector.scan() return { { source_id = "new", body = "new" } } end')
+        project.script.write_text(
+            'connector = {} function connector.scan() return { { source_id = "new", body = "new" } } end'
+        )
         assert counts(project.index(space))[:5] == (True, 1, 0, 0, 1)
         project.script.write_text("connector = {")
         report = project.index(space)

@@ -126,10 +126,24 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
     (folder / "extra").mkdir()
     (folder / "extra" / "more.txt").write_text("more")
     (tools / "note.txt").write_text("note")
-    texts = {"greet": GREET, "powers": POWERS, "fetch": FETCH, **{name: script(body) for name, body in FAILING.items()}}
+    texts = {
+        "greet": GREET,
+        "powers": POWERS,
+        "fetch": FETCH,
+        **{name: script(body) for name, body in FAILING.items()},
+    }
     texts |= {"drip": FETCH, "slow": script("sleep(11)")}
-    texts |= {"broken": "tool = {", "loops": "while true do end", "not-a-tool": "tool = 42", "no-execute": "tool = {}"}
-    texts |= {"empty": script("return {}"), "array": script("return json.array({})"), "nothing": script("return nil")}
+    texts |= {
+        "broken": "tool = {",
+        "loops": "while true do end",
+        "not-a-tool": "tool = 42",
+        "no-execute": "tool = {}",
+    }
+    texts |= {
+        "empty": script("return {}"),
+        "array": script("return json.array({})"),
+        "nothing": script("return nil"),
+    }
     texts |= {"deep": script("local t = {} for i = 1, 200 do t = { t } end return t")}
     for name, text in texts.items():
         (tools / f"{name}.lua").write_text(text)
@@ -141,7 +155,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         "swallows": "timeout = 0.3",
         "loops": "timeout = 0.3",
     }
-    tables = [f'[tools.script.{name}]\npath = "./tools/{name}.lua"\n{settings.get(name, "")}' for name in texts]
+    tables = [
+        f'[tools.script.{name}]\npath = "./tools/{name}.lua"\n{settings.get(name, "")}' for name in texts
+    ]
     configured(folder, "\n".join(tables))
     with Running(folder, env={"SCRIPT_TOKEN": "t0ken", "SCRIPT_SECRET": "s3cret"}) as running:
         yield running
@@ -200,7 +216,9 @@ def test_defaults_are_filled_before_the_script_runs(server: Running) -> None:
         {"who": "a", "tags": [1]},
     ],
 )
-def test_arguments_that_do_not_fit_are_400_and_name_the_parameter(server: Running, arguments: dict[str, JSON]) -> None:
+def test_arguments_that_do_not_fit_are_400_and_name_the_parameter(
+    server: Running, arguments: dict[str, JSON]
+) -> None:
     answer = server.call("greet", arguments)
     assert (answer.status, answer.code) == (400, "bad_request")
     assert any(name in answer.body["error"]["message"] for name in (*arguments, "who"))
@@ -258,7 +276,9 @@ def test_a_script_reaches_the_hosts_it_was_given_and_no_other(server: Running, u
     assert server.call("fetch", {"url": "http://localhost/", "catch": True}).body["result"]["ok"] is False
 
 
-def test_a_server_that_drips_holds_a_script_to_its_deadline_and_no_longer(server: Running, upstream: str) -> None:
+def test_a_server_that_drips_holds_a_script_to_its_deadline_and_no_longer(
+    server: Running, upstream: str
+) -> None:
     answer = server.call("drip", {"url": f"http://{upstream}/drip"})
     assert (answer.status, answer.code) == (408, "timeout")
     assert answer.seconds < 0.5 + 0.75
@@ -297,7 +317,9 @@ def test_openapi_has_a_path_for_each_tool(server: Running) -> None:
 
 def test_mcp_checks_and_fills_as_rest_does(server: Running) -> None:
     def rpc(method: str, params: JSON) -> JSON:
-        return server.ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).body["result"]
+        return server.ask(
+            "POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        ).body["result"]
 
     tools = {tool["name"]: tool for tool in rpc("tools/list", {})["tools"]}
     assert tools["greet"]["annotations"]["readOnlyHint"] is True
@@ -329,7 +351,9 @@ def said(space: Workspace, name: str) -> JSON:
     return space.toolbox.call(name, {}, CALLER)["said"]
 
 
-def opened(folder: Path, *, scripts: str = '\ntools_dir = "./tools"', env: dict[str, str] | None = None) -> Workspace:
+def opened(
+    folder: Path, *, scripts: str = '\ntools_dir = "./tools"', env: dict[str, str] | None = None
+) -> Workspace:
     space = workspace(configured(folder, scripts))
     _ = space.scripts
     return space
@@ -454,7 +478,9 @@ def test_two_tools_of_one_name_end_the_start_and_both_files_are_named(tmp_path: 
     (tools / "echo.lua").write_text(answering("a"))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "echo.lua").write_text(answering("b"))
-    config = configured(tmp_path, '\ntools_dir = "./tools"\n[tools.script.echo]\npath = "./elsewhere/echo.lua"')
+    config = configured(
+        tmp_path, '\ntools_dir = "./tools"\n[tools.script.echo]\npath = "./elsewhere/echo.lua"'
+    )
     with workspace(config) as space, pytest.raises(ConfigError) as failed:
         _ = space.scripts
     assert "elsewhere/echo.lua" in failed.value.message
@@ -462,9 +488,14 @@ def test_two_tools_of_one_name_end_the_start_and_both_files_are_named(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["search", "list", "sources", "a b", "ä", "x" * 65])
-def test_a_name_that_may_not_be_ends_the_start_and_the_file_is_named(tmp_path: Path, tools: Path, name: str) -> None:
+def test_a_name_that_may_not_be_ends_the_start_and_the_file_is_named(
+    tmp_path: Path, tools: Path, name: str
+) -> None:
     (tools / f"{name}.lua").write_text(answering("x"))
-    with workspace(configured(tmp_path, '\ntools_dir = "./tools"')) as space, pytest.raises(ConfigError) as failed:
+    with (
+        workspace(configured(tmp_path, '\ntools_dir = "./tools"')) as space,
+        pytest.raises(ConfigError) as failed,
+    ):
         _ = space.scripts
     assert f"tools/{name}.lua" in failed.value.message
 
@@ -472,9 +503,18 @@ def test_a_name_that_may_not_be_ends_the_start_and_the_file_is_named(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('tool = { parameters = { { name = "a", type = "text" } } } function tool.execute() end', "unknown type 'text'"),
-        ("tool = { parameters = { { type = 'string' } } } function tool.execute() end", "parameter 1 has no name"),
-        ("tool = { parameters = { {name='a'}, {name='a'} } } function tool.execute() end", "two parameters are called 'a'"),
+        (
+            'tool = { parameters = { { name = "a", type = "text" } } } function tool.execute() end',
+            "unknown type 'text'",
+        ),
+        (
+            "tool = { parameters = { { type = 'string' } } } function tool.execute() end",
+            "parameter 1 has no name",
+        ),
+        (
+            "tool = { parameters = { {name='a'}, {name='a'} } } function tool.execute() end",
+            "two parameters are called 'a'",
+        ),
         ("tool = { parameters = 7 } function tool.execute() end", "must be a list"),
         ("tool = { output = 7 } function tool.execute() end", "output must be"),
         ("tool = {} tool.execute = 3", "does not define the function"),
@@ -492,7 +532,9 @@ def test_a_script_that_cannot_be_a_tool_fails_alone(tmp_path: Path, tools: Path,
 
 
 @pytest.mark.slow
-def test_a_script_that_loops_while_it_loads_is_a_timeout_and_does_not_hold_the_start_up(tmp_path: Path, tools: Path) -> None:
+def test_a_script_that_loops_while_it_loads_is_a_timeout_and_does_not_hold_the_start_up(
+    tmp_path: Path, tools: Path
+) -> None:
     (tools / "loops.lua").write_text("while true do end")
     began_s = time.monotonic()
     with opened(tmp_path) as space:
@@ -503,7 +545,11 @@ def test_a_script_that_loops_while_it_loads_is_a_timeout_and_does_not_hold_the_s
 
 def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
     """`required = {}` in Lua is a table without a kind: where JSON Schema wants a list, it is one."""
-    written = {"type": "object", "properties": {"a": {"type": "array", "default": {}, "enum": {}}}, "required": {}}
+    written = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "default": {}, "enum": {}}},
+        "required": {},
+    }
     assert parameters_schema(written, "x.lua") == {
         "type": "object",
         "properties": {"a": {"type": "array", "default": []}},
@@ -511,4 +557,8 @@ def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
     }
     by_name = {"n": {"type": "integer", "required": True}, "s": "string"}
     assert parameters_schema(by_name, "x.lua")["required"] == ["n"]
-    assert parameters_schema(None, "x.lua") == parameters_schema({}, "x.lua") == {"type": "object", "properties": {}}
+    assert (
+        parameters_schema(None, "x.lua")
+        == parameters_schema({}, "x.lua")
+        == {"type": "object", "properties": {}}
+    )

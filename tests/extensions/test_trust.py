@@ -28,13 +28,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / ".ctx" / "tools").mkdir(parents=True)
     (folder / ".ctx" / "agents").mkdir()
     (folder / ".ctx" / "tools" / "deploy.lua").write_text(answering("one"))
-    (folder / ".ctx" / "agents" / "guide.lua").write_text('agent = {} function agent.resolve() return { system = "s" } end')
+    (folder / ".ctx" / "agents" / "guide.lua").write_text(
+        'agent = {} function agent.resolve() return { system = "s" } end'
+    )
     configured(folder, "")
     return folder
 
 
 def trust(project: Path, *arguments: str) -> JSON:
-    done = ctx("trust", "--json", *arguments, cwd=project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]})
+    done = ctx(
+        "trust", "--json", *arguments, cwd=project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["scripts"]
 
@@ -42,7 +46,10 @@ def trust(project: Path, *arguments: str) -> JSON:
 def test_nothing_of_the_folder_runs_before_it_is_trusted(project: Path) -> None:
     with workspace(project / "ctx.toml") as space:
         statuses = space.scripts.statuses()
-        assert [(s.kind, s.name, s.serving) for s in statuses] == [("agent", "guide", False), ("tool", "deploy", False)]
+        assert [(s.kind, s.name, s.serving) for s in statuses] == [
+            ("agent", "guide", False),
+            ("tool", "deploy", False),
+        ]
         assert all("ctx trust" in (s.error or "") for s in statuses)
         assert [tool.name for tool in space.toolbox.list() if not tool.builtin] == []
         assert space.agents.list() == []
@@ -52,9 +59,15 @@ def test_nothing_of_the_folder_runs_before_it_is_trusted(project: Path) -> None:
 
 
 def test_trust_is_recorded_for_the_text_and_lost_with_it(project: Path) -> None:
-    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [("deploy", False), ("guide", False)]
+    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [
+        ("deploy", False),
+        ("guide", False),
+    ]
     assert [(s["name"], s["trusted"]) for s in trust(project, "deploy")] == [("deploy", True)]
-    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [("deploy", True), ("guide", False)]
+    assert [(s["name"], s["trusted"]) for s in trust(project, "--list")] == [
+        ("deploy", True),
+        ("guide", False),
+    ]
     file = Path(trust_path(os.environ))
     assert project not in file.parents
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -63,7 +76,9 @@ def test_trust_is_recorded_for_the_text_and_lost_with_it(project: Path) -> None:
         _ = space.scripts
         assert space.toolbox.call("deploy", {}, CALLER) == {"said": "one"}
         script.write_text(answering("two"))
-        with pytest.raises(ToolError, match="not trusted"):  # also the old text: the user has not seen what replaced it
+        with pytest.raises(
+            ToolError, match="not trusted"
+        ):  # also the old text: the user has not seen what replaced it
             space.toolbox.call("deploy", {}, CALLER)
         assert [tool.name for tool in space.toolbox.list() if not tool.builtin] == []
         assert trust(project, "--list")[0]["trusted"] is False
@@ -96,7 +111,9 @@ def test_a_trusted_text_at_another_place_is_not_trusted(project: Path) -> None:
             space.toolbox.call("copy", {}, CALLER)
 
 
-def test_a_repository_cannot_take_names_or_stop_the_start(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repository_cannot_take_names_or_stop_the_start(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (project / "tools").mkdir()
     (project / "tools" / "deploy.lua").write_text(answering("the operator's"))
     for name in ("search", "a b", "list"):

@@ -21,7 +21,9 @@ def _extracted(text: str, name: str = "page.md") -> Extracted:
     return extracted
 
 
-def _cut(text: str, name: str = "page.md", max_tokens: int = 200, overlap_tokens: int = 0) -> list[tuple[str, str]]:
+def _cut(
+    text: str, name: str = "page.md", max_tokens: int = 200, overlap_tokens: int = 0
+) -> list[tuple[str, str]]:
     """(heading, text) of every chunk."""
     extracted = _extracted(text, name)
     chunks = chunk(extracted, extracted.title, max_tokens=max_tokens, overlap_tokens=overlap_tokens)
@@ -77,7 +79,9 @@ def test_chunks_tile_the_body_in_order(text: str, name: str, max_tokens: int, ov
     if extracted is None or not extracted.body.strip():
         return
     _check(
-        extracted, chunk(extracted, extracted.title, max_tokens=max_tokens, overlap_tokens=overlap_tokens), overlap_tokens == 0
+        extracted,
+        chunk(extracted, extracted.title, max_tokens=max_tokens, overlap_tokens=overlap_tokens),
+        overlap_tokens == 0,
     )
 
 
@@ -87,10 +91,14 @@ def test_chunks_tile_the_body_in_order(text: str, name: str, max_tokens: int, ov
     st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 40), st.text("ab ", max_size=300)), max_size=20),
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 400)), max_size=10),
 )
-def test_any_headings_and_atoms_are_borne(text: str, marks: list[tuple[int, int, str]], spans: list[tuple[int, int]]) -> None:
+def test_any_headings_and_atoms_are_borne(
+    text: str, marks: list[tuple[int, int, str]], spans: list[tuple[int, int]]
+) -> None:
     if not text.strip():
         return
-    headings = tuple(Heading(start, level, title) for start, level, title in sorted(marks) if start < len(text))
+    headings = tuple(
+        Heading(start, level, title) for start, level, title in sorted(marks) if start < len(text)
+    )
     atoms: list[tuple[int, int]] = []
     for start, length in sorted(spans):
         if start + length <= len(text) and (not atoms or start >= atoms[-1][1]):
@@ -100,7 +108,10 @@ def test_any_headings_and_atoms_are_borne(text: str, marks: list[tuple[int, int,
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(PIECES.filter(lambda piece: len(piece) < 6000), min_size=5, max_size=80).map("".join), st.integers(40, 250))
+@given(
+    st.lists(PIECES.filter(lambda piece: len(piece) < 6000), min_size=5, max_size=80).map("".join),
+    st.integers(40, 250),
+)
 def test_no_chunk_is_estimated_over_the_limit_by_more_than_a_heading(text: str, max_tokens: int) -> None:
     extracted = extract(Content(text), "a.md")
     if extracted is None or len(max(extracted.body.split("\n"), key=len)) > 5000:
@@ -114,7 +125,9 @@ def test_no_chunk_is_estimated_over_the_limit_by_more_than_a_heading(text: str, 
 
 
 def test_a_short_document_is_one_chunk() -> None:
-    assert _cut("# Title\n\nwords\n\n## Part\n\nmore words\n") == [("", "# Title\n\nwords\n\n## Part\n\nmore words")]
+    assert _cut("# Title\n\nwords\n\n## Part\n\nmore words\n") == [
+        ("", "# Title\n\nwords\n\n## Part\n\nmore words")
+    ]
 
 
 def test_sections_are_cut_apart_under_their_paths() -> None:
@@ -152,7 +165,11 @@ def test_large_neighbours_are_not_joined() -> None:
 
 def test_a_heading_alone_is_never_a_chunk() -> None:
     long = SENTENCE * 20
-    for text in (f"# A\n\n## B\n\n### C\n\n{long}", f"# A\n\n{long}\n\n## Empty\n", f"# A\n## B\n{long}\n# C\n# D\n{long}"):
+    for text in (
+        f"# A\n\n## B\n\n### C\n\n{long}",
+        f"# A\n\n{long}\n\n## Empty\n",
+        f"# A\n## B\n{long}\n# C\n# D\n{long}",
+    ):
         for _, words in _cut(text):
             assert SENTENCE.strip() in words
     rst = f"=====\nTitle\n=====\n\nPart\n====\n\n{long}\n"
@@ -229,7 +246,10 @@ def test_a_table_is_cut_at_rows() -> None:
     rows = [f"| name {i} | what it means, in some words {i} |" for i in range(60)]
     text = "# T\n\n| a | b |\n|---|---|\n" + "\n".join(rows)
     assert all(
-        line in rows or i == 0 for _, piece in _cut(text) for i, line in enumerate(piece.split("\n")) if line.startswith("| name")
+        line in rows or i == 0
+        for _, piece in _cut(text)
+        for i, line in enumerate(piece.split("\n"))
+        if line.startswith("| name")
     )
 
 

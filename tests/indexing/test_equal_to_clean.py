@@ -17,14 +17,20 @@ from kit import found, picture, project, workspace
 
 WORDS = ["xylophone", "marimba", "zeppelin", "quokka", "narwhal", "ocelot"]
 
-NAMES = st.sampled_from(["a.md", "b.md", "c.txt", "sub/a.md", "sub/deep/d.md", "other/e.rst", "UPPER.MD", "f.py"])
+NAMES = st.sampled_from(
+    ["a.md", "b.md", "c.txt", "sub/a.md", "sub/deep/d.md", "other/e.rst", "UPPER.MD", "f.py"]
+)
 OPERATIONS = st.one_of(
     st.tuples(st.just("write"), NAMES, st.sampled_from(WORDS)),
     st.tuples(st.just("delete"), NAMES),
     st.tuples(st.just("move"), NAMES, NAMES),
     st.tuples(st.just("copy old"), NAMES, NAMES),
     st.tuples(st.just("ignore"), st.sampled_from(["", "*.txt", "sub/", "a.md", "*\n!f.py"])),
-    st.tuples(st.just("rename folder"), st.sampled_from(["sub", "other"]), st.sampled_from(["sub", "other", "third"])),
+    st.tuples(
+        st.just("rename folder"),
+        st.sampled_from(["sub", "other"]),
+        st.sampled_from(["sub", "other", "third"]),
+    ),
     st.tuples(st.just("index")),
 )
 
@@ -38,7 +44,9 @@ def apply(root: Path, operation: tuple[str, ...]) -> None:
             paths[0].write_text(f"# Title\n\nSome words about the {names[1]}.\n")
     elif kind == "delete" and paths[0].is_file():
         paths[0].unlink()
-    elif kind in ("move", "copy old") and paths[0].is_file() and paths[0] != paths[1] and not paths[1].is_dir():
+    elif (
+        kind in ("move", "copy old") and paths[0].is_file() and paths[0] != paths[1] and not paths[1].is_dir()
+    ):
         paths[1].parent.mkdir(parents=True, exist_ok=True)
         if kind == "move":
             shutil.move(paths[0], paths[1])
@@ -53,7 +61,9 @@ def apply(root: Path, operation: tuple[str, ...]) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
-def test_any_sequence_of_file_operations_equals_a_clean_index_of_the_final_tree(operations: list[tuple[str, ...]]) -> None:
+def test_any_sequence_of_file_operations_equals_a_clean_index_of_the_final_tree(
+    operations: list[tuple[str, ...]],
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = project(folder, {"a.md": "# Title\n\nFirst words."})
@@ -74,7 +84,9 @@ def test_any_sequence_of_file_operations_equals_a_clean_index_of_the_final_tree(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_killed_at_50_random_moments_leaves_a_store_that_opens_and_is_complete_after_the_next(tmp_path: Path) -> None:
+def test_a_run_killed_at_50_random_moments_leaves_a_store_that_opens_and_is_complete_after_the_next(
+    tmp_path: Path,
+) -> None:
     kill_and_compare(tmp_path, kills=50, seed=7)
 
 
@@ -88,7 +100,9 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
     text = "\n\n".join(
         f"Paragraph {n} of many, with some more words in it." for n in range(20)
     )  # each word is in few enough files to see all
-    config = project(folder, {f"part{n % 10}/page{n}.md": f"# Page {n}\n\n{text} {WORDS[n % 6]}" for n in range(300)})
+    config = project(
+        folder, {f"part{n % 10}/page{n}.md": f"# Page {n}\n\n{text} {WORDS[n % 6]}" for n in range(300)}
+    )
     environ = {**os.environ, "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "ctx", "index", "--no-progress"]
 
@@ -108,7 +122,9 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
                 path.unlink(missing_ok=True)
             else:
                 path.write_text(f"# Page {number}\n\n{text} round {round_} {chance.choice(WORDS)}")
-        child = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(
+            command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             child.wait(chance.uniform(0.05, whole_s))
         except subprocess.TimeoutExpired:

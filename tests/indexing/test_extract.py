@@ -9,7 +9,9 @@ from ctx.indexing.extract import extract
 from ctx.types import Content, Extracted
 
 
-def _extract(data: bytes | str, source_id: str, media_type: str | None = None, title: str | None = None) -> Extracted:
+def _extract(
+    data: bytes | str, source_id: str, media_type: str | None = None, title: str | None = None
+) -> Extracted:
     extracted = extract(Content(data, media_type, title), source_id)
     assert extracted is not None
     return extracted
@@ -36,7 +38,13 @@ def test_every_line_end_becomes_a_newline() -> None:
 
 
 def test_binary_data_has_nothing_to_index() -> None:
-    for data in (b"\x89PNG\r\n\x1a\nrest", b"%PDF-1.7\nrest", b"MZ\0\0\0\0\0\0rest", b"PK\x03\x04rest", bytes(range(1, 32)) * 40):
+    for data in (
+        b"\x89PNG\r\n\x1a\nrest",
+        b"%PDF-1.7\nrest",
+        b"MZ\0\0\0\0\0\0rest",
+        b"PK\x03\x04rest",
+        bytes(range(1, 32)) * 40,
+    ):
         assert extract(Content(data), "file.md") is None
 
 
@@ -71,7 +79,9 @@ def test_a_compressed_manual_page_is_read() -> None:
     assert extracted.title == "ls(1) - list directory contents"
 
 
-@pytest.mark.parametrize("spoil", [lambda data: data[:40], lambda data: data[:20] + b"\xff\xff\xff" + data[23:]])
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:40], lambda data: data[:20] + b"\xff\xff\xff" + data[23:]]
+)
 def test_a_damaged_compressed_file_is_an_error_that_names_it(spoil: "object") -> None:
     data = gzip.compress(b"some words that are long enough to compress " * 20)
     with pytest.raises(SourceError, match=r"notes\.txt\.gz: the gzip file is (cut off|damaged)"):

@@ -61,7 +61,9 @@ def test_wide_text_without_a_mark_is_text(encoding: str) -> None:
 
 def test_a_declaration_in_the_text_is_believed() -> None:
     assert decode("# -*- coding: koi8-r -*-\nпривет".encode("koi8-r")) == "# -*- coding: koi8-r -*-\nпривет"
-    assert decode('<meta charset="windows-1251"><p>да'.encode("cp1251")) == '<meta charset="windows-1251"><p>да'
+    assert (
+        decode('<meta charset="windows-1251"><p>да'.encode("cp1251")) == '<meta charset="windows-1251"><p>да'
+    )
 
 
 def test_a_declared_charset_of_the_connector_is_believed() -> None:

@@ -43,7 +43,15 @@ if __name__ == "__main__":
 
 
 def test_python_definitions_nest_and_end_where_a_statement_shows_it() -> None:
-    assert _outline(PYTHON, "a.py") == [(1, "Store"), (2, "put"), (3, "inner"), (3, ""), (2, ""), (1, "main"), (1, "")]
+    assert _outline(PYTHON, "a.py") == [
+        (1, "Store"),
+        (2, "put"),
+        (3, "inner"),
+        (3, ""),
+        (2, ""),
+        (1, "main"),
+        (1, ""),
+    ]
 
 
 def test_comments_and_decorators_above_belong_to_a_definition() -> None:
@@ -95,7 +103,11 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
             [(1, "M"), (2, "C"), (3, "go!")],
         ),
         ("a.php", "<?php\nclass A {\n    public static function f($x) {\n    }\n}\n", [(1, "A"), (2, "f")]),
-        ("a.lua", "local function f(x)\nend\n\nM.g = function(y)\nend\nfunction M:h() end\n", [(1, "f"), (1, "M.g"), (1, "M:h")]),
+        (
+            "a.lua",
+            "local function f(x)\nend\n\nM.g = function(y)\nend\nfunction M:h() end\n",
+            [(1, "f"), (1, "M.g"), (1, "M:h")],
+        ),
         (
             "a.sh",
             "#!/bin/sh\nset -e\n\nstart() {\n  echo x\n}\nfunction stop {\n  echo\n}\nstart\n",
@@ -107,7 +119,11 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
             [(1, "users"), (1, "f")],
         ),
         ("a.toml", "x = 1\n[tool.ruff]\ny = 2\n[[bin]]\n", [(1, "tool.ruff"), (1, "bin")]),
-        ("a.yaml", "version: 1\nservices:\n  web:\n    image: x\nvolumes:\n", [(1, "services"), (1, "volumes")]),
+        (
+            "a.yaml",
+            "version: 1\nservices:\n  web:\n    image: x\nvolumes:\n",
+            [(1, "services"), (1, "volumes")],
+        ),
         ("a.ini", "[main]\nx=1\n; [no]\n[other] # y\n", [(1, "main"), (1, "other")]),
         ("a.tf", 'resource "aws_s3_bucket" "logs" {\n}\n', [(1, "resource aws_s3_bucket.logs")]),
         ("a.kt", "data class P(val x: Int)\n\nfun main(args: Array<String>) {\n}\n", [(1, "P"), (1, "main")]),
@@ -115,7 +131,9 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
         ("Makefile", "all: build\n\nbuild:\n\tcc\n", [(1, "all"), (1, "build")]),
     ],
 )
-def test_definitions_of_many_languages_are_found(name: str, text: str, outline: list[tuple[int, str]]) -> None:
+def test_definitions_of_many_languages_are_found(
+    name: str, text: str, outline: list[tuple[int, str]]
+) -> None:
     assert _outline(text, name) == outline
 
 

@@ -58,7 +58,8 @@ def test_toml_and_json_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["---\nno key here\n---\n", "---\nkey: v\n", "--- \nkey: v\n---\n", '{"a": 1', '{"a": 1}', "text", ""]
+    "text",
+    ["---\nno key here\n---\n", "---\nkey: v\n", "--- \nkey: v\n---\n", '{"a": 1', '{"a": 1}', "text", ""],
 )
 def test_what_is_no_front_matter_is_text(text: str) -> None:
     assert read_front_matter(text) is None

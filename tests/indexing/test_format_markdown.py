@@ -19,7 +19,11 @@ def _atoms(text: str) -> list[str]:
 
 
 def test_atx_headings_are_found_with_their_levels() -> None:
-    assert _headings("# One\n\n### Three ###\n#hashtag\n####### seven\n#\n   ## Two\n") == [(1, "One"), (3, "Three"), (2, "Two")]
+    assert _headings("# One\n\n### Three ###\n#hashtag\n####### seven\n#\n   ## Two\n") == [
+        (1, "One"),
+        (3, "Three"),
+        (2, "Two"),
+    ]
 
 
 def test_setext_headings_are_found() -> None:

@@ -16,7 +16,10 @@ NOTEBOOK = {
             "source": "print('hi')",
             "outputs": [
                 {"output_type": "stream", "text": ["hi\n"]},
-                {"output_type": "display_data", "data": {"image/png": "iVBOR" * 1000, "text/plain": "<Figure>"}},
+                {
+                    "output_type": "display_data",
+                    "data": {"image/png": "iVBOR" * 1000, "text/plain": "<Figure>"},
+                },
             ],
         },
         {"cell_type": "raw", "source": "raw words"},
@@ -27,9 +30,14 @@ NOTEBOOK = {
 
 def test_cells_become_text_and_code_blocks() -> None:
     parsed = parse(json.dumps(NOTEBOOK))
-    assert parsed.body == "# Title\nwords\n\n```python\nprint('hi')\n```\n\n```\nhi\n<Figure>\n```\n\nraw words"
+    assert (
+        parsed.body == "# Title\nwords\n\n```python\nprint('hi')\n```\n\n```\nhi\n<Figure>\n```\n\nraw words"
+    )
     assert parsed.title == "Title"
-    assert [parsed.body[start:end] for start, end in parsed.atoms] == ["```python\nprint('hi')\n```", "```\nhi\n<Figure>\n```"]
+    assert [parsed.body[start:end] for start, end in parsed.atoms] == [
+        "```python\nprint('hi')\n```",
+        "```\nhi\n<Figure>\n```",
+    ]
 
 
 def test_missing_metadata_and_odd_cells_do_no_harm() -> None:
@@ -46,7 +54,12 @@ def test_missing_metadata_and_odd_cells_do_no_harm() -> None:
 
 def test_the_older_format_is_read() -> None:
     sheets = [
-        {"cells": [{"cell_type": "heading", "level": 2, "source": "Part"}, {"cell_type": "code", "input": "1+1", "outputs": []}]}
+        {
+            "cells": [
+                {"cell_type": "heading", "level": 2, "source": "Part"},
+                {"cell_type": "code", "input": "1+1", "outputs": []},
+            ]
+        }
     ]
     assert parse(json.dumps({"nbformat": 3, "worksheets": sheets})).body == "## Part\n\n```python\n1+1\n```"
 
@@ -57,7 +70,9 @@ def test_a_damaged_notebook_is_read_as_text(text: str) -> None:
 
 
 def test_long_outputs_are_cut_and_say_so() -> None:
-    cells = [{"cell_type": "code", "source": "x", "outputs": [{"output_type": "stream", "text": "line\n" * 1000}]}]
+    cells = [
+        {"cell_type": "code", "source": "x", "outputs": [{"output_type": "stream", "text": "line\n" * 1000}]}
+    ]
     body = parse(json.dumps({"cells": cells})).body
     assert len(body) < 1200
     assert body.endswith("line\n…\n```")

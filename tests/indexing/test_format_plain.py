@@ -4,7 +4,9 @@ from ctx.indexing.formats.plain import parse
 
 
 def test_capitals_at_the_margin_are_headings() -> None:
-    parsed = parse("NAME\n     ls - list\n\nSEE ALSO\n     dir(1)\n\nNOT alone\nTHIS NEITHER\nbecause of this line\n")
+    parsed = parse(
+        "NAME\n     ls - list\n\nSEE ALSO\n     dir(1)\n\nNOT alone\nTHIS NEITHER\nbecause of this line\n"
+    )
     assert [(h.level, h.title) for h in parsed.headings] == [(1, "NAME"), (1, "SEE ALSO")]
 
 

@@ -37,7 +37,12 @@ def test_a_page_becomes_sections_paragraphs_and_lists() -> None:
         "# NAME\n\nfrob, unfrob - change the frob of a file\n\n# SYNOPSIS\n\nfrob [-a] [FILE]...\n\n# OPTIONS\n\n"
         "-a, --all\n    do not ignore entries\n\n• a point\n\nSee ls(1), frob.conf(5)\n\n## More words\n\n```\n$ frob  x\n.dot\n```"
     )
-    assert [(h.level, h.title) for h in parsed.headings] == [(1, "NAME"), (1, "SYNOPSIS"), (1, "OPTIONS"), (2, "More words")]
+    assert [(h.level, h.title) for h in parsed.headings] == [
+        (1, "NAME"),
+        (1, "SYNOPSIS"),
+        (1, "OPTIONS"),
+        (2, "More words"),
+    ]
     for heading in parsed.headings:
         assert parsed.body[heading.start :].startswith("#" * heading.level + " " + heading.title)
     start, end = parsed.atoms[0]
@@ -81,7 +86,10 @@ def test_escapes_become_characters(source: str, words: str) -> None:
 
 
 def test_tables_become_rows() -> None:
-    assert parse(".TH A 1\n.TS\nallbox;\nl l.\nName\tMeaning\na\tfirst\n.TE\nend\n").body == "Name | Meaning\na | first\n\nend"
+    assert (
+        parse(".TH A 1\n.TS\nallbox;\nl l.\nName\tMeaning\na\tfirst\n.TE\nend\n").body
+        == "Name | Meaning\na | first\n\nend"
+    )
 
 
 def test_a_page_that_only_points_to_another_is_empty() -> None:

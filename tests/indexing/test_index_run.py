@@ -11,7 +11,9 @@ from ctx.types import Caller
 
 
 def test_new_changed_and_deleted_files_take_effect(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nzeppelin", "c.md": "# Gamma\n\nquokka"})
+    config = project(
+        tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nzeppelin", "c.md": "# Gamma\n\nquokka"}
+    )
     with workspace(config) as space:
         (first,) = space.indexer.run()
         assert (first.added, first.updated, first.deleted, first.ok) == (3, 0, 0, True)
@@ -20,7 +22,13 @@ def test_new_changed_and_deleted_files_take_effect(tmp_path: Path) -> None:
         (tmp_path / "docs/d.md").write_text("# Delta\n\nnarwhal")
         (second,) = space.indexer.run()
         assert (second.added, second.updated, second.deleted, second.unchanged) == (1, 1, 1, 1)
-        assert found(space, "xylophone", "marimba", "zeppelin", "quokka", "narwhal") == [[], ["a.md"], [], ["c.md"], ["d.md"]]
+        assert found(space, "xylophone", "marimba", "zeppelin", "quokka", "narwhal") == [
+            [],
+            ["a.md"],
+            [],
+            ["c.md"],
+            ["d.md"],
+        ]
         (third,) = space.indexer.run()
         assert (third.added, third.updated, third.deleted, third.unchanged) == (0, 0, 0, 3)
 
@@ -52,7 +60,9 @@ def test_narrowed_globs_take_documents_out(tmp_path: Path) -> None:
     with workspace(config) as space:
         space.indexer.run()
         assert found(space, "xylophone") == [["a.md", "b.txt"]]
-    config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\ninclude_globs = ["**/*.md"]'))
+    config.write_text(
+        config.read_text().replace('root = "./docs"', 'root = "./docs"\ninclude_globs = ["**/*.md"]')
+    )
     with workspace(config) as space:
         space.indexer.run()
         assert found(space, "xylophone") == [["a.md"]]
@@ -60,7 +70,8 @@ def test_narrowed_globs_take_documents_out(tmp_path: Path) -> None:
 
 def test_changed_chunk_sizes_cut_the_same_files_anew(tmp_path: Path) -> None:
     text = "# Alpha\n\n" + "\n\n".join(
-        f"Paragraph {n} says something about subject {n}, at some length, so that it counts." for n in range(60)
+        f"Paragraph {n} says something about subject {n}, at some length, so that it counts."
+        for n in range(60)
     )
     config = project(tmp_path, {"a.md": text})
     with workspace(config) as space:
@@ -90,8 +101,12 @@ def test_a_source_that_cannot_be_read_keeps_its_documents_and_says_why(tmp_path:
         assert space.statuses()[0].healthy
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything; run as an ordinary user to see permissions refused")
-def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root reads everything; run as an ordinary user to see permissions refused"
+)
+def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(
+    tmp_path: Path,
+) -> None:
     config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nquokka"})
     with workspace(config) as space:
         space.indexer.run()

@@ -23,7 +23,8 @@ def following(config: Path) -> Iterator[Workspace]:
         space.start()
         eventually(
             lambda: (
-                all(status.last_indexed_ms is not None for status in space.statuses()) and space.indexer.activity.phase == "idle"
+                all(status.last_indexed_ms is not None for status in space.statuses())
+                and space.indexer.activity.phase == "idle"
             )
         )
         yield space
@@ -67,7 +68,10 @@ def test_an_edited_ignore_file_takes_documents_out_and_back_in(tmp_path: Path) -
 def test_a_branch_switch_that_touches_ten_thousand_files_is_followed(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(
-            ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *arguments], cwd=docs, check=True, capture_output=True
+            ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *arguments],
+            cwd=docs,
+            check=True,
+            capture_output=True,
         )
 
     config = project(tmp_path)
@@ -91,7 +95,9 @@ def test_a_branch_switch_that_touches_ten_thousand_files_is_followed(tmp_path: P
         assert space.catalog.stats()["documents"] == 10_000
 
 
-def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_it_returns(tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_it_returns(
+    tmp_path: Path,
+) -> None:
     with following(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
         (tmp_path / "docs").rename(tmp_path / "away")
         eventually(lambda: not space.statuses()[0].healthy)
@@ -106,7 +112,9 @@ def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_i
 
 
 @pytest.mark.parametrize("limit", ["max_inotify_watches 5", "max_inotify_instances 0"])
-def test_where_the_system_cannot_watch_the_tree_is_polled_and_health_says_so(tmp_path: Path, limit: str) -> None:
+def test_where_the_system_cannot_watch_the_tree_is_polled_and_health_says_so(
+    tmp_path: Path, limit: str
+) -> None:
     files = {f"d{number}/a.md": f"# A\n\nxylophone {number}" for number in range(10)}
     config = project(tmp_path, files)
     name, value = limit.split()
@@ -137,7 +145,10 @@ def test_a_folder_that_may_not_be_read_does_not_end_the_watch_of_the_others(tmp_
 def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(tmp_path: Path) -> None:
     def git(*arguments: str, cwd: Path) -> None:
         subprocess.run(
-            ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *arguments], cwd=cwd, check=True, capture_output=True
+            ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *arguments],
+            cwd=cwd,
+            check=True,
+            capture_output=True,
         )
 
     remote = tmp_path / "remote"
@@ -147,7 +158,8 @@ def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(tmp_p
     git("add", ".", cwd=remote)
     git("commit", "-qm", "one", cwd=remote)
     config = project(
-        tmp_path, config=f'[connectors.git.r]\nurl = "{remote}"\ninterval_s = 1\n[embedding]\nprovider = "disabled"\n'
+        tmp_path,
+        config=f'[connectors.git.r]\nurl = "{remote}"\ninterval_s = 1\n[embedding]\nprovider = "disabled"\n',
     )
     with following(config) as space:
         first = space.statuses()[0].revision
@@ -196,7 +208,9 @@ def test_searches_go_on_while_a_run_is_under_way(tmp_path: Path) -> None:
 
 
 def test_stopping_takes_a_moment_even_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    files = {f"p{number}.md": f"# Page {number}\n\n" + "words and more words. " * 200 for number in range(2000)}
+    files = {
+        f"p{number}.md": f"# Page {number}\n\n" + "words and more words. " * 200 for number in range(2000)
+    }
     space = workspace(project(tmp_path, files))
     space.start()
     eventually(lambda: space.indexer.activity.phase == "indexing")

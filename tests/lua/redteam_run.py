@@ -48,7 +48,9 @@ class WatchedPool(Pool):
     def survivors(self, within_s: float) -> list[int]:
         """The pids of used workers that are still there after `within_s`."""
         until_s = time.monotonic() + within_s
-        alive = [worker.pid for worker in self.used if not worker.ended.wait(max(0.0, until_s - time.monotonic()))]
+        alive = [
+            worker.pid for worker in self.used if not worker.ended.wait(max(0.0, until_s - time.monotonic()))
+        ]
         self.used.clear()
         return alive
 
@@ -68,7 +70,15 @@ def poor_host(operation: str, payload: bytes, deadline_s: float) -> bytes:
 def tool(source: bytes | str, arguments: JSON = None, **fields: JSON) -> Job:
     """A call of a tool's `execute`."""
     text = source.encode() if isinstance(source, str) else source
-    job = Job("attack", text, "execute", json.dumps(arguments or {}).encode(), b'{"config": {}}', GRANTS, "untrusted")
+    job = Job(
+        "attack",
+        text,
+        "execute",
+        json.dumps(arguments or {}).encode(),
+        b'{"config": {}}',
+        GRANTS,
+        "untrusted",
+    )
     return job._replace(**fields)
 
 
@@ -87,7 +97,9 @@ def attempt(pool: Pool, source: bytes, params: JSON, timeout_s: float) -> Outcom
 
 def is_subset(wanted: JSON, value: JSON) -> bool:
     if isinstance(wanted, dict):
-        return isinstance(value, dict) and all(name in value and is_subset(item, value[name]) for name, item in wanted.items())
+        return isinstance(value, dict) and all(
+            name in value and is_subset(item, value[name]) for name, item in wanted.items()
+        )
     return wanted is None or bool(wanted == value)
 
 

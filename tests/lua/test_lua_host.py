@@ -130,7 +130,9 @@ def test_a_file_over_the_cap_is_refused(folder: Path) -> None:
         read(folder, "big")
 
 
-def test_a_folder_becoming_a_link_between_two_steps_leads_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_becoming_a_link_between_two_steps_leads_nowhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.open
 
     def swap(path: str, *arguments: int, dir_fd: int | None = None) -> int:
@@ -163,7 +165,9 @@ def test_a_listing_names_what_fs_read_takes(folder: Path) -> None:
         assert row["dir"] or read(folder, row["path"])
 
 
-@pytest.mark.parametrize("path", ["..", "../", "/", "/etc", "link_dir", "sub/../..", "ok.txt", "fifo", "nope"])
+@pytest.mark.parametrize(
+    "path", ["..", "../", "/", "/etc", "link_dir", "sub/../..", "ok.txt", "fifo", "nope"]
+)
 def test_a_listing_stays_in_the_scripts_folder(folder: Path, path: str) -> None:
     with pytest.raises(ToolError):
         listed(folder, path)

@@ -29,7 +29,9 @@ class Seen:
     def __init__(self, head: bytes, body: bytes) -> None:
         line, *rest = head.decode("latin-1").split("\r\n")
         self.method, self.path, _ = line.split(" ")
-        self.headers = [(name.lower(), value.strip()) for name, _, value in (header.partition(":") for header in rest)]
+        self.headers = [
+            (name.lower(), value.strip()) for name, _, value in (header.partition(":") for header in rest)
+        ]
         self.body = body
 
     def get(self, name: str) -> list[str]:
@@ -73,7 +75,9 @@ class Server:
                 body += connection.recv(65536)
             seen.body = body
             self.seen.append(seen)
-            reply = self.routes.get(seen.path.partition("?")[0], b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            reply = self.routes.get(
+                seen.path.partition("?")[0], b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+            )
             if isinstance(reply, bytes):
                 connection.sendall(reply)
             else:
@@ -174,7 +178,11 @@ def test_a_request_arrives_as_the_script_made_it_and_the_answer_comes_back(serve
         params={"page": "2", "q": "a b&c"},
     )
     (seen,) = server.seen
-    assert (seen.method, seen.path, seen.body) == ("POST", "/issues?state=open&page=2&q=a+b%26c", b"\x00\xffbytes")
+    assert (seen.method, seen.path, seen.body) == (
+        "POST",
+        "/issues?state=open&page=2&q=a+b%26c",
+        b"\x00\xffbytes",
+    )
     assert seen.get("authorization") == ["Bearer k"]
     assert seen.get("user-agent") == ["mine"]
     assert seen.get("host") == [server.at]
@@ -214,7 +222,9 @@ def test_a_packed_reply_is_unpacked(server: Server) -> None:
         ("*", False),
     ],
 )
-def test_allow_hosts_opens_a_host_or_one_port_of_it_and_nothing_like_it(server: Server, named: str, reached: bool) -> None:
+def test_allow_hosts_opens_a_host_or_one_port_of_it_and_nothing_like_it(
+    server: Server, named: str, reached: bool
+) -> None:
     server.routes["/"] = ok(b"in")
     allow = [named.replace("PORT", str(server.port))]
     if reached:
@@ -338,7 +348,8 @@ def test_a_public_name_is_connected_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd12::1"]
+    "address",
+    ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd12::1"],
 )
 def test_a_name_with_any_private_address_is_refused_whatever_else_it_has(address: str) -> None:
     for addresses in ([address], [PUBLIC, address], [address, PUBLIC]):
@@ -380,7 +391,9 @@ def test_taking_the_address_check_away_is_noticed(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("hops", [0, 1, 5])
-def test_a_redirect_to_a_private_host_is_refused_on_every_hop(server: Server, other: Server, hops: int) -> None:
+def test_a_redirect_to_a_private_host_is_refused_on_every_hop(
+    server: Server, other: Server, hops: int
+) -> None:
     for hop in range(hops):
         server.routes[f"/{hop}"] = to(f"/{hop + 1}")
     server.routes[f"/{hops}"] = to(f"http://{other.at}/secret")
@@ -440,7 +453,9 @@ def test_credentials_do_not_follow_to_another_origin(server: Server, other: Serv
         (308, "PATCH", "PATCH"),
     ],
 )
-def test_a_redirect_changes_the_method_as_browsers_do(server: Server, status: int, method: str, then: str) -> None:
+def test_a_redirect_changes_the_method_as_browsers_do(
+    server: Server, status: int, method: str, then: str
+) -> None:
     server.routes["/from"] = to("/to", status)
     server.routes["/to"] = ok(b"")
     headers = {"Content-Type": "text/csv"}
@@ -549,7 +564,9 @@ def _drip(what: bytes) -> Reply:
     return drip
 
 
-@pytest.mark.parametrize("what", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+@pytest.mark.parametrize(
+    "what", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
 @pytest.mark.parametrize("by", ["deadline", "timeout"])
 def test_a_server_that_drips_is_left_at_the_deadline(server: Server, what: bytes, by: str) -> None:
     server.routes["/"] = _drip(what)

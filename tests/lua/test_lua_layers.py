@@ -31,13 +31,18 @@ from ctx.types import JSON
 PRELUDE = Path(__file__).parents[2] / "ctx" / "lua" / "prelude.lua"
 
 
-def without(patch: str = "", *, prelude: tuple[tuple[str, str], ...] = (), kill: bool = True, **settings: JSON) -> WatchedPool:
+def without(
+    patch: str = "", *, prelude: tuple[tuple[str, str], ...] = (), kill: bool = True, **settings: JSON
+) -> WatchedPool:
     """A pool whose zygote runs `patch` first, and whose prelude has these texts replaced."""
     edits = "; s = json.loads(sys.argv[1])"
     for old, new in prelude:
         assert PRELUDE.read_text().count(old) == 1, old
         edits += f"; s[3]['prelude'] = s[3]['prelude'].replace({old!r}, {new!r})"
-    start = "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, seccomp, worker, zygote" + edits
+    start = (
+        "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, seccomp, worker, zygote"
+        + edits
+    )
     boot_ = f"{start}\n{patch}\nzygote.main(json.dumps(s))"
 
     class Weakened(Nursery):
@@ -62,7 +67,9 @@ def layer(pool: Pool, name: str) -> Layer:
 def bytecode() -> str:
     """`return 42` compiled, as a Lua string literal."""
     code = "from lupa import lua54; print(lua54.LuaRuntime(encoding=None).eval(b\"string.dump(load('return 42'))\").hex())"
-    dumped = bytes.fromhex(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    dumped = bytes.fromhex(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    )
     return "'" + "".join(f"\\{byte:03d}" for byte in dumped) + "'"
 
 
@@ -71,7 +78,11 @@ def bytecode() -> str:
 
 def refuses_bytecode(pool: Pool, bytecode: str) -> bool:
     return bool(
-        pool.run(tool(f"tool = {{}} function tool.execute() return load({bytecode}, 'x', 'b') == nil end"), poor_host, 10)
+        pool.run(
+            tool(f"tool = {{}} function tool.execute() return load({bytecode}, 'x', 'b') == nil end"),
+            poor_host,
+            10,
+        )
     )
 
 
@@ -128,7 +139,12 @@ def test_the_checks_hold_with_all_layers(pool: WatchedPool, corpus: Path, byteco
     assert refuses_bytecode(pool, bytecode)
     assert refuses_bytecode_as_a_script(pool, bytecode)
     assert answers_in_time(pool)
-    for name in ("a01_forbidden_globals", "a02_env_vs_G", "a03_walk_everything", "a08_string_dump_via_metatable"):
+    for name in (
+        "a01_forbidden_globals",
+        "a02_env_vs_G",
+        "a03_walk_everything",
+        "a08_string_dump_via_metatable",
+    ):
         assert passes(pool, corpus, name)
 
 
@@ -141,14 +157,18 @@ def test_without_text_only_load_bytecode_gets_in(bytecode: str) -> None:
 
 
 def test_without_the_prefix_and_the_text_mode_a_script_may_be_bytecode(bytecode: str) -> None:
-    edit = ('load("local os = ...; " .. text_of(source), "=" .. name, "t", env)', 'load(text_of(source), "=" .. name, "bt", env)')
+    edit = (
+        'load("local os = ...; " .. text_of(source), "=" .. name, "t", env)',
+        'load(text_of(source), "=" .. name, "bt", env)',
+    )
     with without(prelude=(edit,)) as weak:
         assert not refuses_bytecode_as_a_script(weak, bytecode)
 
 
 def test_without_an_environment_of_its_own_a_script_finds_the_real_globals(corpus: Path) -> None:
     with without(
-        "worker._REMOVED = ()", prelude=(("  local env = {}\n  add_language(env)", "  local env = real\n  add_language(env)"),)
+        "worker._REMOVED = ()",
+        prelude=(("  local env = {}\n  add_language(env)", "  local env = real\n  add_language(env)"),),
     ) as weak:
         assert not passes(weak, corpus, "a01_forbidden_globals")
         assert not passes(weak, corpus, "a03_walk_everything")
@@ -174,7 +194,11 @@ def test_without_the_kill_a_late_worker_lives_on() -> None:
     with without(kill=False) as weak:
         assert not layer(weak, KILL).held
         with pytest.raises(ScriptTimeout):
-            weak.run(tool("tool = {} function tool.execute() while true do end end", trust="operator"), poor_host, 0.1)
+            weak.run(
+                tool("tool = {} function tool.execute() while true do end end", trust="operator"),
+                poor_host,
+                0.1,
+            )
         assert len(weak.survivors(0.3)) == 1
 
 
@@ -185,7 +209,10 @@ def test_without_the_filter_it_is_said_and_strangers_are_refused() -> None:
         assert weak.level == "process"
         with pytest.raises(ToolError, match="strict sandbox"):
             weak.run(tool("tool = {} function tool.execute() return 1 end"), poor_host, 10)
-        assert weak.run(tool("tool = {} function tool.execute() return 1 end", trust="operator"), poor_host, 10) == 1
+        assert (
+            weak.run(tool("tool = {} function tool.execute() return 1 end", trust="operator"), poor_host, 10)
+            == 1
+        )
 
 
 def test_where_the_configuration_wants_strict_nobody_runs_below_it() -> None:
@@ -227,7 +254,9 @@ def test_without_a_fresh_state_a_reused_process_leaks() -> None:
         "worker.Interpreter.close = lambda self: None\nmake = worker.Interpreter\nkept = []\n"
         "worker.Interpreter = lambda *a: kept[0] if kept else kept.append(make(*a)) or kept[0]"
     ) as weak:
-        source = "tool = {} function tool.execute() string.count = (string.count or 0) + 1 return string.count end"
+        source = (
+            "tool = {} function tool.execute() string.count = (string.count or 0) + 1 return string.count end"
+        )
         job = tool(source, trust="operator", reuse=True)
         assert [weak.run(job, poor_host, 10) for _ in range(2)] == [1, 2]
 
@@ -267,7 +296,10 @@ from ctx.lua.pool import Pool
 with Pool() as pool:
     assert pool.level == "strict", pool.selftest()
 """
-    subprocess.run(["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}", sys.executable, "-c", code], check=True)
+    subprocess.run(
+        ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}", sys.executable, "-c", code],
+        check=True,
+    )
 
 
 def test_strict_is_reached_without_namespaces_or_a_root_of_its_own(corpus: Path) -> None:
@@ -303,7 +335,11 @@ def verdict(target: seccomp.Machine, number: int, *, arch: int | None = None, pr
         elif code == 0x06:
             return operand
         else:
-            taken = {0x15: accumulator == operand, 0x35: accumulator >= operand, 0x45: bool(accumulator & operand)}[code]
+            taken = {
+                0x15: accumulator == operand,
+                0x35: accumulator >= operand,
+                0x45: bool(accumulator & operand),
+            }[code]
             at += true if taken else false
 
 
@@ -335,7 +371,9 @@ def test_the_call_numbers_are_the_kernel_s(name: str, header: str) -> None:
         assert known[call] == number, call
 
 
-def test_a_zygote_that_does_not_start_is_a_tool_error_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_zygote_that_does_not_start_is_a_tool_error_and_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = without("raise SystemExit('no Lua here')")
     for _ in range(2):
         with pytest.raises(ToolError, match="did not start"):
@@ -372,7 +410,9 @@ pool.run(job, lambda *_: b"", 60)
 @contextmanager
 def server(more: str = "") -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A process with a sandbox in which a script loops; with the pids of its zygote and worker."""
-    process = subprocess.Popen([sys.executable, "-c", _SERVER.replace("MORE", more)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER.replace("MORE", more)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     try:
         yield process, [int(word) for word in process.stdout.readline().split()]
@@ -405,7 +445,10 @@ def test_a_killed_server_takes_zygote_and_workers_with_it() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches by pidfd")
 def test_a_fork_of_the_server_does_not_keep_the_sandbox_alive() -> None:
-    with server("import signal\nif os.fork() == 0:\n    signal.alarm(5)\n    signal.pause()") as (process, pids):
+    with server("import signal\nif os.fork() == 0:\n    signal.alarm(5)\n    signal.pause()") as (
+        process,
+        pids,
+    ):
         process.kill()
         for pid in pids:
             assert ends(pid, 2.0)

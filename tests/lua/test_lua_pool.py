@@ -20,7 +20,11 @@ GRACE_S = 1.0  # for a shared machine; benchmarks/sandbox.py holds the real figu
 
 def run(pool: Pool, body: str, arguments: JSON = None, *, timeout_s: float = 10.0, **fields: JSON) -> JSON:
     """The result of a tool whose `execute(p, context)` has this body."""
-    return pool.run(tool(f"tool = {{}} function tool.execute(p, context) {body}\nend", arguments, **fields), poor_host, timeout_s)
+    return pool.run(
+        tool(f"tool = {{}} function tool.execute(p, context) {body}\nend", arguments, **fields),
+        poor_host,
+        timeout_s,
+    )
 
 
 def failure(pool: Pool, body: str, **fields: JSON) -> CtxError:
@@ -43,7 +47,18 @@ def failure(pool: Pool, body: str, **fields: JSON) -> CtxError:
         [None, None],
         {"a": None, "b": {"c": None}},
         {"list": [], "object": {}, "nested": [[], {}, [[]]]},
-        [1, 1.0, -0.5, 1e300, 9007199254740993, 9223372036854775807, -9223372036854775808, 0.1, 1e15, 123456789012345680.0],
+        [
+            1,
+            1.0,
+            -0.5,
+            1e300,
+            9007199254740993,
+            9223372036854775807,
+            -9223372036854775808,
+            0.1,
+            1e15,
+            123456789012345680.0,
+        ],
         'long enough for the other encoder: "\\\n\u0001\u007f é 漢 \U0001f600 ' * 20,
         'plain "quoted" \\ \n \t \u0000 \u007f é 漢 \U0001f600 \u2028',
         {"1": "a", "2": "b"},
@@ -58,11 +73,15 @@ def test_json_comes_back_as_it_went_in(pool: WatchedPool, value: JSON) -> None:
 
 
 def test_a_null_reads_as_nil_and_an_array_with_nulls_keeps_its_length(pool: WatchedPool) -> None:
-    assert run(pool, "return {p.a == nil, #p.list, p.list[2] == nil}", {"a": None, "list": [1, None, None]}) == [True, 3, True]
+    assert run(
+        pool, "return {p.a == nil, #p.list, p.list[2] == nil}", {"a": None, "list": [1, None, None]}
+    ) == [True, 3, True]
 
 
 def test_json_null_array_and_object_say_what_lua_cannot(pool: WatchedPool) -> None:
-    assert run(pool, "return {a = json.null, b = json.array(), c = json.object{}, d = {}, e = json.array{1}}") == {
+    assert run(
+        pool, "return {a = json.null, b = json.array(), c = json.object{}, d = {}, e = json.array{1}}"
+    ) == {
         "a": None,
         "b": [],
         "c": {},
@@ -73,7 +92,10 @@ def test_json_null_array_and_object_say_what_lua_cannot(pool: WatchedPool) -> No
 
 def test_what_json_cannot_say_is_a_clear_error(pool: WatchedPool) -> None:
     assert "contains itself" in failure(pool, "local t = {} t[1] = {t} return t").message
-    assert "nested more than 128 deep" in failure(pool, "local t = {} for _ = 1, 200 do t = {t} end return t").message
+    assert (
+        "nested more than 128 deep"
+        in failure(pool, "local t = {} for _ = 1, 200 do t = {t} end return t").message
+    )
     assert "not valid UTF-8" in failure(pool, "return '\\255'").message
     assert "key of type boolean" in failure(pool, "return {[true] = 1}").message
     assert "as a key" in failure(pool, "return {[7] = 1, ['7'] = 2}").message
@@ -100,7 +122,9 @@ def test_what_json_cannot_say_is_a_clear_error(pool: WatchedPool) -> None:
     ],
 )
 def test_text_that_is_not_json_is_refused(pool: WatchedPool, text: str) -> None:
-    assert failure(pool, "local v = json.parse(p.text)", arguments={"text": text}).message.startswith("attack:1: json.parse: ")
+    assert failure(pool, "local v = json.parse(p.text)", arguments={"text": text}).message.startswith(
+        "attack:1: json.parse: "
+    )
 
 
 def test_parse_and_decode_are_one_function(pool: WatchedPool) -> None:
@@ -130,12 +154,17 @@ def test_a_byte_order_mark_and_a_shebang_line_are_accepted(pool: WatchedPool) ->
 
 def test_dates_are_utc_and_time_counts(pool: WatchedPool) -> None:
     assert run(pool, "return os.date('!%Y-%m-%dT%H:%M:%SZ', 1709210096)") == "2024-02-29T12:34:56Z"
-    assert run(pool, "return os.date('%a %A %b %B %d %e %j %p %I %y %u %w %U %V %G %W %D %R %%', 1709210096)") == (
-        time.strftime("%a %A %b %B %d %e %j %p %I %y %u %w %U %V %G %W %D %R %%", time.gmtime(1709210096))
+    assert run(
+        pool, "return os.date('%a %A %b %B %d %e %j %p %I %y %u %w %U %V %G %W %D %R %%', 1709210096)"
+    ) == (time.strftime("%a %A %b %B %d %e %j %p %I %y %u %w %U %V %G %W %D %R %%", time.gmtime(1709210096)))
+    assert (
+        run(pool, "return os.time{year = 2024, month = 2, day = 29, hour = 12, min = 34, sec = 56}")
+        == 1709210096
     )
-    assert run(pool, "return os.time{year = 2024, month = 2, day = 29, hour = 12, min = 34, sec = 56}") == 1709210096
     assert run(pool, "return os.time{year = 2024, month = 14, day = -3, hour = 0}") == 1738022400
-    assert run(pool, "local t = os.date('*t', -86400) return {t.year, t.month, t.day, t.hour, t.wday, t.yday}") == [
+    assert run(
+        pool, "local t = os.date('*t', -86400) return {t.year, t.month, t.day, t.hour, t.wday, t.yday}"
+    ) == [
         1969,
         12,
         31,
@@ -152,17 +181,20 @@ def test_dates_are_utc_and_time_counts(pool: WatchedPool) -> None:
     ]
 
 
-@pytest.mark.parametrize("second", [0, 951782400, 1704067200, 1735689599, 1609459200, 1230768000, 253402300799])
+@pytest.mark.parametrize(
+    "second", [0, 951782400, 1704067200, 1735689599, 1609459200, 1230768000, 253402300799]
+)
 def test_dates_agree_with_python(pool: WatchedPool, second: int) -> None:
     pattern = "%Y-%m-%d %H:%M:%S %j %u %V %G %U %W %y"
-    assert run(pool, "return os.date(p.pattern, p.second)", {"pattern": pattern, "second": second}) == time.strftime(
-        pattern, time.gmtime(second)
-    )
+    assert run(
+        pool, "return os.date(p.pattern, p.second)", {"pattern": pattern, "second": second}
+    ) == time.strftime(pattern, time.gmtime(second))
 
 
 def test_hashes_and_base64_are_the_usual_ones(pool: WatchedPool) -> None:
     assert run(
-        pool, "return {crypto.sha256('a'), crypto.hmac_sha256('k:1', 'data'), base64.encode('\\0\\255'), base64.decode('aGk=')}"
+        pool,
+        "return {crypto.sha256('a'), crypto.hmac_sha256('k:1', 'data'), base64.encode('\\0\\255'), base64.decode('aGk=')}",
     ) == [
         "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
         hmac.new(b"k:1", b"data", "sha256").hexdigest(),
@@ -272,7 +304,11 @@ def test_a_script_without_the_grant_is_refused_before_the_host_is_asked(pool: Wa
         ("context.sources()", "context"),
     ):
         with pytest.raises(ToolError, match=f"attack:1: .* is not granted '{grant}'"):
-            pool.run(tool(f"tool = {{}} function tool.execute(p, context) {call} end", grants=frozenset()), host, 10)
+            pool.run(
+                tool(f"tool = {{}} function tool.execute(p, context) {call} end", grants=frozenset()),
+                host,
+                10,
+            )
 
 
 def test_a_host_error_can_be_caught_and_is_a_tool_error_where_it_is_not(pool: WatchedPool) -> None:
@@ -280,7 +316,9 @@ def test_a_host_error_can_be_caught_and_is_a_tool_error_where_it_is_not(pool: Wa
     assert type(failure(pool, "return context.get('x')")) is ToolError
 
 
-def test_a_fault_of_the_host_is_told_without_its_words(pool: WatchedPool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_the_host_is_told_without_its_words(
+    pool: WatchedPool, caplog: pytest.LogCaptureFixture
+) -> None:
     def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
         raise RuntimeError("password=hunter2")
 
@@ -296,9 +334,7 @@ def test_log_lines_are_one_line_each_and_counted(pool: WatchedPool) -> None:
         lines.append(payload)
         return b""
 
-    body = (
-        "log.info('x\\n[tool:other] ERROR: forged \\27[31m\\0\\255') for i = 1, 5000 do log.debug('y') end print(1, nil) return 1"
-    )
+    body = "log.info('x\\n[tool:other] ERROR: forged \\27[31m\\0\\255') for i = 1, 5000 do log.debug('y') end print(1, nil) return 1"
     pool.run(tool(f"tool = {{}} function tool.execute() {body} end"), host, 10)
     assert lines[0] == b"info\0x\\n[tool:other] ERROR: forged \\x1b[31m\\x00\\xff"
     assert len(lines) == MAX_LOG_LINES
@@ -330,7 +366,9 @@ def test_the_words_of_an_error_do_not_decide_its_type(pool: WatchedPool) -> None
         ("storage", StoreError),
     ],
 )
-def test_a_pack_may_throw_by_kind_and_nobody_else_may(pool: WatchedPool, kind: str, wanted: type[CtxError]) -> None:
+def test_a_pack_may_throw_by_kind_and_nobody_else_may(
+    pool: WatchedPool, kind: str, wanted: type[CtxError]
+) -> None:
     body = f"error.throw{{kind = '{kind}', message = 'gone', data = {{id = 7}}}}"
     thrown = failure(pool, body, grants=frozenset({"memory"}))
     assert type(thrown) is wanted
@@ -359,7 +397,9 @@ def test_a_host_error_keeps_its_kind_through_a_pack(pool: WatchedPool) -> None:
 
 def test_a_pack_has_a_clock(pool: WatchedPool) -> None:
     grants = frozenset({"memory"})
-    assert run(pool, "return {time.iso(1709210096000), time.iso(1709210096789), time.iso(0, '%Y')}", grants=grants) == [
+    assert run(
+        pool, "return {time.iso(1709210096000), time.iso(1709210096789), time.iso(0, '%Y')}", grants=grants
+    ) == [
         "2024-02-29T12:34:56Z",
         "2024-02-29T12:34:56.789Z",
         "1970",
@@ -369,7 +409,10 @@ def test_a_pack_has_a_clock(pool: WatchedPool) -> None:
 
 
 def test_a_date_that_cannot_be_is_an_error_of_the_script(pool: WatchedPool) -> None:
-    assert failure(pool, "local t = os.time{year = 2024}").message == "attack:1: field 'month' missing in date table"
+    assert (
+        failure(pool, "local t = os.time{year = 2024}").message
+        == "attack:1: field 'month' missing in date table"
+    )
     assert failure(pool, "local t = os.date('%Q')").message.startswith("attack:1: bad argument #1 to 'date'")
 
 
@@ -387,7 +430,9 @@ def test_an_error_message_is_cut_and_on_one_line(pool: WatchedPool) -> None:
 
 
 def test_an_error_message_does_not_tell_where_things_lie_on_this_machine(pool: WatchedPool) -> None:
-    message = failure(pool, "error('no /etc/ssl/openssl.cnf, /api/v2/x, https://a.test/etc/y, a/etc/b', 0)").message
+    message = failure(
+        pool, "error('no /etc/ssl/openssl.cnf, /api/v2/x, https://a.test/etc/y, a/etc/b', 0)"
+    ).message
     assert message == "no .../openssl.cnf, /api/v2/x, https://a.test/etc/y, a/etc/b"
 
 
@@ -420,21 +465,27 @@ def test_a_cancelled_call_ends_at_once(pool: WatchedPool) -> None:
     for body in ("while true do end", "sleep(60)", "context.sources()"):
         cancel, entered = threading.Event(), threading.Event()
 
-        def host(operation: str, payload: bytes, deadline_s: float, entered: threading.Event = entered) -> bytes:
+        def host(
+            operation: str, payload: bytes, deadline_s: float, entered: threading.Event = entered
+        ) -> bytes:
             entered.wait(30)
             return b"[]"
 
         threading.Timer(0.1, cancel.set).start()
         began_s = time.monotonic()
         with pytest.raises(ToolError, match="cancelled"):
-            pool.run(tool(f"tool = {{}} function tool.execute(p, context) {body} end"), host, 30, cancel=cancel)
+            pool.run(
+                tool(f"tool = {{}} function tool.execute(p, context) {body} end"), host, 30, cancel=cancel
+            )
         assert time.monotonic() - began_s < 0.1 + GRACE_S
         entered.set()
 
 
 def test_a_sleep_is_cut_at_the_deadline_and_a_bad_one_is_an_error(pool: WatchedPool) -> None:
     assert type(failure(pool, "sleep(1e9)", timeout_s=0.1)) is ScriptTimeout
-    assert run(pool, "return {pcall(sleep, -1), pcall(sleep, 0/0), pcall(sleep, 1/0), pcall(sleep, 0.001)}")[:3] == [
+    assert run(pool, "return {pcall(sleep, -1), pcall(sleep, 0/0), pcall(sleep, 1/0), pcall(sleep, 0.001)}")[
+        :3
+    ] == [
         False,
         False,
         False,
@@ -592,7 +643,9 @@ def test_a_large_scan_is_not_held_in_memory(pool: WatchedPool) -> None:
     job = scan_job(
         "connector = {} function connector.scan() local n = 0 return function() n = n + 1 if n <= 200 then return ('x'):rep(1e6) end end end"
     )
-    assert sum(len(item) for item in pool.scan(job, poor_host, 60)) == 200_000_000  # more than a script may hold
+    assert (
+        sum(len(item) for item in pool.scan(job, poor_host, 60)) == 200_000_000
+    )  # more than a script may hold
 
 
 def test_a_connector_is_given_its_config(pool: WatchedPool) -> None:
@@ -649,7 +702,9 @@ def test_a_reused_process_runs_every_call_in_a_fresh_state(pool: WatchedPool) ->
 
 def test_a_failing_script_keeps_its_process_and_a_late_one_loses_it(pool: WatchedPool) -> None:
     job = tool(
-        "tool = {} function tool.execute(p) if p.loop then while true do end end error('no') end", trust="operator", reuse=True
+        "tool = {} function tool.execute(p) if p.loop then while true do end end error('no') end",
+        trust="operator",
+        reuse=True,
     )
     for _ in range(3):
         with pytest.raises(ToolError, match="no"):
@@ -690,7 +745,11 @@ def test_idle_processes_of_many_scripts_are_bounded(pool: WatchedPool) -> None:
     for number in range(12):
         assert (
             pool.run(
-                tool(f"tool = {{}} function tool.execute() return {number} end", trust="operator", reuse=True), poor_host, 10
+                tool(
+                    f"tool = {{}} function tool.execute() return {number} end", trust="operator", reuse=True
+                ),
+                poor_host,
+                10,
             )
             == number
         )
@@ -706,7 +765,11 @@ def test_a_worker_killed_from_outside_is_a_tool_error_and_the_next_call_works(po
         return b"[]"
 
     with pytest.raises(ToolError, match="SIGKILL"):
-        pool.run(tool("tool = {} function tool.execute(p, context) context.sources() while true do end end"), host, 10)
+        pool.run(
+            tool("tool = {} function tool.execute(p, context) context.sources() while true do end end"),
+            host,
+            10,
+        )
     assert run(pool, "return 1") == 1
 
 
@@ -727,7 +790,10 @@ def test_a_zygote_that_dies_is_replaced() -> None:
 
 
 def test_memory_is_capped_and_told(pool: WatchedPool) -> None:
-    assert "not enough memory" in failure(pool, "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end").message
+    assert (
+        "not enough memory"
+        in failure(pool, "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end").message
+    )
 
 
 def test_a_result_over_the_cap_is_refused(pool: WatchedPool) -> None:
@@ -758,7 +824,11 @@ def test_a_pool_that_closes_ends_the_calls_under_way() -> None:
 
     def call() -> None:
         try:
-            pool.run(tool("tool = {} function tool.execute(p, context) context.sources() while true do end end"), host, 60)
+            pool.run(
+                tool("tool = {} function tool.execute(p, context) context.sources() while true do end end"),
+                host,
+                60,
+            )
         except CtxError as error:
             raised.append(error)
 
@@ -789,7 +859,9 @@ def test_many_callers_at_once_get_their_own_answers(pool: WatchedPool) -> None:
     assert wrong == []
 
 
-def test_an_endless_recursion_is_told_soon_and_with_its_place(pool: WatchedPool, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_endless_recursion_is_told_soon_and_with_its_place(
+    pool: WatchedPool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG", "ctx.lua")
     error = failure(pool, "\nlocal function deep() return 1 + deep() end return deep()", timeout_s=10)
     assert error.message == "attack:2: stack overflow"

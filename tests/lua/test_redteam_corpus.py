@@ -38,7 +38,10 @@ def test_a_thousand_calls_leave_no_descriptor_and_no_process(pool: WatchedPool) 
         )
 
     def burst(calls: int) -> None:
-        callers = [threading.Thread(target=lambda: [pool.run(job, poor_host, 20) for _ in range(calls // 4)]) for _ in range(4)]
+        callers = [
+            threading.Thread(target=lambda: [pool.run(job, poor_host, 20) for _ in range(calls // 4)])
+            for _ in range(4)
+        ]
         for caller in callers:
             caller.start()
         for caller in callers:
@@ -82,7 +85,10 @@ def test_an_unprivileged_user_reaches_the_strict_level_and_holds_the_corpus(corp
         group=NOBODY,
         extra_groups=[],
         cwd="/",
-        env={"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *packages]), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *packages]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

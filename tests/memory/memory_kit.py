@@ -35,7 +35,9 @@ class WordEmbedder:
         self.model = model
         self.dim = dim
 
-    def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterator[npt.NDArray[np.float32]]:
+    def embed(
+        self, texts: Sequence[str], stop: threading.Event | None = None
+    ) -> Iterator[npt.NDArray[np.float32]]:
         for text in texts:
             yield self.embed_query(text)
 

@@ -20,7 +20,11 @@ WRITER = Path(__file__).parent / "memory_writer.py"
 def start(path: str, bank: str, seed: int, count: int | None = None) -> "subprocess.Popen[str]":
     arguments = [sys.executable, str(WRITER), path, bank, str(seed), *([] if count is None else [str(count)])]
     return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, text=True, cwd=WRITER.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        arguments,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=WRITER.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -65,7 +69,9 @@ def check_all(path: str, bank_id: str, held: dict[str, dict[str, Any]], last: di
             doubtful += not agrees
         assert doubtful <= 1, "more than the one write that was under way differs"
         for container in bank.browse({"kind": "conversation"}, limit=1000)["items"]:
-            assert len(bank.children(container["id"])["items"]) == container["metadata"]["size"], "a half-stored conversation"
+            assert len(bank.children(container["id"])["items"]) == container["metadata"]["size"], (
+                "a half-stored conversation"
+            )
         for id, wanted in list(held.items())[-3:]:
             if wanted["op"] != "put_many" and not wanted["deleted"] and "superseded_by" not in wanted:
                 found = bank.search(wanted["text"], limit=50, include_superseded=True)["results"]
@@ -114,7 +120,10 @@ def test_two_processes_write_one_bank_and_a_third_reads_both(tmp_path: Path) -> 
         for line in writers[0].stdout:
             lines.append(line)
             said = json.loads(line)
-            if said["op"] in ("put", "supersede"):  # read your colleague's write as soon as it is acknowledged
+            if said["op"] in (
+                "put",
+                "supersede",
+            ):  # read your colleague's write as soon as it is acknowledged
                 assert any(
                     said["text"] == result["record"]["text"]
                     for result in bank.search(said["text"], limit=100, include_superseded=True)["results"]
@@ -129,7 +138,10 @@ def test_two_processes_write_one_bank_and_a_third_reads_both(tmp_path: Path) -> 
             record = bank.get(id, include_deleted=True)
             assert record is not None
             if wanted["op"] != "put_many":
-                assert (record["text"], record["deleted_at"] is not None) == (wanted["text"], wanted["deleted"])
+                assert (record["text"], record["deleted_at"] is not None) == (
+                    wanted["text"],
+                    wanted["deleted"],
+                )
         sessions = {line["by"]["session"] for line in bank.journal(limit=1000)}
         assert sessions == {"s1", "s2"}
 

@@ -44,8 +44,12 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
 def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
     found = window(text, NOW_MS)
     assert found is not None
-    assert found.first_ms == (None if first is None else parse_ms(first)), found.first_ms and iso_utc(found.first_ms)
-    assert found.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), found.last_ms and iso_utc(found.last_ms)
+    assert found.first_ms == (None if first is None else parse_ms(first)), found.first_ms and iso_utc(
+        found.first_ms
+    )
+    assert found.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), (
+        found.last_ms and iso_utc(found.last_ms)
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ from ctx.memory import MemoryBank, MemoryStore, Provenance
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.strip)
 _json = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), _text),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        _text,
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_text, inner, max_size=3)),
     max_leaves=6,
 )
@@ -40,7 +46,9 @@ def filled(bank: MemoryBank, clock: Clock) -> None:
     first = bank.put("User lives in Berlin", alias="memory_1_old", metadata={"n": 1.0, "m": 1})
     clock.pass_ms(5)
     bank.put("User lives in Munich", supersedes=[first["id"]])
-    made = bank.put_many([{"text": "a\u2028b", "role": "user"}, {"text": "ok"}], {"label": "talk", "folder": "/w"})
+    made = bank.put_many(
+        [{"text": "a\u2028b", "role": "user"}, {"text": "ok"}], {"label": "talk", "folder": "/w"}
+    )
     bank.touch([made["id"]])
     bank.delete(bank.put("gone")["id"])
     bank.update(made["ids"][1], {"text": "changed"})
@@ -70,7 +78,9 @@ def test_a_bank_moved_to_another_file_is_exported_as_the_same_bytes(tmp_path: Pa
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_fields, min_size=1, max_size=6))
-def test_any_memories_survive_the_round_trip(tmp_path_factory: pytest.TempPathFactory, drafts: list[dict[str, Any]]) -> None:
+def test_any_memories_survive_the_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, drafts: list[dict[str, Any]]
+) -> None:
     folder = tmp_path_factory.mktemp("trip")
     clock = Clock()
     with MemoryStore(str(folder / "ctx.db"), None, clock) as store:
@@ -115,7 +125,9 @@ def test_a_memory_that_differs_under_the_same_id_is_named_and_left_alone(tmp_pat
         lambda line: line.replace('"text":"two"', '"text":"\\ud800"'),
     ],
 )
-def test_a_line_that_is_not_of_an_export_is_named_and_nothing_of_its_batch_is_stored(tmp_path: Path, broken: Any) -> None:
+def test_a_line_that_is_not_of_an_export_is_named_and_nothing_of_its_batch_is_stored(
+    tmp_path: Path, broken: Any
+) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
         bank = store.bank("a")
         bank.put("one")

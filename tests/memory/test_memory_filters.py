@@ -24,7 +24,8 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
     with MemoryStore(str(tmp_path_factory.mktemp("filters") / "ctx.db"), None, clock) as store:
         made = store.bank("a")
         containers = [
-            made.put_many([], {"label": word, "folder": folder})["id"] for word, folder in (("alpha", "/work"), ("beta", "/a%b"))
+            made.put_many([], {"label": word, "folder": folder})["id"]
+            for word, folder in (("alpha", "/work"), ("beta", "/a%b"))
         ]
         number = 0
         for folder in [None, *FOLDERS]:
@@ -57,7 +58,11 @@ def compare(operator: str, held: Any, wanted: Any) -> bool:
     if operator == "exists":
         return (held is not None) == wanted
     if operator in ("eq", "ne"):
-        equal = held is None if wanted is None else held is not None and not isinstance(held, list | dict) and same(held, wanted)
+        equal = (
+            held is None
+            if wanted is None
+            else held is not None and not isinstance(held, list | dict) and same(held, wanted)
+        )
         return equal == (operator == "eq")
     if operator in ("in", "not_in"):
         return any(compare("eq", held, one) for one in wanted) == (operator == "in")
@@ -69,13 +74,17 @@ def compare(operator: str, held: Any, wanted: Any) -> bool:
             return held == (folder or "/") or held.startswith(folder + "/")
         return wanted in held if operator == "contains" else held.startswith(wanted)
     comparable = (
-        isinstance(held, str) == isinstance(wanted, str) and not isinstance(held, bool | list | dict) and held is not None
+        isinstance(held, str) == isinstance(wanted, str)
+        and not isinstance(held, bool | list | dict)
+        and held is not None
     )
     if not comparable:
         return False
     if isinstance(held, str):  # SQLite compares bytes
         held, wanted = held.encode(), wanted.encode()
-    return bool({"lt": held < wanted, "lte": held <= wanted, "gt": held > wanted, "gte": held >= wanted}[operator])
+    return bool(
+        {"lt": held < wanted, "lte": held <= wanted, "gt": held > wanted, "gte": held >= wanted}[operator]
+    )
 
 
 def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
@@ -105,7 +114,9 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
         held = owner
         for part in key.split(".") if key.startswith(("metadata.", "source.")) else [key]:
             held = held.get(part) if isinstance(held, dict) else None
-        operators = value if isinstance(value, dict) else {"in": value} if isinstance(value, list) else {"eq": value}
+        operators = (
+            value if isinstance(value, dict) else {"in": value} if isinstance(value, list) else {"eq": value}
+        )
         if not all(compare(operator, held, operand) for operator, operand in operators.items()):
             return False
     return True
@@ -115,7 +126,13 @@ _words = st.sampled_from(WORDS)
 _text = st.one_of(
     _words,
     st.fixed_dictionaries(
-        {}, optional={"ne": st.one_of(_words, st.none()), "in": st.lists(_words, max_size=3), "contains": _words, "lt": _words}
+        {},
+        optional={
+            "ne": st.one_of(_words, st.none()),
+            "in": st.lists(_words, max_size=3),
+            "contains": _words,
+            "lt": _words,
+        },
     ).filter(bool),
     st.fixed_dictionaries({"exists": st.booleans()}),
     st.fixed_dictionaries({"starts": _words, "not_in": st.lists(_words, max_size=2)}),
@@ -133,13 +150,20 @@ _sized = st.sampled_from([0, 1, 2.5, "1", "alpha", "b"])
 _any_value = st.one_of(
     _plain,
     st.fixed_dictionaries(
-        {}, optional={"ne": _plain, "in": st.lists(_plain, max_size=3), "not_in": st.lists(_plain, max_size=3)}
+        {},
+        optional={"ne": _plain, "in": st.lists(_plain, max_size=3), "not_in": st.lists(_plain, max_size=3)},
     ).filter(bool),
-    st.fixed_dictionaries({}, optional={"lt": _sized, "lte": _sized, "gt": _sized, "gte": _sized}).filter(bool),
-    st.fixed_dictionaries({}, optional={"exists": st.booleans(), "contains": _words, "starts": _words}).filter(bool),
+    st.fixed_dictionaries({}, optional={"lt": _sized, "lte": _sized, "gt": _sized, "gte": _sized}).filter(
+        bool
+    ),
+    st.fixed_dictionaries(
+        {}, optional={"exists": st.booleans(), "contains": _words, "starts": _words}
+    ).filter(bool),
 )
 _leaf = st.one_of(
-    st.builds(lambda key, value: {key: value}, st.sampled_from(["context", "parent.label", "session"]), _text),
+    st.builds(
+        lambda key, value: {key: value}, st.sampled_from(["context", "parent.label", "session"]), _text
+    ),
     st.builds(
         lambda key, value: {key: value},
         st.sampled_from(["importance", "access_count", "parent.importance", "event_date"]),
@@ -149,7 +173,9 @@ _leaf = st.one_of(
     st.builds(lambda value: {"parent.folder": {"under": value}}, st.sampled_from(FOLDERS)),
     st.builds(
         lambda key, value: {key: value},
-        st.sampled_from(["metadata.v", "metadata.deep.k", "metadata.deep", "metadata.none", "parent.metadata.v"]),
+        st.sampled_from(
+            ["metadata.v", "metadata.deep.k", "metadata.deep", "metadata.none", "parent.metadata.v"]
+        ),
         _any_value,
     ),
     st.builds(
@@ -170,7 +196,11 @@ _leaf = st.one_of(
 _filters = st.recursive(
     _leaf,
     lambda inner: st.one_of(
-        st.builds(lambda group, parts: {group: parts}, st.sampled_from(["all", "any", "none"]), st.lists(inner, max_size=3)),
+        st.builds(
+            lambda group, parts: {group: parts},
+            st.sampled_from(["all", "any", "none"]),
+            st.lists(inner, max_size=3),
+        ),
         st.builds(lambda one, other: {**one, **other}, inner, inner),
     ),
     max_leaves=5,

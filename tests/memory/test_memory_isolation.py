@@ -22,7 +22,9 @@ def canary(name: str) -> str:
 def fill(bank: MemoryBank) -> dict[str, str]:
     """Puts the same kinds of memories into a bank, each with the bank's own word; the ids and op_ids to try elsewhere."""
     word = canary(bank.id)
-    first = bank.put(f"User likes apples {word}", context="shared context", tags=["t"], alias=f"memory_1_{word}")
+    first = bank.put(
+        f"User likes apples {word}", context="shared context", tags=["t"], alias=f"memory_1_{word}"
+    )
     second = bank.put(f"User likes pears {word}", context="shared context", supersedes=[first["id"]])
     talk = bank.put_many([{"text": f"hello apples {word}"}], {"label": f"talk {word}", "folder": "/work"})
     gone = bank.delete(bank.put(f"gone apples {word}")["id"])
@@ -63,7 +65,10 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
             "touch": [{"ids": foreign}],
             "list": [{"filter": {"context": "shared context"}, "include_superseded": True, "limit": 1000}],
             "count": [
-                {"filter": {"any": [{"text": {"contains": canary(name)}} for name in BANKS[1:]]}, "include_superseded": True}
+                {
+                    "filter": {"any": [{"text": {"contains": canary(name)}} for name in BANKS[1:]]},
+                    "include_superseded": True,
+                }
             ],
             "stats": [{"group_by": "session"}, {"group_by": "label"}],
             "search": [
@@ -77,7 +82,9 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
                 for name in BANKS[1:]
                 for mode in ("hybrid", "keyword", "semantic")
             ],
-            "synthesize": [{"query": f"what of {canary(name)} apples", "budget": "high"} for name in BANKS[1:3]],
+            "synthesize": [
+                {"query": f"what of {canary(name)} apples", "budget": "high"} for name in BANKS[1:3]
+            ],
             "history": [{"id": id} for id in foreign],
             "journal": [{"limit": 1000}],
             "links": [{"id": id} for id in foreign],
@@ -103,11 +110,18 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
                     raise AssertionError(f"{op}: {error.message}") from error
                 said = reply.replace(json.dumps(one)[1:-1], "")
                 # A question's own words come back in the gaps of an answer; no record of another bank does.
-                found = [] if op == "synthesize" and '"based_on": []' in reply else [word for word in strangers if word in said]
+                found = (
+                    []
+                    if op == "synthesize" and '"based_on": []' in reply
+                    else [word for word in strangers if word in said]
+                )
                 if op == "synthesize":
                     found = [word for word in strangers if word in json.dumps(json.loads(reply)["based_on"])]
                 assert not found, (op, one)
-                assert op not in ("children", "update", "delete", "undo", "history", "links", "sessions"), (op, one)
+                assert op not in ("children", "update", "delete", "undo", "history", "links", "sessions"), (
+                    op,
+                    one,
+                )
         assert {name: list(store.bank(name).export(include_deleted=True)) for name in BANKS[1:]} == before
         # What bank 1 exported may be brought into bank 0 by whoever holds it; the other bank's records stay their own.
         imported = call(mine, "import", attempts["import"][0])
@@ -147,9 +161,16 @@ def test_sixty_four_clients_at_once_see_their_own_bank_only(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda bank: bank.search("apples"), lambda bank: bank.browse(), lambda bank: bank.stats(group_by="context")]
+    "ask",
+    [
+        lambda bank: bank.search("apples"),
+        lambda bank: bank.browse(),
+        lambda bank: bank.stats(group_by="context"),
+    ],
 )
-def test_what_one_bank_answers_does_not_change_when_another_writes(tmp_path: Path, ask: Callable[[MemoryBank], object]) -> None:
+def test_what_one_bank_answers_does_not_change_when_another_writes(
+    tmp_path: Path, ask: Callable[[MemoryBank], object]
+) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
         bank = store.bank("a")
         for number in range(20):

@@ -45,7 +45,9 @@ def cited(answer: dict[str, Any]) -> set[int]:
     return {int(number) for number in re.findall(r"\[(\d+)\]", answer["text"])}
 
 
-def test_the_same_memories_and_question_give_the_same_bytes(bank: MemoryBank, tmp_path: Path, clock: Clock) -> None:
+def test_the_same_memories_and_question_give_the_same_bytes(
+    bank: MemoryBank, tmp_path: Path, clock: Clock
+) -> None:
     """A16: twice here, and in another file that holds the same memories under other row numbers."""
     remember(bank, DECISIONS)
     for budget in ("low", "mid", "high"):
@@ -59,7 +61,9 @@ def test_the_same_memories_and_question_give_the_same_bytes(bank: MemoryBank, tm
         one.bank("noise").put("something before")
         one.bank("alice").import_(lines)
         two.bank("alice").import_(reversed(lines))
-        assert json.dumps(one.bank("alice").synthesize(QUESTION)) == json.dumps(two.bank("alice").synthesize(QUESTION))
+        assert json.dumps(one.bank("alice").synthesize(QUESTION)) == json.dumps(
+            two.bank("alice").synthesize(QUESTION)
+        )
 
 
 def test_every_citation_exists_and_every_claim_is_cited(bank: MemoryBank) -> None:
@@ -108,11 +112,17 @@ def test_the_timeline_is_in_order_of_events(bank: MemoryBank) -> None:
         ("The API server runs on Flask", "The API server switched from Flask to FastAPI", "change"),
     ],
 )
-def test_what_changed_is_said_with_both_sides_and_their_dates(bank: MemoryBank, older: str, newer: str, why: str) -> None:
+def test_what_changed_is_said_with_both_sides_and_their_dates(
+    bank: MemoryBank, older: str, newer: str, why: str
+) -> None:
     ids = remember(bank, [(older, "2025-01-01"), (newer, "2025-05-05")])
     answer = bank.synthesize(f"{older}?")
     [conflict] = answer["conflicts"]
-    assert (conflict["kind"], conflict["why"], conflict["older"]["id"], conflict["newer"]["id"]) == ("changed", why, *ids)
+    assert (conflict["kind"], conflict["why"], conflict["older"]["id"], conflict["newer"]["id"]) == (
+        "changed",
+        why,
+        *ids,
+    )
     assert "2025-01-01" in answer["text"]
     assert "2025-05-05" in answer["text"]
     assert bank.count() == 2  # a reflection edits nothing
@@ -120,7 +130,9 @@ def test_what_changed_is_said_with_both_sides_and_their_dates(bank: MemoryBank, 
 
 def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> None:
     remember(bank, [("User lives in Berlin", "2025-01-01"), ("User lives in Munich", "2025-01-01")])
-    assert [conflict["kind"] for conflict in bank.synthesize("where does the user live in")["conflicts"]] == ["conflict"]
+    assert [conflict["kind"] for conflict in bank.synthesize("where does the user live in")["conflicts"]] == [
+        "conflict"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +168,9 @@ def test_superseded_expired_and_deleted_memories_are_no_evidence(bank: MemoryBan
     bank.put("User lives in a tent", expires_at=START_MS + DAY_MS)
     bank.delete(bank.put("User lives in Atlantis")["id"])
     clock.pass_ms(2 * DAY_MS)
-    assert [entry["text"] for entry in bank.synthesize("where does the user live")["based_on"]] == ["User lives in Munich"]
+    assert [entry["text"] for entry in bank.synthesize("where does the user live")["based_on"]] == [
+        "User lives in Munich"
+    ]
 
 
 def test_a_higher_budget_follows_names_to_further_memories(bank: MemoryBank) -> None:
@@ -208,9 +222,16 @@ def test_names_are_found_by_how_they_are_spelt() -> None:
     found = entities(
         "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna Maria Lopez agreed @bob #infra"
     )
-    assert {"Redis", "PostgreSQL", "src/db/pool.py", "get_user", "a.b@c.example", "Anna Maria Lopez", "@bob", "#infra"} <= set(
-        found
-    )
+    assert {
+        "Redis",
+        "PostgreSQL",
+        "src/db/pool.py",
+        "get_user",
+        "a.b@c.example",
+        "Anna Maria Lopez",
+        "@bob",
+        "#infra",
+    } <= set(found)
     assert "The" not in found
     assert entities("") == []
 
@@ -249,7 +270,9 @@ def server() -> Iterator[Any]:
 def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, Any]:
     server.answer = answer
     model = ChatCompletion(f"http://127.0.0.1:{server.server_port}/v1", "small", api_key="k")
-    with MemoryStore(str(tmp_path / f"{len(server.requests)}.db"), None, Clock(), language_model=model) as store:
+    with MemoryStore(
+        str(tmp_path / f"{len(server.requests)}.db"), None, Clock(), language_model=model
+    ) as store:
         bank = store.bank("a")
         remember(bank, DECISIONS)
         reply: dict[str, Any] = bank.synthesize(QUESTION)
@@ -261,7 +284,12 @@ def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server
     reply = worded(tmp_path, server, (200, said))
     assert (reply["text"], reply["mode"], reply["degraded"]) == (said, "llm", None)
     [(path, key, request)] = server.requests
-    assert (path, key, request["temperature"], request["model"]) == ("/v1/chat/completions", "Bearer k", 0, "small")
+    assert (path, key, request["temperature"], request["model"]) == (
+        "/v1/chat/completions",
+        "Bearer k",
+        0,
+        "small",
+    )
     assert all(text in request["messages"][1]["content"] for text, _ in DECISIONS)
 
 
@@ -297,7 +325,14 @@ def test_a_model_that_is_away_costs_only_its_wording(tmp_path: Path, server: Any
 
 
 @pytest.mark.parametrize(
-    "url", ["https://api.example.com/v1", "http://10.0.0.1/v1", "ftp://127.0.0.1/", "http://127.0.0.1.example.com/", "nonsense"]
+    "url",
+    [
+        "https://api.example.com/v1",
+        "http://10.0.0.1/v1",
+        "ftp://127.0.0.1/",
+        "http://127.0.0.1.example.com/",
+        "nonsense",
+    ],
 )
 def test_memories_leave_the_machine_only_where_that_was_allowed(url: str) -> None:
     with pytest.raises(ConfigError):

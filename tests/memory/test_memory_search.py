@@ -27,7 +27,9 @@ def minilm() -> Iterator[object]:
 
 @pytest.fixture(params=["words", "model"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, minilm: WordEmbedder) -> Iterator[MemoryStore]:
-    with MemoryStore(str(tmp_path / "ctx.db"), minilm if request.param == "model" else None, Clock()) as opened:
+    with MemoryStore(
+        str(tmp_path / "ctx.db"), minilm if request.param == "model" else None, Clock()
+    ) as opened:
         yield opened
 
 
@@ -43,7 +45,11 @@ def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -
         found = bank.search("TypeScript preference", min_score=0.7, order="score")["results"]
         assert [result["record"]["text"] for result in found] == [TYPESCRIPT], others
         assert bank.search("chocolate cake recipe", min_score=0.7)["total"] == 0
-        for text in ("The user bakes bread on Sundays", "Deploys happen on Thursdays", "The user's cat is called Momo"):
+        for text in (
+            "The user bakes bread on Sundays",
+            "Deploys happen on Thursdays",
+            "The user's cat is called Momo",
+        ):
             bank.put(text)
 
 
@@ -52,8 +58,12 @@ def test_a_score_does_not_depend_on_the_other_hits(bank: MemoryBank) -> None:
     alone = bank.search("JavaScript tooling")["results"][0]["score"]
     bank.put("JavaScript tooling is a mess, says the user about JavaScript tooling")
     bank.put("JavaScript tooling")
-    scores = {result["record"]["text"]: result["score"] for result in bank.search("JavaScript tooling")["results"]}
-    assert scores[TYPESCRIPT] == pytest.approx(alone, abs=0.03)  # the rarity of a word is the bank's, and moves a little
+    scores = {
+        result["record"]["text"]: result["score"] for result in bank.search("JavaScript tooling")["results"]
+    }
+    assert scores[TYPESCRIPT] == pytest.approx(
+        alone, abs=0.03
+    )  # the rarity of a word is the bank's, and moves a little
     assert scores["JavaScript tooling"] >= 0.95
     assert all(0.0 <= score <= 1.0 for score in scores.values())
 
@@ -70,7 +80,9 @@ def test_what_the_query_says_word_for_word_scores_at_least_095(bank: MemoryBank)
 
 def test_a_long_session_is_found_and_scored_by_its_best_passage(bank: MemoryBank) -> None:
     filler = "We talked about the weather, the garden and the neighbours for a while. " * 40
-    bank.put(filler + "The vault's combination was changed by Margarethe on Friday. " + filler, context="session")
+    bank.put(
+        filler + "The vault's combination was changed by Margarethe on Friday. " + filler, context="session"
+    )
     scattered = " ".join(
         f"{word} " + "something else entirely was said about other things here. " * 20
         for word in ("vault", "combination", "Margarethe")
@@ -126,7 +138,9 @@ def test_the_folder_of_the_conversation_narrows_to_its_subtree(bank: MemoryBank)
     """A14."""
     for folder in ("/work/backend/auth", "/workshop", "/"):
         bank.put_many([{"text": f"OAuth notes in {folder}"}], {"label": "talk", "folder": folder})
-    found = bank.search("OAuth notes", filter={"kind": "message", "parent.folder": {"under": "/work"}})["results"]
+    found = bank.search("OAuth notes", filter={"kind": "message", "parent.folder": {"under": "/work"}})[
+        "results"
+    ]
     assert [(result["record"]["text"], result["container"]["folder"]) for result in found] == [
         ("OAuth notes in /work/backend/auth", "/work/backend/auth")
     ]
@@ -138,7 +152,9 @@ def test_pages_are_cuts_of_one_ranking(bank: MemoryBank) -> None:
         bank.put(f"apple number {number}" + " apple" * (number % 5))
     whole = texts(bank, "apple", limit=30)
     assert len(whole) == 30
-    assert [text for offset in range(0, 30, 7) for text in texts(bank, "apple", limit=7, offset=offset)] == whole
+    assert [
+        text for offset in range(0, 30, 7) for text in texts(bank, "apple", limit=7, offset=offset)
+    ] == whole
     assert bank.search("apple", limit=3, offset=29)["total"] == 30
     assert texts(bank, "apple", limit=0) == []
 
@@ -155,7 +171,9 @@ def test_a_window_admits_only_what_happened_in_it(bank: MemoryBank) -> None:
     bank.put("Team lunch at the lake", event_date="2025-03-05T12:00:00Z")
     bank.put("Team lunch at the office", event_date="2025-06-05")
     bank.put("Team lunch without a date")
-    assert texts(bank, "team lunch", window={"since": "2025-03-01", "until": "2025-03-05"}) == ["Team lunch at the lake"]
+    assert texts(bank, "team lunch", window={"since": "2025-03-01", "until": "2025-03-05"}) == [
+        "Team lunch at the lake"
+    ]
     assert texts(bank, "team lunch", window={"since": "2025-10-01"}) == ["Team lunch without a date"]
     assert texts(bank, "team lunch in June 2025", window="auto")[0] == "Team lunch at the office"
     assert texts(bank, "team lunch in March 2025", window="auto")[0] == "Team lunch at the lake"
@@ -173,7 +191,9 @@ def test_age_moves_ranks_only_when_asked_and_hides_nothing(bank: MemoryBank) -> 
     assert {result["record"]["text"]: result["score"] for result in after} == before
 
 
-def test_semantic_search_without_an_embedder_is_an_error_and_hybrid_says_what_it_lacks(tmp_path: Path) -> None:
+def test_semantic_search_without_an_embedder_is_an_error_and_hybrid_says_what_it_lacks(
+    tmp_path: Path,
+) -> None:
     with MemoryStore(str(tmp_path / "ctx.db")) as store:
         bank = store.bank("a")
         bank.put("x y")
@@ -273,10 +293,12 @@ def test_the_order_of_words_is_bm25_by_the_banks_own_statistics(tmp_path: Path) 
             for query in ("red apples", "green tea", "sugar apples car"):
                 wanted = reference(query)
                 found = bank.search(query, explain=True)["results"]
-                assert {result["record"]["text"]: result["signals"]["bm25"] for result in found} == pytest.approx(
-                    wanted, abs=1e-5
+                assert {
+                    result["record"]["text"]: result["signals"]["bm25"] for result in found
+                } == pytest.approx(wanted, abs=1e-5)
+                assert [result["record"]["text"] for result in found] == sorted(
+                    wanted, key=lambda text: -wanted[text]
                 )
-                assert [result["record"]["text"] for result in found] == sorted(wanted, key=lambda text: -wanted[text])
             for number in range(50):  # another bank's words change nothing here
                 noise.put(f"red apples green tea {number}")
 

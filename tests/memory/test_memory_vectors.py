@@ -21,7 +21,9 @@ def test_a_packed_vector_keeps_its_direction(seed: int, dim: int, length: float)
     packed = pack(vector * np.float32(length))
     assert len(packed) == 4 + dim
     cosine = vector @ query / np.linalg.norm(vector) / np.linalg.norm(query)
-    assert unpack(packed) @ query / np.linalg.norm(query) == pytest.approx(cosine, abs=0.01 if dim < 64 else 0.003)
+    assert unpack(packed) @ query / np.linalg.norm(query) == pytest.approx(
+        cosine, abs=0.01 if dim < 64 else 0.003
+    )
 
 
 def test_no_direction_packs_to_no_direction() -> None:
@@ -31,14 +33,18 @@ def test_no_direction_packs_to_no_direction() -> None:
 def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors_module, "BLOCK_ROWS", 32)  # several blocks, and a reading anew when a third is dead
+    monkeypatch.setattr(
+        vectors_module, "BLOCK_ROWS", 32
+    )  # several blocks, and a reading anew when a third is dead
     monkeypatch.setattr(vectors_module, "_SCAN_ROWS", 7)
     chance = np.random.default_rng(3)
     words = [f"word{number}" for number in range(12)]
     embedder = WordEmbedder()
 
     def text() -> str:
-        return " ".join(chance.choice(words, 4)) + (" filler" * int(chance.integers(0, 300)))  # some of several passages
+        return " ".join(chance.choice(words, 4)) + (
+            " filler" * int(chance.integers(0, 300))
+        )  # some of several passages
 
     with MemoryStore(str(tmp_path / "ctx.db"), embedder, Clock()) as store:
         bank = store.bank("a")
@@ -76,7 +82,9 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
                         best[no] = max(best.get(no, -1.0), float(unpack(vector) @ query))
                 wanted = sorted(best, key=lambda no: (-round(best[no], 5), no))[:9]
                 found = held.nearest(query, 9, superseded=superseded)
-                assert [one.cosine for one in found] == pytest.approx([best[no] for no in wanted], abs=1e-4), step
+                assert [one.cosine for one in found] == pytest.approx(
+                    [best[no] for no in wanted], abs=1e-4
+                ), step
                 assert {one.no for one in found} <= set(best), step
                 some = list(best)[::2]
                 narrowed = held.nearest(query, 5, superseded=superseded, among=some)

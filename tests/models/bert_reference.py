@@ -42,7 +42,9 @@ def sentence_vector(weights: Mapping[str, npt.NDArray[np.float32]], ids: list[in
         scores = query @ key.transpose(0, 2, 1) / math.sqrt(32)
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         context = (scores / scores.sum(axis=-1, keepdims=True)) @ value
-        attended = _linear(w, f"{at}attention.output.dense", context.transpose(1, 0, 2).reshape(len(ids), 384))
+        attended = _linear(
+            w, f"{at}attention.output.dense", context.transpose(1, 0, 2).reshape(len(ids), 384)
+        )
         x = _normalised(w, f"{at}attention.output.LayerNorm", attended + x)
         inner = _linear(w, f"{at}intermediate.dense", x)
         inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
@@ -69,5 +71,8 @@ if __name__ == "__main__":
     weights, files = read_wheel(Path(sys.argv[1]).read_bytes())
     tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
     tokenizer.no_padding()
-    rows = [{"text": text, "vector": sentence_vector(weights, tokenizer.encode(text).ids).round(5).tolist()} for text in TEXTS]
+    rows = [
+        {"text": text, "vector": sentence_vector(weights, tokenizer.encode(text).ids).round(5).tolist()}
+        for text in TEXTS
+    ]
     VECTORS.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")

@@ -50,7 +50,9 @@ def test_no_product_of_the_shipped_weights_can_clip_on_a_cpu_without_vnni() -> N
     onnx = pytest.importorskip("onnx", reason="reads the graph; install the dependency group `model`")
     model = onnx.load(FOLDER / "model.onnx")
     tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    multiplied = [node.input[1] for node in model.graph.node if node.op_type in ("QAttention", "DynamicQuantizeMatMul")]
+    multiplied = [
+        node.input[1] for node in model.graph.node if node.op_type in ("QAttention", "DynamicQuantizeMatMul")
+    ]
     assert len(multiplied) == 6 * 4
     for name in multiplied:
         weight = tensors[name].astype(np.int32)

@@ -35,7 +35,9 @@ def settled(server: Server) -> None:
         health = server.get("/health")
         return health["activity"] == "idle" and not health["index_behind"] and not health["pending"]
 
-    eventually(lambda: all(row["last_indexed_at"] for row in server.get("/tools/sources")["sources"]) and idle())
+    eventually(
+        lambda: all(row["last_indexed_at"] for row in server.get("/tools/sources")["sources"]) and idle()
+    )
 
 
 @pytest.fixture
@@ -46,7 +48,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"no small file system can be mounted here (run as root in a namespace that may): {done.stderr.strip()}")
+        pytest.skip(
+            f"no small file system can be mounted here (run as root in a namespace that may): {done.stderr.strip()}"
+        )
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
@@ -62,9 +66,14 @@ def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_th
         free = os.statvfs(small_disk)
         (small_disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_bsize))
         for number in range(20):
-            (tmp_path / f"docs/new{number}.md").write_text("# New\n\nmarimba " + " ".join(f"w{number}x{n}" for n in range(9000)))
+            (tmp_path / f"docs/new{number}.md").write_text(
+                "# New\n\nmarimba " + " ".join(f"w{number}x{n}" for n in range(9000))
+            )
         eventually(
-            lambda: any("No space left" in line or "full" in line for line in server.get("/health")["degraded"]), server.log()
+            lambda: any(
+                "No space left" in line or "full" in line for line in server.get("/health")["degraded"]
+            ),
+            server.log(),
         )
         assert server.search("xylophone") == ["a.md", "sub/c.md"]
         (small_disk / "filler").unlink()
@@ -91,7 +100,9 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
         assert done.returncode == 4, "an error of the store"
         assert "check its folder" in done.stderr
         assert "Traceback" not in done.stderr
-        done = subprocess.run([*run, "search", "quokka", "--json"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        done = subprocess.run(
+            [*run, "search", "quokka", "--json"], cwd=tmp_path, env=environ, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         assert [hit["source_id"] for hit in json.loads(done.stdout)["results"]] == ["b.md"]
     finally:
@@ -99,7 +110,9 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
             path.chmod(0o700)
 
 
-def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(
+    tmp_path: Path,
+) -> None:
     project(tmp_path, WORDS)
     assert ctx("index", cwd=tmp_path).returncode == 0
     (tmp_path / "docs/a.md").write_text("# A\n\nmarimba marimba")
@@ -113,7 +126,10 @@ def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_
 
 # -- the catalog -------------------------------------------------------------------------------------------------
 def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_aside(tmp_path: Path) -> None:
-    project(tmp_path, {f"p{number}.md": f"# Page {number}\n\nxylophone {number} " + "word " * 400 for number in range(60)})
+    project(
+        tmp_path,
+        {f"p{number}.md": f"# Page {number}\n\nxylophone {number} " + "word " * 400 for number in range(60)},
+    )
     assert ctx("index", cwd=tmp_path).returncode == 0
     file = tmp_path / ".ctx/ctx.db"
     sqlite3.connect(file).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
@@ -184,7 +200,9 @@ def tantivy_files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
-def test_a_broken_file_of_the_keyword_index_is_found_and_mended_by_doctor(tmp_path: Path, damage: str) -> None:
+def test_a_broken_file_of_the_keyword_index_is_found_and_mended_by_doctor(
+    tmp_path: Path, damage: str
+) -> None:
     project(tmp_path, WORDS)
     assert ctx("index", cwd=tmp_path).returncode == 0
     break_files(tantivy_files(tmp_path), damage)
@@ -210,7 +228,9 @@ def test_a_server_that_starts_on_a_broken_keyword_index_mends_it_unasked(tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
-def test_files_of_the_index_broken_under_a_running_server_end_in_right_answers(tmp_path: Path, damage: str) -> None:
+def test_files_of_the_index_broken_under_a_running_server_end_in_right_answers(
+    tmp_path: Path, damage: str
+) -> None:
     config = project(tmp_path, WORDS)
     with serving(config) as server:
         settled(server)

@@ -23,7 +23,9 @@ PAGES = 24
 
 
 @pytest.mark.timeout(120)
-def test_kills_over_index_embed_watch_and_memory_writes_cost_nothing_that_was_said_to_be_done(tmp_path: Path) -> None:
+def test_kills_over_index_embed_watch_and_memory_writes_cost_nothing_that_was_said_to_be_done(
+    tmp_path: Path,
+) -> None:
     kill_and_compare(tmp_path, kills=8, seed=3)
 
 
@@ -77,7 +79,9 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
         clean = embeddings(space)
         assert vectors.keys() == clean.keys()
         for digest, vector in clean.items():
-            assert np.array_equal(vectors[digest], vector), "the bundled model gives equal vectors for equal texts"
+            assert np.array_equal(vectors[digest], vector), (
+                "the bundled model gives equal vectors for equal texts"
+            )
         assert found(space, *WORDS, mode="semantic") == nearest
 
 
@@ -90,14 +94,19 @@ def write_page(folder: Path, number: int, chance: random.Random) -> None:
     if chance.random() < 0.15:
         path.unlink(missing_ok=True)
         return
-    body = "\n\n".join(f"About {chance.choice(WORDS)} and number {chance.randrange(10**6)}." for _ in range(3))
+    body = "\n\n".join(
+        f"About {chance.choice(WORDS)} and number {chance.randrange(10**6)}." for _ in range(3)
+    )
     path.write_text(f"# Page {number}\n\n{body}\n")
 
 
 def command(folder: Path, *arguments: str, kill_after_s: float | None, chance: random.Random) -> int:
     """Runs a command, or kills it after a while; 1 where the kill came while it ran."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "ctx", *arguments, "--no-progress"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [sys.executable, "-m", "ctx", *arguments, "--no-progress"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
     try:
         _, errors = child.communicate(timeout=kill_after_s)
@@ -109,7 +118,9 @@ def command(folder: Path, *arguments: str, kill_after_s: float | None, chance: r
     return 0
 
 
-def served(folder: Path, config: Path, chance: random.Random, stored: list[tuple[str, str]], *, remembering: bool) -> int:
+def served(
+    folder: Path, config: Path, chance: random.Random, stored: list[tuple[str, str]], *, remembering: bool
+) -> int:
     """A server that follows edits or stores memories until it is killed; 1."""
     with serving(config, "--log-level", "error") as server:
         ends_s = time.monotonic() + chance.uniform(0.1, 1.5)

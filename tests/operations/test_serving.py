@@ -15,7 +15,10 @@ import pytest
 from faults import eventually, serving
 from kit import ROOT, ctx, project, workspace
 
-MANY = {f"part{n % 20}/p{n}.md": f"# Page {n}\n\n" + "some words and more words. " * 120 + f"xylophone {n}" for n in range(1500)}
+MANY = {
+    f"part{n % 20}/p{n}.md": f"# Page {n}\n\n" + "some words and more words. " * 120 + f"xylophone {n}"
+    for n in range(1500)
+}
 SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
 
@@ -74,7 +77,11 @@ def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None
         "jsonrpc": "2.0",
         "id": 1,
         "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        },
     }
     accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
     with serving(config) as server:
@@ -120,7 +127,9 @@ def test_each_request_has_an_id_in_the_log_and_no_query_stands_there(tmp_path: P
     with serving(config, "--log-format", "json") as server:
         body = json.dumps({"query": "secretword"}).encode()
         request = urllib.request.Request(
-            f"http://{server.address}/tools/search", body, {"Content-Type": "application/json", "X-Request-Id": "mine-1"}
+            f"http://{server.address}/tools/search",
+            body,
+            {"Content-Type": "application/json", "X-Request-Id": "mine-1"},
         )
         with urllib.request.urlopen(request, timeout=30) as reply:
             id = reply.headers["X-Request-Id"]
@@ -137,7 +146,9 @@ def test_a_search_during_the_first_run_says_that_there_may_be_more(tmp_path: Pat
     with serving(config, "--log-level", "error") as server:
         _, answer = server.post("/tools/search", {"query": "xylophone"})
         assert "filesystem:docs has not been indexed to the end yet" in answer["partial"]
-        eventually(lambda: server.get("/health")["activity"] == "idle" and not server.get("/health")["index_behind"])
+        eventually(
+            lambda: server.get("/health")["activity"] == "idle" and not server.get("/health")["index_behind"]
+        )
         _, answer = server.post("/tools/search", {"query": "xylophone"})
         assert answer.get("partial") is None
 

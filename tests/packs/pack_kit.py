@@ -43,7 +43,13 @@ def pack_environment(folder: Path, **more: str) -> dict[str, str]:
     """An environment in which no variable of the packs is set but those given."""
     ours = ("CTX_", "HINDSIGHT_", "SEKHA_", "CONTROLLER_", "CLAUDE_RECALL_")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**plain, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": "/nonexistent", "PYTHONWARNINGS": "ignore", **more}
+    return {
+        **plain,
+        "HOME": str(folder / "home"),
+        "XDG_CONFIG_HOME": "/nonexistent",
+        "PYTHONWARNINGS": "ignore",
+        **more,
+    }
 
 
 class Refused(Exception):
@@ -105,7 +111,9 @@ class PackServer:
 
     def tools(self, path: str = "/mcp", **headers: str) -> dict[str, Any]:
         """The tools that an MCP endpoint lists, by name."""
-        return {tool["name"]: tool for tool in self.rpc("tools/list", None, path, **headers)["result"]["tools"]}
+        return {
+            tool["name"]: tool for tool in self.rpc("tools/list", None, path, **headers)["result"]["tools"]
+        }
 
     def kill(self) -> None:
         """Ends it as a power cut would."""
@@ -139,7 +147,9 @@ def served(config: Path, **environ: str) -> Iterator[PackServer]:
 class PackPipe:
     """`ctx mcp --pack NAME` in a process, spoken to line by line."""
 
-    def __init__(self, config: Path, pack: str, *arguments: str, cwd: Path | None = None, **environ: str) -> None:
+    def __init__(
+        self, config: Path, pack: str, *arguments: str, cwd: Path | None = None, **environ: str
+    ) -> None:
         folder = config.parent
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ctx", "mcp", "--config", str(config), "--pack", pack, *arguments],
@@ -170,7 +180,12 @@ class PackPipe:
     def ask(self, method: str, params: JSON = None) -> Any:
         """The reply to a request."""
         self._id += 1
-        message = {"jsonrpc": "2.0", "id": self._id, "method": method, **({} if params is None else {"params": params})}
+        message = {
+            "jsonrpc": "2.0",
+            "id": self._id,
+            "method": method,
+            **({} if params is None else {"params": params}),
+        }
         self.say(json.dumps(message).encode() + b"\n")
         reply = self.hear()
         assert reply["id"] == self._id, reply
@@ -196,7 +211,9 @@ class PackPipe:
 
 
 @contextmanager
-def piped(config: Path, pack: str, *arguments: str, cwd: Path | None = None, **environ: str) -> Iterator[PackPipe]:
+def piped(
+    config: Path, pack: str, *arguments: str, cwd: Path | None = None, **environ: str
+) -> Iterator[PackPipe]:
     """A process on pipes that has shaken hands and ends with the block."""
     pipe = PackPipe(config, pack, *arguments, cwd=cwd, **environ).shake_hands()
     try:
@@ -225,7 +242,9 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
     # bank="alice" is X-Bank-Id, session="s" X-Session-Id, key="k" a bearer key; others are names with - for _.
     known = {"bank": "X-Bank-Id", "session": "X-Session-Id"}
     return {
-        **{known.get(name, name.replace("_", "-")): value for name, value in headers.items() if name != "key"},
+        **{
+            known.get(name, name.replace("_", "-")): value for name, value in headers.items() if name != "key"
+        },
         **({"Authorization": f"Bearer {headers['key']}"} if "key" in headers else {}),
     }
 

@@ -52,14 +52,21 @@ def test_a1_the_curl_of_seed_000(tmp_path: Path) -> None:
         done = subprocess.run(
             ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
             + ["-H", "Authorization: Bearer your-secret-key", "-H", "X-Bank-Id: my-bank"]
-            + ["-H", "Content-Type: application/json", "-d", '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}'],
+            + [
+                "-H",
+                "Content-Type: application/json",
+                "-d",
+                '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}',
+            ],
             capture_output=True,
             text=True,
             check=True,
         )
         body, status = done.stdout.rsplit("\n", 1)
         assert status == "200"
-        assert {"retain", "recall", "reflect"} <= {tool["name"] for tool in json.loads(body)["result"]["tools"]}
+        assert {"retain", "recall", "reflect"} <= {
+            tool["name"] for tool in json.loads(body)["result"]["tools"]
+        }
 
 
 def test_a2_a_wrong_key_is_401_and_none_is_401(server: PackServer) -> None:
@@ -102,13 +109,19 @@ def test_a4_what_was_retained_is_recalled_at_once_after_a_restart_and_after_a_ki
 
 def test_a5_what_the_older_generation_puts_the_newer_recalls(server: PackServer) -> None:
     server.rest("hindsight_put", {"bank_id": "a5", "content": "User works at Google", "context": "work"})
-    assert texts(server.mcp("recall", {"query": "Where does the user work?"}, "/mcp/a5")) == ["User works at Google"]
+    assert texts(server.mcp("recall", {"query": "Where does the user work?"}, "/mcp/a5")) == [
+        "User works at Google"
+    ]
 
 
 def test_a6_the_exact_error_of_the_older_generation(server: PackServer) -> None:
-    reply = server.rpc("tools/call", {"name": "hindsight_search", "arguments": {"bank_id": "unknown-bank", "query": "x"}})
+    reply = server.rpc(
+        "tools/call", {"name": "hindsight_search", "arguments": {"bank_id": "unknown-bank", "query": "x"}}
+    )
     assert reply["result"]["isError"] is True
-    assert reply["result"]["content"] == [{"type": "text", "text": "Error: Memory bank 'unknown-bank' not found"}]
+    assert reply["result"]["content"] == [
+        {"type": "text", "text": "Error: Memory bank 'unknown-bank' not found"}
+    ]
 
 
 def test_a7_raw_pipes(config: Path) -> None:
@@ -174,13 +187,23 @@ def test_a10_the_threshold_tells_the_preference_from_the_cake(tmp_path: Path, pr
     config = pack_project(tmp_path, CONFIG.replace('provider = "disabled"', f'provider = "{provider}"'))
     with piped(config, "claude-recall") as pipe:
         pipe.call("store_memory", {"content": "User prefers TypeScript over JavaScript"})
-        assert texts(pipe.call("search", {"query": "TypeScript preference"})) == ["User prefers TypeScript over JavaScript"]
+        assert texts(pipe.call("search", {"query": "TypeScript preference"})) == [
+            "User prefers TypeScript over JavaScript"
+        ]
         assert pipe.call("search", {"query": "chocolate cake recipe"})["results"] == []
 
 
 def test_a11_sekha_by_curl_with_its_key_and_by_no_way_without(server: PackServer) -> None:
     def curl(tool: str, body: str, *headers: str) -> tuple[int, Any]:
-        command = ["curl", "-s", "-w", "\n%{http_code}", f"{server.base}{tool}", "-H", "Content-Type: application/json"]
+        command = [
+            "curl",
+            "-s",
+            "-w",
+            "\n%{http_code}",
+            f"{server.base}{tool}",
+            "-H",
+            "Content-Type: application/json",
+        ]
         done = subprocess.run(
             [*command, *[part for header in headers for part in ("-H", header)], "-d", body],
             capture_output=True,
@@ -192,7 +215,9 @@ def test_a11_sekha_by_curl_with_its_key_and_by_no_way_without(server: PackServer
 
     key = f"Authorization: Bearer {KEY}"
     status, made = curl(
-        "/mcp/tools/memory_store", '{"label": "curl", "folder": "/", "messages": [{"role": "user", "content": "curled"}]}', key
+        "/mcp/tools/memory_store",
+        '{"label": "curl", "folder": "/", "messages": [{"role": "user", "content": "curled"}]}',
+        key,
     )
     assert status == 200
     about = json.dumps({"conversation_id": made["data"]["id"]})
@@ -221,7 +246,9 @@ def sekha(server: PackServer, tool: str, **arguments: Any) -> Any:
 def conversation(server: PackServer, folder: str, importance: int, text: str = "hello") -> str:
     """The id of a stored conversation."""
     messages = [{"role": "user", "content": text}]
-    made = sekha(server, "memory_store", label=text, folder=folder, messages=messages, importance_score=importance)
+    made = sekha(
+        server, "memory_store", label=text, folder=folder, messages=messages, importance_score=importance
+    )
     return str(made["id"])
 
 
@@ -243,7 +270,9 @@ def test_a13_prune_at_zero_days_and_at_its_threshold(server: PackServer) -> None
 def test_a14_a_folder_is_all_below_it(server: PackServer) -> None:
     conversation(server, "/a14/backend/auth", 8, "OAuth implementation decisions")
     conversation(server, "/a14else", 8, "OAuth implementation decisions elsewhere")
-    found = sekha(server, "memory_search", query="OAuth implementation decisions", filters={"folder": "/a14"}, limit=5)
+    found = sekha(
+        server, "memory_search", query="OAuth implementation decisions", filters={"folder": "/a14"}, limit=5
+    )
     assert [hit["folder"] for hit in found["results"]] == ["/a14/backend/auth"]
 
 
@@ -263,7 +292,9 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     for fact in facts:
         server.rest("retain", {"content": fact, "context": "decisions"}, bank="a16")
     ask = {"query": "Based on my past decisions, which database do I prefer?", "budget": "mid"}
-    replies = [server.client.post("/tools/reflect", json=ask, headers={"X-Bank-Id": "a16"}).content for _ in range(2)]
+    replies = [
+        server.client.post("/tools/reflect", json=ask, headers={"X-Bank-Id": "a16"}).content for _ in range(2)
+    ]
     assert replies[0] == replies[1]
     said = json.loads(replies[0])["result"]
     ids = {entry["id"] for entry in said["based_on"]}
@@ -273,7 +304,9 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     assert cited
     assert max(cited) <= len(said["based_on"])
     assert {id for finding in said["findings"] for id in finding["ids"]} <= ids
-    found = server.rest("hindsight_search", {"bank_id": "a16", "query": "services PostgreSQL SQLite team Ann database"})
+    found = server.rest(
+        "hindsight_search", {"bank_id": "a16", "query": "services PostgreSQL SQLite team Ann database"}
+    )
     assert ids <= {row["id"] for row in found["results"]}
     assert said["mode"] == "extractive"
 
@@ -293,7 +326,9 @@ def test_a17_the_official_client_connects_by_every_way(server: PackServer, confi
         env=pack_environment(config.parent),
     )
     assert {"retain", "recall", "reflect"} <= asyncio.run(visit(stdio_client(command)))
-    assert texts(server.rest("recall", {"query": "official client"}, bank="a17")) == ["kept by the official client"]
+    assert texts(server.rest("recall", {"query": "official client"}, bank="a17")) == [
+        "kept by the official client"
+    ]
 
 
 def test_a18_a_foreign_page_reads_documents_and_no_memories(server: PackServer) -> None:
@@ -333,7 +368,9 @@ def test_a19_a_script_that_never_ends_is_408_and_wrote_nothing(tmp_path: Path) -
             with pytest.raises(Refused) as refused:
                 server.rest(tool, {}, bank="a19")
             assert refused.value.code == status
-        found = server.rest("recall", {"query": "written changed before the loop failure once more"}, bank="a19")
+        found = server.rest(
+            "recall", {"query": "written changed before the loop failure once more"}, bank="a19"
+        )
         assert texts(found) == ["once more"]
 
 
@@ -358,7 +395,12 @@ def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts
         (tmp_path / "home").mkdir(exist_ok=True)
         lines = [
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}},
-            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_stats", "arguments": {}}},
+            {
+                "jsonrpc": "2.0",
+                "id": 2,
+                "method": "tools/call",
+                "params": {"name": "get_stats", "arguments": {}},
+            },
             {
                 "jsonrpc": "2.0",
                 "id": 3,
@@ -402,7 +444,9 @@ def test_the_prompt_recalls_and_says_that_memories_are_no_orders(server: PackSer
     assert "otters" not in server.client.post("/agents/recall-context/prompt", json={}).text
 
 
-def test_the_servers_instructions_tell_models_to_read_what_they_stored(server: PackServer, config: Path) -> None:
+def test_the_servers_instructions_tell_models_to_read_what_they_stored(
+    server: PackServer, config: Path
+) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     with_packs = server.client.post(
         "/mcp",

@@ -29,7 +29,9 @@ def on_pipes(config: Path) -> PackPipe:
 # ---- the wire ---------------------------------------------------------------------------------------------------------
 
 
-def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(config: Path, server: PackServer) -> None:
+def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(
+    config: Path, server: PackServer
+) -> None:
     for asked, given in (("2024-11-05", "2024-11-05"), ("2025-06-18", "2025-06-18"), ("1.0", None)):
         pipe = on_pipes(config)
         reply = pipe.ask("initialize", {**HELLO, "protocolVersion": asked})
@@ -37,7 +39,12 @@ def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(config: Pa
         assert version == given if given else re.fullmatch(r"\d{4}-\d\d-\d\d", version)
         assert pipe.end()[0] == 0
     head = {"accept": "application/json, text/event-stream"}
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {**HELLO, "protocolVersion": "2024-11-05"}}
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {**HELLO, "protocolVersion": "2024-11-05"},
+    }
     opened = server.client.post(OWN, json=hello, headers=head)
     assert '"protocolVersion":"2024-11-05"' in opened.text.replace(" ", "")
 
@@ -112,7 +119,10 @@ def test_cr8_to_cr10_the_same_over_http_and_only_on_its_own_endpoint(server: Pac
         assert error["code"] == code, method
         assert error["data"]["details"]
     # Elsewhere the norm: a model mends what it sees as a tool error.
-    assert server.rpc("tools/call", {"name": RECALL + "store_memory", "arguments": {}})["result"]["isError"] is True
+    assert (
+        server.rpc("tools/call", {"name": RECALL + "store_memory", "arguments": {}})["result"]["isError"]
+        is True
+    )
     assert server.rpc("tools/call", {"name": "no_such", "arguments": {}})["error"]["code"] == -32602
 
 
@@ -145,7 +155,9 @@ def test_cr11_content_length_heads_are_answered_with_heads(config: Path) -> None
 
 
 @pytest.mark.parametrize("door", ["rest", "mcp", "own", "pipe"])
-def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(config: Path, server: PackServer, door: str) -> None:
+def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(
+    config: Path, server: PackServer, door: str
+) -> None:
     bank = f"cr2-{door}"
 
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
@@ -154,12 +166,18 @@ def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(config: Path, server: 
         if by == "own":
             return server.mcp(tool, arguments, OWN, bank=bank)
         name = RECALL + tool
-        return server.mcp(name, arguments, bank=bank) if by == "mcp" else server.rest(name, arguments, bank=bank)
+        return (
+            server.mcp(name, arguments, bank=bank) if by == "mcp" else server.rest(name, arguments, bank=bank)
+        )
 
     with piped(config, "claude-recall", "--bank", bank, CLAUDE_RECALL_RATE_LIMIT="0") as pipe:
         empty = through("get_stats", {}, door)
         assert (empty["totalMemories"], empty["memoryTypes"], empty["lastMemoryTimestamp"]) == (0, {}, None)
-        kept = through("store_memory", {"content": "User prefers TypeScript over JavaScript", "metadata": {"type": "code"}}, door)
+        kept = through(
+            "store_memory",
+            {"content": "User prefers TypeScript over JavaScript", "metadata": {"type": "code"}},
+            door,
+        )
         assert re.fullmatch(r"memory_\d+_[a-z0-9]+", kept["id"])
         assert kept == {"id": kept["id"], "success": True, "message": "Memory stored successfully"}
         through("store_memory", {"content": "The cat sleeps on the sofa"}, door)
@@ -190,10 +208,16 @@ def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(config: Path, server: 
 
 def test_cr3_total_is_before_the_limit_and_scores_descend(server: PackServer) -> None:
     for number in range(6):
-        server.rest(RECALL + "store_memory", {"content": f"Deploys happen on Friday number {number}"}, bank="cr3")
-    found = server.rest(RECALL + "search", {"query": "Friday deploys", "limit": 2, "threshold": 0.1}, bank="cr3")
+        server.rest(
+            RECALL + "store_memory", {"content": f"Deploys happen on Friday number {number}"}, bank="cr3"
+        )
+    found = server.rest(
+        RECALL + "search", {"query": "Friday deploys", "limit": 2, "threshold": 0.1}, bank="cr3"
+    )
     assert (len(found["results"]), found["total"]) == (2, 6)
-    every = server.rest(RECALL + "search", {"query": "Friday deploys 3", "limit": 10, "threshold": 0}, bank="cr3")["results"]
+    every = server.rest(
+        RECALL + "search", {"query": "Friday deploys 3", "limit": 10, "threshold": 0}, bank="cr3"
+    )["results"]
     scores = [hit["score"] for hit in every]
     assert scores == sorted(scores, reverse=True)
 
@@ -217,7 +241,12 @@ def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServ
 
 def test_cr13_memories_carry_the_session_of_their_connection(server: PackServer, config: Path) -> None:
     server.rest(RECALL + "store_memory", {"content": "over rest"}, bank="cr13", session="rest-session")
-    server.rest(RECALL + "store_memory", {"content": "by argument", "sessionId": "argued"}, bank="cr13", session="rest-session")
+    server.rest(
+        RECALL + "store_memory",
+        {"content": "by argument", "sessionId": "argued"},
+        bank="cr13",
+        session="rest-session",
+    )
     with piped(config, "claude-recall", "--bank", "cr13") as pipe:
         pipe.call("store_memory", {"content": "on pipes"})
     rows = server.rest(RECALL + "retrieve_memory", {}, bank="cr13")["memories"]
@@ -226,7 +255,9 @@ def test_cr13_memories_carry_the_session_of_their_connection(server: PackServer,
     assert by["on pipes"].startswith("session_")
 
 
-def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(server: PackServer, config: Path) -> None:
+def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(
+    server: PackServer, config: Path
+) -> None:
     assert sorted(server.tools(OWN)) == sorted(RECALL + name for name in BARE)
     assert {RECALL + name for name in BARE} <= set(server.tools("/mcp"))
     for name in BARE:
@@ -241,7 +272,10 @@ def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(server: 
     with piped(config, "claude-recall") as pipe:
         listed = [tool["name"] for tool in pipe.ask("tools/list")["result"]["tools"]]
         assert sorted(listed) == sorted(RECALL + name for name in BARE)
-        assert pipe.call("get_stats", {})["totalMemories"] == pipe.call(RECALL + "get_stats", {})["totalMemories"]
+        assert (
+            pipe.call("get_stats", {})["totalMemories"]
+            == pipe.call(RECALL + "get_stats", {})["totalMemories"]
+        )
 
 
 # ---- sessions and rates -----------------------------------------------------------------------------------------------
@@ -251,7 +285,11 @@ def test_cr12_a_project_goes_on_with_its_session_and_others_entries_stay(tmp_pat
     config = pack_project(tmp_path)
     file = tmp_path / "home" / ".claude-recall" / "sessions.json"
     file.parent.mkdir()
-    theirs = [["session_1", {"id": "session_1", "startTime": 5, "toolHistory": [{"tool": "x"}]}], "not an entry", ["odd"]]
+    theirs = [
+        ["session_1", {"id": "session_1", "startTime": 5, "toolHistory": [{"tool": "x"}]}],
+        "not an entry",
+        ["odd"],
+    ]
     file.write_text(json.dumps(theirs))
     file.chmod(0o644)
     other = tmp_path / "other"
@@ -305,7 +343,9 @@ def test_cr14_the_fourth_call_of_three_is_refused_on_every_door(tmp_path: Path) 
         error = server.rpc("tools/call", {"name": "get_stats", "arguments": {}}, OWN)["error"]
         assert error["code"] == -32001
         # Callers without a session share one, or the limit would never be met.
-        assert [server.client.post(f"/tools/{RECALL}get_stats", json={}).status_code for _ in range(4)] == [200] * 3 + [429]
+        assert [server.client.post(f"/tools/{RECALL}get_stats", json={}).status_code for _ in range(4)] == [
+            200
+        ] * 3 + [429]
 
 
 def test_cr14_a_limit_that_is_no_number_ends_the_start(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ class Writers:
         self.memories: dict[str, str] = {}
         self.talks: dict[str, int] = {}  # conversation -> how many messages
         self.updated: dict[str, int] = {}  # conversation -> importance
-        self.tried: dict[str, set[int]] = {}  # conversation -> importances whose writing may have been under way
+        self.tried: dict[
+            str, set[int]
+        ] = {}  # conversation -> importances whose writing may have been under way
         self._server = server
         self._lock = threading.Lock()
         self._count = 0
@@ -37,7 +39,9 @@ class Writers:
         chance = random.Random(run * 100 + number)
         talk: str | None = None
         step = 0
-        with httpx.Client(base_url=self._server.base, timeout=30, headers={"Authorization": f"Bearer {KEY}"}) as http:
+        with httpx.Client(
+            base_url=self._server.base, timeout=30, headers={"Authorization": f"Bearer {KEY}"}
+        ) as http:
             while True:
                 step += 1
                 text = f"fact {run} {number} {step} about apples"
@@ -62,7 +66,9 @@ class Writers:
         elif move < 0.8 or talk is None:
             size = chance.randrange(1, 9)
             messages = [{"role": "user", "content": f"{text} part {place}"} for place in range(size)]
-            made = call("memory_store", {"label": f"{text} of {size}", "messages": messages, "importance_score": 1})
+            made = call(
+                "memory_store", {"label": f"{text} of {size}", "messages": messages, "importance_score": 1}
+            )
             talk = made["data"]["id"]
             self.talks[talk] = size
         else:
@@ -91,7 +97,9 @@ def check(config: Path, done: Writers) -> None:
             # The last update may have been under way: then it was written and nobody was told.
             assert record["importance"] in done.tried.get(id, set()) | {done.updated.get(id, 1)}
         for record in sekha.browse({"kind": "conversation"}, limit=1000)["items"]:
-            assert len(sekha.children(record["id"])["items"]) == int(record["label"].rsplit(" ", 1)[1]), "half a conversation"
+            assert len(sekha.children(record["id"])["items"]) == int(record["label"].rsplit(" ", 1)[1]), (
+                "half a conversation"
+            )
 
 
 def killed_servers(folder: Path, kills: int, seed: int) -> None:

@@ -26,7 +26,9 @@ def test_hs1_the_environment_switches_mcp_off_and_leaves_rest(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", ["/mcp/hs2", "/mcp/hs2/"])
-def test_hs2_a_bank_has_its_endpoint_with_and_without_slash_and_never_a_redirect(server: PackServer, path: str) -> None:
+def test_hs2_a_bank_has_its_endpoint_with_and_without_slash_and_never_a_redirect(
+    server: PackServer, path: str
+) -> None:
     assert server.mcp("retain", {"content": f"{FACT} {path}"}, path)["bank_id"] == "hs2"
     assert f"{FACT} {path}" in texts(server.mcp("recall", {"query": "backend development"}, path))
 
@@ -34,7 +36,9 @@ def test_hs2_a_bank_has_its_endpoint_with_and_without_slash_and_never_a_redirect
 def test_hs4_and_hs5_a_tenant_key_closes_every_door_but_the_documents(tmp_path: Path) -> None:
     extension = "hindsight_api.extensions.builtin.tenant:ApiKeyTenantExtension"
     with served(
-        pack_project(tmp_path), HINDSIGHT_API_TENANT_EXTENSION=extension, HINDSIGHT_API_TENANT_API_KEY="your-secret-key"
+        pack_project(tmp_path),
+        HINDSIGHT_API_TENANT_EXTENSION=extension,
+        HINDSIGHT_API_TENANT_API_KEY="your-secret-key",
     ) as server:
         doors: list[Callable[..., Any]] = [
             lambda **key: server.rpc("tools/list", None, "/mcp", **key),
@@ -62,8 +66,13 @@ def test_hs5_an_extension_without_its_key_does_not_start_open(tmp_path: Path) ->
 
 def test_hs6_path_goes_before_header_and_header_before_environment(tmp_path: Path) -> None:
     with served(pack_project(tmp_path), HINDSIGHT_MCP_BANK_ID="from-env") as server:
-        assert server.mcp("retain", {"content": "one"}, "/mcp/from-path/", bank="from-header")["bank_id"] == "from-path"
-        assert server.mcp("retain", {"content": "two"}, "/mcp", bank="from-header")["bank_id"] == "from-header"
+        assert (
+            server.mcp("retain", {"content": "one"}, "/mcp/from-path/", bank="from-header")["bank_id"]
+            == "from-path"
+        )
+        assert (
+            server.mcp("retain", {"content": "two"}, "/mcp", bank="from-header")["bank_id"] == "from-header"
+        )
         assert server.mcp("retain", {"content": "three"}, "/mcp")["bank_id"] == "from-env"
         assert server.rest("retain", {"content": "four"}, bank="from-header")["bank_id"] == "from-header"
         assert server.rest("retain", {"content": "five"})["bank_id"] == "from-env"
@@ -78,7 +87,9 @@ def test_hs6_on_pipes_an_argument_goes_before_the_environment(config: Path) -> N
             pipe.call("hindsight_put", {"bank_id": "other", "content": "x", "context": "y"})
 
 
-def test_hs7_a_banks_endpoint_lists_three_tools_without_a_bank_and_no_argument_changes_it(server: PackServer) -> None:
+def test_hs7_a_banks_endpoint_lists_three_tools_without_a_bank_and_no_argument_changes_it(
+    server: PackServer,
+) -> None:
     listed = server.tools("/mcp/hs7/")
     assert sorted(listed) == ["recall", "reflect", "retain"]
     assert all("bank_id" not in tool["inputSchema"]["properties"] for tool in listed.values())
@@ -90,7 +101,9 @@ def test_hs7_a_banks_endpoint_lists_three_tools_without_a_bank_and_no_argument_c
 
 def test_hs8_another_bank_is_reached_neither_by_query_nor_by_argument(server: PackServer) -> None:
     server.mcp("retain", {"content": "Alice hides the ring in the oven"}, "/mcp/hs8-alice")
-    assert server.mcp("recall", {"query": "Alice hides the ring in the oven"}, "/mcp/hs8-bob") == {"results": []}
+    assert server.mcp("recall", {"query": "Alice hides the ring in the oven"}, "/mcp/hs8-bob") == {
+        "results": []
+    }
     for tool, arguments in (
         ("hindsight_put", {"bank_id": "hs8-alice", "content": "x", "context": "y"}),
         ("hindsight_search", {"bank_id": "hs8-alice", "query": "ring"}),
@@ -121,20 +134,33 @@ def test_hs8_the_banks_of_other_packs_cannot_be_named(server: PackServer) -> Non
 
 
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
-def test_hs9_to_hs12_retain_is_found_at_once_and_again_through_another_door(server: PackServer, config: Path, door: str) -> None:
+def test_hs9_to_hs12_retain_is_found_at_once_and_again_through_another_door(
+    server: PackServer, config: Path, door: str
+) -> None:
     bank = f"hs9-{door}"
 
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
         if by == "pipe":
             return pipe.call(tool, arguments)
-        return server.mcp(tool, arguments, f"/mcp/{bank}/") if by == "mcp" else server.rest(tool, arguments, bank=bank)
+        return (
+            server.mcp(tool, arguments, f"/mcp/{bank}/")
+            if by == "mcp"
+            else server.rest(tool, arguments, bank=bank)
+        )
 
     with piped(config, "hindsight", "--bank", bank) as pipe:
         kept = through("retain", {"content": FACT, "context": "programming_preferences"}, door)
-        assert kept == {"success": True, "message": "Memory stored successfully", "id": kept["id"], "bank_id": bank}
+        assert kept == {
+            "success": True,
+            "message": "Memory stored successfully",
+            "id": kept["id"],
+            "bank_id": bank,
+        }
         through("retain", {"content": "The user lives in Lisbon"}, door)
         for by in ("rest", "mcp", "pipe"):
-            found = through("recall", {"query": "What are the user's programming language preferences? Python"}, by)
+            found = through(
+                "recall", {"query": "What are the user's programming language preferences? Python"}, by
+            )
             assert found["results"][0] == {
                 "id": kept["id"],
                 "text": FACT,
@@ -164,7 +190,14 @@ def test_hs10_later_versions_extra_arguments_are_understood(server: PackServer) 
 def test_hs13_the_seeds_own_curl_is_answered(server: PackServer) -> None:
     done = subprocess.run(
         ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
-        + ["-H", "Authorization: Bearer your-secret-key", "-H", "X-Bank-Id: my-bank", "-H", "Content-Type: application/json"]
+        + [
+            "-H",
+            "Authorization: Bearer your-secret-key",
+            "-H",
+            "X-Bank-Id: my-bank",
+            "-H",
+            "Content-Type: application/json",
+        ]
         + ["-d", '{"jsonrpc": "2.0", "method": "tools/list", "id": 1}'],
         capture_output=True,
         text=True,
@@ -193,23 +226,37 @@ def test_hs15_what_models_add_is_dropped_and_lists_sent_as_text_are_read(server:
 def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
     assert server.rest("recall", {"query": "anything"}, bank="hs16-never") == {"results": []}
     assert server.mcp("recall", {"query": "anything"}, "/mcp/hs16-never") == {"results": []}
-    assert server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")["text"] == "No memory speaks to this."
+    assert (
+        server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")["text"] == "No memory speaks to this."
+    )
 
 
 # ---- the older generation ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
-def test_h1_put_says_its_sentence_and_search_gives_six_keys(server: PackServer, config: Path, door: str) -> None:
+def test_h1_put_says_its_sentence_and_search_gives_six_keys(
+    server: PackServer, config: Path, door: str
+) -> None:
     bank = f"h1-{door}"
-    put = {"bank_id": bank, "content": "User works at Google as a software engineer", "context": "work_history"}
+    put = {
+        "bank_id": bank,
+        "content": "User works at Google as a software engineer",
+        "context": "work_history",
+    }
     find = {"bank_id": bank, "query": "What does the user do for work?"}
     if door == "pipe":
         with piped(config, "hindsight") as pipe:
-            said, found = pipe.call("hindsight_put", {**put, "explanation": "told me"}), pipe.call("hindsight_search", find)
+            said, found = (
+                pipe.call("hindsight_put", {**put, "explanation": "told me"}),
+                pipe.call("hindsight_search", find),
+            )
     else:
         through = server.rest if door == "rest" else server.mcp
-        said, found = through("hindsight_put", {**put, "explanation": "told me"}), through("hindsight_search", find)
+        said, found = (
+            through("hindsight_put", {**put, "explanation": "told me"}),
+            through("hindsight_search", find),
+        )
     assert said == "Fact stored successfully"
     [fact] = found["results"]
     assert fact.pop("id").count("-") == 4
@@ -220,7 +267,9 @@ def test_h1_put_says_its_sentence_and_search_gives_six_keys(server: PackServer, 
         "event_date": None,
         "document_id": None,
     }
-    assert server.rest("hindsight_search", {"bank_id": bank, "query": "told me"})["results"] == []  # the explanation is no memory
+    assert (
+        server.rest("hindsight_search", {"bank_id": bank, "query": "told me"})["results"] == []
+    )  # the explanation is no memory
     assert texts(server.mcp("recall", {"query": "Google engineer"}, f"/mcp/{bank}/")) == [put["content"]]
 
 
@@ -238,7 +287,10 @@ def test_h1_4_a_bank_that_never_was_has_the_exact_sentence(server: PackServer, c
     with pytest.raises(Refused) as refused:
         server.rest("hindsight_search", ask)
     assert (refused.value.code, refused.value.message) == (404, "Memory bank 'unknown-bank' not found")
-    with piped(config, "hindsight") as pipe, pytest.raises(Refused, match=r"^0: Error: Memory bank 'unknown-bank' not found$"):
+    with (
+        piped(config, "hindsight") as pipe,
+        pytest.raises(Refused, match=r"^0: Error: Memory bank 'unknown-bank' not found$"),
+    ):
         pipe.call("hindsight_search", ask)
 
 
@@ -247,7 +299,9 @@ def test_h1_5_max_tokens_ends_the_list_but_never_before_the_first(server: PackSe
         long = f"Fact {number} about herons " + "y" * 380
         server.rest("hindsight_put", {"bank_id": "h1-tokens", "content": long, "context": "birds"})
     for most, count in ((1, 1), (205, 2), (4096, 4)):
-        found = server.rest("hindsight_search", {"bank_id": "h1-tokens", "query": "herons", "max_tokens": most})
+        found = server.rest(
+            "hindsight_search", {"bank_id": "h1-tokens", "query": "herons", "max_tokens": most}
+        )
         assert len(found["results"]) == count
 
 
@@ -261,7 +315,9 @@ def test_an_e_mail_address_is_a_bank_percent_encoded_or_not(server: PackServer, 
     assert texts(server.rest("recall", {"query": "kept"}, bank=bank)) == [f"kept in {bank[:20]}"]
 
 
-@pytest.mark.parametrize("bank", ["sse", "messages", "%2e%2e", "a%2fb", "a%252fb", "a b", "x" * 129, "%00", "-;drop"])
+@pytest.mark.parametrize(
+    "bank", ["sse", "messages", "%2e%2e", "a%2fb", "a%252fb", "a b", "x" * 129, "%00", "-;drop"]
+)
 def test_what_is_no_bank_is_refused(server: PackServer, bank: str) -> None:
     with pytest.raises(Refused) as refused:
         server.rpc("tools/list", None, f"/mcp/{bank}/")

@@ -39,7 +39,11 @@ class Ours:
         text = f"{marker(bank)} hides the treasure under the old oak"
         self.fact = str(server.rest("retain", {"content": text}, key=key)["id"])
         self.memory = str(server.rest(RECALL + "store_memory", {"content": text}, key=key)["id"])
-        stored = {"label": f"{marker(bank)} talk", "folder": f"/{marker(bank)}", "messages": [{"role": "user", "content": text}]}
+        stored = {
+            "label": f"{marker(bank)} talk",
+            "folder": f"/{marker(bank)}",
+            "messages": [{"role": "user", "content": text}],
+        }
         self.conversation = str(server.rest("memory_store", stored, key=key)["data"]["id"])
 
 
@@ -50,7 +54,9 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = pack_project(folder)
     keys = []
     for bank in range(BANKS):
-        made = ctx("key", "create", f"for{bank}", "--bank", f"bank{bank}", cwd=folder, env=pack_environment(folder))
+        made = ctx(
+            "key", "create", f"for{bank}", "--bank", f"bank{bank}", cwd=folder, env=pack_environment(folder)
+        )
         assert made.returncode == 0, made.stderr
         keys.append(made.stdout.strip())
     with served(config) as server:
@@ -62,7 +68,11 @@ def asked(tool: str, mine: Ours, theirs: Ours, text: str) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
     arguments: dict[str, dict[str, Any]] = {
         "retain": {"content": text, "bank_id": theirs.bank},
-        "recall": {"query": "who hides the treasure under the old oak", "max_results": 100, "bank_id": theirs.bank},
+        "recall": {
+            "query": "who hides the treasure under the old oak",
+            "max_results": 100,
+            "bank_id": theirs.bank,
+        },
         "reflect": {"query": "who hides the treasure under the old oak", "budget": "high"},
         "hindsight_put": {"bank_id": mine.bank, "content": text, "context": "c"},
         "hindsight_search": {"bank_id": mine.bank, "query": "treasure under the old oak"},
@@ -111,7 +121,9 @@ def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -
     with ThreadPoolExecutor(CLIENTS) as pool:
         assert [leak for leaks in pool.map(client, range(CLIENTS)) for leak in leaks] == []
     for bank, mine in enumerate(ours):  # each has its own still: nobody's update or clearing went across
-        context = server.rest("memory_get_context", {"conversation_id": mine.conversation}, key=mine.key)["data"]
+        context = server.rest("memory_get_context", {"conversation_id": mine.conversation}, key=mine.key)[
+            "data"
+        ]
         assert context["label"] == f"{marker(bank)} talk"
         found = server.rest("recall", {"query": "treasure under the old oak"}, key=mine.key)["results"]
         assert mine.fact in [row["id"] for row in found]
@@ -129,7 +141,9 @@ def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
         "header": lambda: server.rest("recall", {"query": "treasure"}, key=key, bank=other),
         "argument": lambda: server.rest("hindsight_put", put, key=key),
         "header of another pack": lambda: server.rest("memory_stats", {}, key=key, bank=other),
-        "own endpoint": lambda: server.rpc("tools/list", None, "/packs/claude-recall/mcp", key=key, bank=other),
+        "own endpoint": lambda: server.rpc(
+            "tools/list", None, "/packs/claude-recall/mcp", key=key, bank=other
+        ),
     }
     with pytest.raises(Refused) as refused:
         doors[way]()
@@ -137,7 +151,9 @@ def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
     assert "smuggled" not in json.dumps(server.rest("recall", {"query": "smuggled"}, key=ours[1].key))
     with pytest.raises(Refused) as refused:
         server.mcp("hindsight_put", put, key=key)
-    assert refused.value.code == -32600  # over MCP the bank is known only from the arguments: the reply is the protocol's error
+    assert (
+        refused.value.code == -32600
+    )  # over MCP the bank is known only from the arguments: the reply is the protocol's error
 
 
 def test_without_a_key_every_tool_is_closed_once_there_are_keys(eight: Any) -> None:
@@ -153,7 +169,9 @@ def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
     with workspace(Path(config)) as space:
         store = space.memory
         names = [
-            name for bank in range(BANKS) for name in (f"bank{bank}", f"pack:claude-recall:bank{bank}", f"pack:sekha:bank{bank}")
+            name
+            for bank in range(BANKS)
+            for name in (f"bank{bank}", f"pack:claude-recall:bank{bank}", f"pack:sekha:bank{bank}")
         ]
         assert sorted(store.banks()) == sorted(names)
         for name in names:

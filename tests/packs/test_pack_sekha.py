@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from pack_kit import KEY, UUID, PackServer, Refused, pack_project, piped, served
 
-TOOLS = ("memory_store", "memory_search", "memory_update", "memory_prune", "memory_get_context", "memory_export", "memory_stats")
+TOOLS = (
+    "memory_store",
+    "memory_search",
+    "memory_update",
+    "memory_prune",
+    "memory_get_context",
+    "memory_export",
+    "memory_stats",
+)
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 TALK = [
     {"role": "user", "content": "Let's design the authentication API"},
@@ -26,7 +34,9 @@ def data(server: PackServer, tool: str, arguments: dict[str, Any]) -> Any:
     return body["data"]
 
 
-def stored(server: PackServer, label: str, folder: str = "/", importance: int = 5, text: str = "hello") -> str:
+def stored(
+    server: PackServer, label: str, folder: str = "/", importance: int = 5, text: str = "hello"
+) -> str:
     """The id of a conversation of one message."""
     messages = [{"role": "user", "content": text}]
     arguments = {"label": label, "folder": folder, "messages": messages, "importance_score": importance}
@@ -38,7 +48,12 @@ def stored(server: PackServer, label: str, folder: str = "/", importance: int = 
 
 def test_sk1_the_route_is_closed_without_the_key_however_it_is_missing(server: PackServer) -> None:
     for tool in (*TOOLS, "no_such"):
-        for headers in ({}, {"authorization": KEY + "x"}, {"authorization": "Basic abc"}, {"authorization": f"Bearer {KEY}x"}):
+        for headers in (
+            {},
+            {"authorization": KEY + "x"},
+            {"authorization": "Basic abc"},
+            {"authorization": f"Bearer {KEY}x"},
+        ):
             reply = server.client.post(f"/mcp/tools/{tool}", json={}, headers=headers)
             assert reply.status_code == 401, (tool, headers)
             body = reply.json()
@@ -73,7 +88,9 @@ def test_sk1_without_any_key_it_is_closed_and_says_how_to_open_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("door", ["route", "rest", "mcp", "own", "pipe"])
-def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(server: PackServer, config: Path, door: str) -> None:
+def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
+    server: PackServer, config: Path, door: str
+) -> None:
     def through(tool: str, arguments: dict[str, Any], by: str) -> Any:
         if by == "pipe":
             return pipe.call(tool, arguments)
@@ -86,7 +103,9 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(server: PackServe
     with piped(config, "sekha") as pipe:
         label = f"API Design Discussion by {door}"
         made = through(
-            "memory_store", {"label": label, "folder": f"/doors/{door}", "messages": TALK, "importance_score": 7}, door
+            "memory_store",
+            {"label": label, "folder": f"/doors/{door}", "messages": TALK, "importance_score": 7},
+            door,
         )
         id = made["data"]["id"]
         assert made == {
@@ -96,13 +115,19 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(server: PackServe
         }
         for by in ("route", "rest", "mcp", "own", "pipe"):
             context = through("memory_get_context", {"conversation_id": id}, by)["data"]
-            assert (context["label"], context["status"], context["folder"]) == (label, "active", f"/doors/{door}")
+            assert (context["label"], context["status"], context["folder"]) == (
+                label,
+                "active",
+                f"/doors/{door}",
+            )
             assert (context["importance_score"], context["word_count"]) == (7, 13)
             assert all(re.fullmatch(STAMP, context[name]) for name in ("created_at", "updated_at"))
             assert [(message["role"], message["content"]) for message in context["messages"]] == [
                 (message["role"], message["content"]) for message in TALK
             ]
-            found = through("memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by)["data"]
+            found = through(
+                "memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by
+            )["data"]
             assert (found["query"], found["limit"], found["total_results"]) == ("OAuth JWT tokens", 10, 1)
             [hit] = found["results"]
             assert sorted(hit) == [
@@ -144,16 +169,33 @@ def test_sk2_what_does_not_fit_is_400_and_nothing_is_stored(server: PackServer) 
         assert (reply.status_code, reply.json()["success"]) == (400, False), wrong
     assert data(server, "memory_stats", {"folder": "/bad"})["total_conversations"] == 0
     assert (
-        server.client.post("/mcp/tools/memory_stats", content=b"{", headers={"Authorization": f"Bearer {KEY}"}).status_code == 400
+        server.client.post(
+            "/mcp/tools/memory_stats", content=b"{", headers={"Authorization": f"Bearer {KEY}"}
+        ).status_code
+        == 400
     )
 
 
 def test_sk2_times_and_metadata_of_messages_are_kept(server: PackServer) -> None:
-    message = {"role": "tool", "content": "42 zebras counted", "timestamp": "2024-05-06T07:08:09Z", "metadata": {"n": 42}}
-    id = data(server, "memory_store", {"label": "kept", "folder": "/Größe mit Raum", "messages": [message]})["id"]
+    message = {
+        "role": "tool",
+        "content": "42 zebras counted",
+        "timestamp": "2024-05-06T07:08:09Z",
+        "metadata": {"n": 42},
+    }
+    id = data(server, "memory_store", {"label": "kept", "folder": "/Größe mit Raum", "messages": [message]})[
+        "id"
+    ]
     [hit] = data(server, "memory_search", {"query": "zebras", "filters": {"role": "tool"}})["results"]
-    assert (hit["timestamp"], hit["metadata"], hit["folder"]) == ("2024-05-06T07:08:09", {"n": 42}, "/Größe mit Raum")
-    assert data(server, "memory_get_context", {"conversation_id": id})["messages"][0]["timestamp"] == "2024-05-06T07:08:09"
+    assert (hit["timestamp"], hit["metadata"], hit["folder"]) == (
+        "2024-05-06T07:08:09",
+        {"n": 42},
+        "/Größe mit Raum",
+    )
+    assert (
+        data(server, "memory_get_context", {"conversation_id": id})["messages"][0]["timestamp"]
+        == "2024-05-06T07:08:09"
+    )
 
 
 def test_sk3_filters_offset_and_order(server: PackServer) -> None:
@@ -169,14 +211,29 @@ def test_sk3_filters_offset_and_order(server: PackServer) -> None:
     assert scores == sorted(scores, reverse=True)
     page = data(server, "memory_search", {**under, "limit": 2, "offset": 2})
     assert (page["total_results"], page["limit"]) == (3, 2)
-    assert [hit["message_id"] for hit in page["results"]] == [hit["message_id"] for hit in every["results"][2:]]
-    for filters, count in (({"label": "talk 1"}, 1), ({"importance_min": 3, "folder": "/sk3"}, 1), ({"status": "archived"}, 0)):
-        assert data(server, "memory_search", {"query": "penguins", "filters": filters})["total_results"] == count, filters
+    assert [hit["message_id"] for hit in page["results"]] == [
+        hit["message_id"] for hit in every["results"][2:]
+    ]
+    for filters, count in (
+        ({"label": "talk 1"}, 1),
+        ({"importance_min": 3, "folder": "/sk3"}, 1),
+        ({"status": "archived"}, 0),
+    ):
+        assert (
+            data(server, "memory_search", {"query": "penguins", "filters": filters})["total_results"] == count
+        ), filters
     for filters in ({"after": "2000-01-01T00:00:00Z"}, {"before": "2999-01-01T00:00:00Z"}):
         assert data(server, "memory_search", {"query": "penguins", "filters": filters})["total_results"] == 4
-    assert data(server, "memory_search", {"query": "penguins", "filters": {"before": "2000-01-01T00:00:00Z"}})["results"] == []
+    assert (
+        data(server, "memory_search", {"query": "penguins", "filters": {"before": "2000-01-01T00:00:00Z"}})[
+            "results"
+        ]
+        == []
+    )
     assert data(server, "memory_search", {"query": "penguins", "filters": None})["total_results"] == 4
-    assert server.sekha("memory_search", {"query": "penguins", "filters": {"colour": "red"}}).status_code == 400
+    assert (
+        server.sekha("memory_search", {"query": "penguins", "filters": {"colour": "red"}}).status_code == 400
+    )
 
 
 def test_sk4_what_is_reported_updated_was_written(server: PackServer) -> None:
@@ -200,7 +257,10 @@ def test_sk4_what_is_reported_updated_was_written(server: PackServer) -> None:
 
 
 def test_sk5_prune_suggests_at_its_boundaries_and_deletes_nothing(server: PackServer) -> None:
-    ids = {importance: stored(server, f"prune {importance}", "/sk5", importance, "p" * 401) for importance in (5, 6, 10)}
+    ids = {
+        importance: stored(server, f"prune {importance}", "/sk5", importance, "p" * 401)
+        for importance in (5, 6, 10)
+    }
     archived = stored(server, "prune archived", "/sk5", 1)
     data(server, "memory_update", {"conversation_id": archived, "status": "archived"})
 
@@ -234,17 +294,33 @@ def test_sk5_prune_suggests_at_its_boundaries_and_deletes_nothing(server: PackSe
 
 
 def test_sk8_exports_are_json_or_markdown_with_and_without_metadata(server: PackServer) -> None:
-    id = data(server, "memory_store", {"label": "Export me", "folder": "/sk8", "messages": TALK, "importance_score": 7})["id"]
+    id = data(
+        server,
+        "memory_store",
+        {"label": "Export me", "folder": "/sk8", "messages": TALK, "importance_score": 7},
+    )["id"]
     as_json = data(server, "memory_export", {"conversation_id": id})
     assert (as_json["format"], as_json["include_metadata"]) == ("json", True)
     assert sorted(as_json["conversation"]) == sorted(
-        ["id", "label", "folder", "status", "importance_score", "word_count", "session_count", "created_at", "updated_at"]
+        [
+            "id",
+            "label",
+            "folder",
+            "status",
+            "importance_score",
+            "word_count",
+            "session_count",
+            "created_at",
+            "updated_at",
+        ]
     )
     assert [(message["role"], message["content"]) for message in as_json["messages"]] == [
         (message["role"], message["content"]) for message in TALK
     ]
     assert json.loads(as_json["content"])["messages"] == as_json["messages"]
-    bare = data(server, "memory_export", {"conversation_id": id, "format": "markdown", "include_metadata": False})
+    bare = data(
+        server, "memory_export", {"conversation_id": id, "format": "markdown", "include_metadata": False}
+    )
     assert bare["conversation"] == {"id": id, "label": "Export me"}
     assert bare["content"].startswith("# Export me\n\n**user**\n\nLet's design")
     full = data(server, "memory_export", {"conversation_id": id, "format": "markdown"})
@@ -297,7 +373,9 @@ def test_sk11_sessions_that_wrote_or_read_are_counted(server: PackServer) -> Non
 # ---- a server elsewhere -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", [("SEKHA_API_URL", "SEKHA_API_KEY"), ("CONTROLLER_URL", "CONTROLLER_API_KEY")])
+@pytest.mark.parametrize(
+    "names", [("SEKHA_API_URL", "SEKHA_API_KEY"), ("CONTROLLER_URL", "CONTROLLER_API_KEY")]
+)
 def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
     server: PackServer, tmp_path: Path, names: tuple[str, str]
 ) -> None:
@@ -316,9 +394,15 @@ def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
 
 def test_sk12_what_goes_wrong_there_is_said_in_words(server: PackServer, tmp_path: Path) -> None:
     here = pack_project(tmp_path)
-    with piped(here, "sekha", SEKHA_API_URL=server.base, SEKHA_API_KEY="wrong") as pipe, pytest.raises(Refused) as refused:
+    with (
+        piped(here, "sekha", SEKHA_API_URL=server.base, SEKHA_API_KEY="wrong") as pipe,
+        pytest.raises(Refused) as refused,
+    ):
         pipe.call("memory_stats", {})
     assert "refused the key: check SEKHA_API_KEY" in refused.value.message
-    with piped(here, "sekha", SEKHA_API_URL="http://127.0.0.1:9", SEKHA_API_KEY=KEY) as pipe, pytest.raises(Refused) as refused:
+    with (
+        piped(here, "sekha", SEKHA_API_URL="http://127.0.0.1:9", SEKHA_API_KEY=KEY) as pipe,
+        pytest.raises(Refused) as refused,
+    ):
         pipe.call("memory_stats", {})
     assert "cannot be reached" in refused.value.message

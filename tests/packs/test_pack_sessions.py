@@ -58,7 +58,9 @@ def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Pa
     assert second.get(here, "seen") == [1, None]
     assert second.data(named)["startTime"] == 1_000_000
     assert second.open(None, place="/elsewhere") != here
-    third = first.open(None, place="/elsewhere")  # begun by the other process after this one had read the file
+    third = first.open(
+        None, place="/elsewhere"
+    )  # begun by the other process after this one had read the file
     assert third == second.open(None, place="/elsewhere")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(tmp_path / "new").st_mode) == 0o700

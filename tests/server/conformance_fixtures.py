@@ -52,7 +52,9 @@ CONTENTS: dict[str, list[JSON]] = {
     "test_simple_text": [_text("This is a simple text response for testing.")],
     "test_image_content": [IMAGE],
     "test_audio_content": [{"type": "audio", "data": WAV, "mimeType": "audio/wav"}],
-    "test_embedded_resource": [_resource("test://embedded-resource", "This is an embedded resource content.")],
+    "test_embedded_resource": [
+        _resource("test://embedded-resource", "This is an embedded resource content.")
+    ],
     "test_multiple_content_types": [
         _text("Multiple content types test:"),
         IMAGE,
@@ -96,14 +98,23 @@ def add_tools(toolbox: Toolbox, agents: Agents) -> None:
 
     toolbox.add(Tool("test_trigger_tool_change", "A fixture", NOTHING, change_tools))
     toolbox.add(Tool("test_trigger_prompt_change", "A fixture", NOTHING, change_prompts))
-    toolbox.add(Tool("test_logging_tool", "A fixture", NOTHING, _constant([_text("nothing is logged to clients")])))
+    toolbox.add(
+        Tool("test_logging_tool", "A fixture", NOTHING, _constant([_text("nothing is logged to clients")]))
+    )
     for name, content in CONTENTS.items():
         toolbox.add(Tool(name, "A fixture", NOTHING, _constant(content)))
     toolbox.add(Tool("test_error_handling", "A fixture", NOTHING, _fail))
     toolbox.add(Tool("test_tool_with_progress", "A fixture", {"type": "object"}, _steps))
     toolbox.add(Tool("json_schema_2020_12_tool", "A fixture", SCHEMA_2020_12, _constant([_text("ok")])))
     region = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-    toolbox.add(Tool("test_x_mcp_header", "A fixture", region, lambda a, c: {"content": [_text(f"region={a.get('region')}")]}))
+    toolbox.add(
+        Tool(
+            "test_x_mcp_header",
+            "A fixture",
+            region,
+            lambda a, c: {"content": [_text(f"region={a.get('region')}")]},
+        )
+    )
 
 
 class ConformanceServer(McpServer):
@@ -125,7 +136,9 @@ class ConformanceServer(McpServer):
         ]
         return types.ListPromptsResult(prompts=[*own.prompts, *fixtures])
 
-    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         given = params.arguments or {}
         words: dict[str, list[dict[str, JSON]]] = {
             "test_simple_prompt": [_text("This is a simple prompt for testing.")],
@@ -146,14 +159,20 @@ class ConformanceServer(McpServer):
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         names = {"test://static-text": "text/plain", "test://static-binary": "image/png"}
         return types.ListResourcesResult(
-            resources=[types.Resource(uri=uri, name=uri, mime_type=media_type) for uri, media_type in names.items()]
+            resources=[
+                types.Resource(uri=uri, name=uri, mime_type=media_type) for uri, media_type in names.items()
+            ]
         )
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(uri_template="test://template/{id}/data", name="template", mime_type="application/json")
+        template = types.ResourceTemplate(
+            uri_template="test://template/{id}/data", name="template", mime_type="application/json"
+        )
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
-    async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         uri = str(params.uri)
         contents: dict[str, JSON]
         if uri == "test://static-text":

@@ -66,7 +66,13 @@ def toolbox() -> Toolbox:
     def get(arguments: dict[str, JSON], caller: Caller) -> JSON:
         if arguments["id"] != DOCUMENT_ID:
             raise NotFound(f"no document with id: {arguments['id'][:80]}")
-        return {"id": DOCUMENT_ID, "source": "git", "source_id": "docs/auth.md", "title": "Authentication Guide", "body": "Full"}
+        return {
+            "id": DOCUMENT_ID,
+            "source": "git",
+            "source_id": "docs/auth.md",
+            "title": "Authentication Guide",
+            "body": "Full",
+        }
 
     def whoami(arguments: dict[str, JSON], caller: Caller) -> JSON:
         banks = None if caller.banks is None else sorted(caller.banks)
@@ -87,7 +93,11 @@ def toolbox() -> Toolbox:
                 "type": "object",
                 "properties": {
                     "query": {**text, "description": "Search query"},
-                    "mode": {"type": "string", "enum": ["keyword", "semantic", "hybrid"], "default": "keyword"},
+                    "mode": {
+                        "type": "string",
+                        "enum": ["keyword", "semantic", "hybrid"],
+                        "default": "keyword",
+                    },
                     "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 12},
                     "source": {"type": "string"},
                 },
@@ -101,19 +111,49 @@ def toolbox() -> Toolbox:
         )
     )
     one_id = {"type": "object", "properties": {"id": text}, "required": ["id"], "additionalProperties": False}
-    box.add(Tool("get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True))
+    box.add(
+        Tool(
+            "get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True
+        )
+    )
     nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     row = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
     box.add(
-        Tool("sources", "List sources", nothing, lambda a, c: {"sources": [row]}, annotations=READING, builtin=True, bare=True)
+        Tool(
+            "sources",
+            "List sources",
+            nothing,
+            lambda a, c: {"sources": [row]},
+            annotations=READING,
+            builtin=True,
+            bare=True,
+        )
     )
     box.add(Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua"))
     box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua"))
     box.add(Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary"))
     box.add(Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault"))
-    box.add(Tool("late", "Never in time", ANYTHING, fail(ScriptTimeout("late ran longer than 1 s")), origin="late.lua"))
-    box.add(Tool("broken", "Fails", ANYTHING, fail(ToolError("broken.lua:3: no such field")), origin="broken.lua"))
-    box.add(Tool("surprise", "Fails unforeseen", ANYTHING, fail(RuntimeError("/etc/secret: not ours")), origin="surprise.lua"))
+    box.add(
+        Tool(
+            "late",
+            "Never in time",
+            ANYTHING,
+            fail(ScriptTimeout("late ran longer than 1 s")),
+            origin="late.lua",
+        )
+    )
+    box.add(
+        Tool("broken", "Fails", ANYTHING, fail(ToolError("broken.lua:3: no such field")), origin="broken.lua")
+    )
+    box.add(
+        Tool(
+            "surprise",
+            "Fails unforeseen",
+            ANYTHING,
+            fail(RuntimeError("/etc/secret: not ours")),
+            origin="surprise.lua",
+        )
+    )
     box.add_failed("unloadable", ToolError("unloadable.lua:1: unexpected symbol"))
     return box
 
@@ -124,11 +164,23 @@ def agents() -> Agents:
     known = Agents()
 
     def review(arguments: dict[str, JSON], caller: Caller) -> Prompt:
-        return Prompt(f"You review {arguments['language']}.", ("search",), ({"role": "assistant", "content": "Ready."},))
+        return Prompt(
+            f"You review {arguments['language']}.", ("search",), ({"role": "assistant", "content": "Ready."},)
+        )
 
-    known.add(Agent("reviewer", "Reviews code", review, ("search",), (AgentArgument("language", "Which language", True),)))
+    known.add(
+        Agent(
+            "reviewer",
+            "Reviews code",
+            review,
+            ("search",),
+            (AgentArgument("language", "Which language", True),),
+        )
+    )
     known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua"))
-    known.add(Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary"))
+    known.add(
+        Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary")
+    )
     return known
 
 

@@ -29,7 +29,9 @@ def no_catalog() -> Catalog:
     raise AssertionError("nothing should read a document here")
 
 
-def mcp_over(toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog) -> Callable[[Work], McpDoor]:
+def mcp_over(
+    toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog
+) -> Callable[[Work], McpDoor]:
     """MCP for `Services.mcp`."""
     return lambda work: HttpDoor(McpServer(toolbox, agents, catalog, work, enter=enter_http))
 
@@ -56,11 +58,16 @@ def open_session(client: httpx.Client, path: str = "/mcp", **headers: str) -> di
     opened = client.post(path, json=message("initialize", HELLO), headers={**ACCEPT, **headers})
     assert opened.status_code == 200, opened.text
     session = {**ACCEPT, **headers, "mcp-session-id": opened.headers["mcp-session-id"]}
-    assert client.post(path, json=message("notifications/initialized", id=None), headers=session).status_code == 202
+    assert (
+        client.post(path, json=message("notifications/initialized", id=None), headers=session).status_code
+        == 202
+    )
     return session
 
 
-def stateless(client: httpx.Client, path: str, method: str, params: JSON = None, **headers: str) -> httpx.Response:
+def stateless(
+    client: httpx.Client, path: str, method: str, params: JSON = None, **headers: str
+) -> httpx.Response:
     """One request of the era without sessions."""
     named = params.get("name") if isinstance(params, dict) else None
     return client.post(

@@ -81,7 +81,9 @@ def chromium() -> str:
     return program
 
 
-def node_run(*arguments: str, timeout_s: float = 240, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+def node_run(
+    *arguments: str, timeout_s: float = 240, cwd: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Runs a script with the clients at hand. Its npm and its home are its own."""
     program = node()
     environ = {
@@ -91,7 +93,13 @@ def node_run(*arguments: str, timeout_s: float = 240, cwd: Path | None = None) -
         "NO_COLOR": "1",
     }
     return subprocess.run(
-        [program, *arguments], env=environ, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False
+        [program, *arguments],
+        env=environ,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
 
 
@@ -120,10 +128,22 @@ def environment(**more: str) -> dict[str, str]:
 class Running:
     """`ctx serve mcp` in a process: its address, and what it prints."""
 
-    def __init__(self, config: Path, *arguments: str, command: Sequence[str] = ("-m", "ctx"), **environ: str) -> None:
+    def __init__(
+        self, config: Path, *arguments: str, command: Sequence[str] = ("-m", "ctx"), **environ: str
+    ) -> None:
         self._log = open(config.parent / "server.log", "wb")  # noqa: SIM115 - closed in stop
         self.process = subprocess.Popen(
-            [sys.executable, *command, "serve", "mcp", "--config", str(config), "--bind", "127.0.0.1:0", *arguments],
+            [
+                sys.executable,
+                *command,
+                "serve",
+                "mcp",
+                "--config",
+                str(config),
+                "--bind",
+                "127.0.0.1:0",
+                *arguments,
+            ],
             cwd=config.parent,
             env=environment(**environ),
             stdout=subprocess.PIPE,
@@ -185,7 +205,16 @@ class Pipe:
 
     def ask(self, method: str, params: JSON = None, id: int = 1) -> Any:
         """The reply to a request, whatever notifications come before it."""
-        self.say(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params is not None else {})}))
+        self.say(
+            json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "id": id,
+                    "method": method,
+                    **({"params": params} if params is not None else {}),
+                }
+            )
+        )
         while True:
             message = self.hear()
             if message.get("id") == id:
@@ -193,7 +222,13 @@ class Pipe:
 
     def shake_hands(self) -> JSON:
         reply = self.ask(
-            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}, 0
+            "initialize",
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+            0,
         )
         self.say('{"jsonrpc": "2.0", "method": "notifications/initialized"}')
         return reply["result"]

@@ -84,8 +84,16 @@ def evil() -> Iterator[str]:
 def full(services: Services) -> Services:
     """The services with MCP and the routes of two packs."""
     routes = [
-        PackRoute("GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}),
-        PackRoute("POST", "/mcp/tools/{tool}", "vault", lambda parameters, body, caller: {"ok": True}, auth="required"),
+        PackRoute(
+            "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
+        ),
+        PackRoute(
+            "POST",
+            "/mcp/tools/{tool}",
+            "vault",
+            lambda parameters, body, caller: {"ok": True},
+            auth="required",
+        ),
     ]
     return services._replace(mcp=EchoDoor, pack_routes=routes)
 
@@ -114,10 +122,14 @@ def _calls(served: Served, services: Services) -> list[str]:
     return made
 
 
-def test_a_foreign_page_searches_and_reads_errors(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+def test_a_foreign_page_searches_and_reads_errors(
+    browser: Any, evil: str, serve: Serve, full: Services
+) -> None:
     served = serve(full)
     page = Page(browser, evil)
-    status, body = page.ask(f"{served.base}/tools/search", "POST", {"query": "authentication"})  # preflighted: JSON
+    status, body = page.ask(
+        f"{served.base}/tools/search", "POST", {"query": "authentication"}
+    )  # preflighted: JSON
     assert (status, body["results"][0]["title"]) == (200, "Authentication Guide")
     assert page.ask(f"{served.base}/tools/sources")[0] == 200
     assert page.ask(f"{served.base}/openapi.json")[0] == 200
@@ -125,7 +137,9 @@ def test_a_foreign_page_searches_and_reads_errors(browser: Any, evil: str, serve
     assert (status, body["error"]["code"]) == (404, "not_found")
 
 
-def test_a_simple_post_and_one_with_credentials_get_nothing(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+def test_a_simple_post_and_one_with_credentials_get_nothing(
+    browser: Any, evil: str, serve: Serve, full: Services
+) -> None:
     served = serve(full)
     calls = _calls(served, full)
     page = Page(browser, evil)
@@ -135,8 +149,12 @@ def test_a_simple_post_and_one_with_credentials_get_nothing(browser: Any, evil: 
     assert calls == []
 
 
-def test_a_foreign_page_reaches_neither_memories_nor_mcp(browser: Any, evil: str, serve: Serve, full: Services) -> None:
-    served = serve(full, ServerSettings(packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",)))))
+def test_a_foreign_page_reaches_neither_memories_nor_mcp(
+    browser: Any, evil: str, serve: Serve, full: Services
+) -> None:
+    served = serve(
+        full, ServerSettings(packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",))))
+    )
     calls = _calls(served, full)
     page = Page(browser, evil)
     for tool in ("remember", "vault"):
@@ -153,7 +171,9 @@ def test_a_foreign_page_reaches_neither_memories_nor_mcp(browser: Any, evil: str
     assert page.ask(f"{served.base}/mcp", "POST", initialize, authorization="Bearer vault-key")[0] == 200
 
 
-def test_a_foreign_page_writes_only_while_the_operator_lets_it(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+def test_a_foreign_page_writes_only_while_the_operator_lets_it(
+    browser: Any, evil: str, serve: Serve, full: Services
+) -> None:
     closed = serve(full, ServerSettings(cross_site_tools="read_only"))
     calls = _calls(closed, full)
     page = Page(browser, evil)
@@ -180,7 +200,16 @@ def test_a_rebinding_host_is_refused_on_every_route(browser: Any, serve: Serve, 
         "/metrics",
         "/page/x.css",
     )
-    posts = ("/", "/tools/search", "/tools/remember", "/agents/reviewer/prompt", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
+    posts = (
+        "/",
+        "/tools/search",
+        "/tools/remember",
+        "/agents/reviewer/prompt",
+        "/mcp",
+        "/mcp/",
+        "/mcp/alice",
+        "/mcp/alice/",
+    )
     for path in (*gets, "/packs/diary/health", "/nowhere"):
         assert page.ask(rebound + path)[0] == 421, path
     for path in (*posts, "/mcp/tools/x"):
@@ -188,7 +217,9 @@ def test_a_rebinding_host_is_refused_on_every_route(browser: Any, serve: Serve, 
     assert calls == []
 
 
-def test_a_page_of_another_program_on_this_machine_reaches_mcp(browser: Any, evil: str, serve: Serve, full: Services) -> None:
+def test_a_page_of_another_program_on_this_machine_reaches_mcp(
+    browser: Any, evil: str, serve: Serve, full: Services
+) -> None:
     served = serve(full)
     page = Page(browser, evil.replace("evil.example", "localhost"))
     assert page.ask(f"{served.base}/mcp", "POST", {"jsonrpc": "2.0"})[0] == 200

@@ -18,7 +18,9 @@ OURS = [kind for kind in _classes(CtxError) if kind.__module__ == "ctx.errors"]
 
 
 def test_every_error_of_ctx_has_a_row() -> None:
-    assert len(OURS) == len([name for name in vars(ctx.errors).values() if isinstance(name, type) and issubclass(name, CtxError)])
+    assert len(OURS) == len(
+        [name for name in vars(ctx.errors).values() if isinstance(name, type) and issubclass(name, CtxError)]
+    )
     assert set(OURS) <= set(errors.TABLE)
 
 
@@ -54,14 +56,25 @@ def test_a_class_of_another_room_has_its_parents_row() -> None:
 
 def test_what_a_model_can_mend_is_a_tool_error_over_mcp() -> None:
     mendable = {kind.word for kind in OURS if errors.TABLE[kind].rpc is None}
-    assert mendable == {"bad_request", "embeddings_disabled", "not_found", "conflict", "timeout", "tool_error", "source_error"}
+    assert mendable == {
+        "bad_request",
+        "embeddings_disabled",
+        "not_found",
+        "conflict",
+        "timeout",
+        "tool_error",
+        "source_error",
+    }
 
 
 def test_headers_say_when_to_come_again_and_how_to_identify_oneself() -> None:
     assert errors.headers(RateLimited("slow down", retry_after_s=0.2)) == {"retry-after": "1"}
     assert errors.headers(Busy("full", retry_after_s=4.1)) == {"retry-after": "5"}
     assert errors.headers(Unauthorized("no key")) == {"www-authenticate": 'Bearer realm="ctx"'}
-    assert "invalid_token" in errors.headers(Unauthorized("bad key", data={"presented": True}))["www-authenticate"]
+    assert (
+        "invalid_token"
+        in errors.headers(Unauthorized("bad key", data={"presented": True}))["www-authenticate"]
+    )
 
 
 def test_a_refusal_on_an_mcp_path_is_json_rpc_and_keeps_the_word() -> None:

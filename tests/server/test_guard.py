@@ -20,7 +20,9 @@ VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
 @pytest.fixture
 def with_mcp(services: Services) -> Services:
     """The services, with an MCP door and a route of a pack."""
-    route = PackRoute("GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"})
+    route = PackRoute(
+        "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
+    )
     return services._replace(mcp=EchoDoor, pack_routes=[route])
 
 
@@ -57,7 +59,9 @@ ROUTES = [
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_a_rebinding_host_is_refused_on_every_route(serve: Serve, with_mcp: Services, method: str, path: str) -> None:
+def test_a_rebinding_host_is_refused_on_every_route(
+    serve: Serve, with_mcp: Services, method: str, path: str
+) -> None:
     served = serve(with_mcp, ServerSettings(metrics=True))
     response = served.client.request(method, path, headers={"host": f"rebind.example:{served.port}"})
     assert response.status_code == 421
@@ -68,7 +72,17 @@ def test_a_rebinding_host_is_refused_on_every_route(serve: Serve, with_mcp: Serv
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:1", "localhost.:7331", "127.0.0.1", "127.0.0.1:9", "[::1]", "[::1]:7331", "ctx.lan", "CTX.lan:80"],
+    [
+        "localhost",
+        "LOCALHOST:1",
+        "localhost.:7331",
+        "127.0.0.1",
+        "127.0.0.1:9",
+        "[::1]",
+        "[::1]:7331",
+        "ctx.lan",
+        "CTX.lan:80",
+    ],
 )
 def test_this_machines_names_and_the_listed_are_answered(serve: Serve, services: Services, host: str) -> None:
     client = serve(services, ServerSettings(allowed_hosts=("ctx.lan",))).client
@@ -114,7 +128,9 @@ def test_a_name_is_read_out_of_a_host_header() -> None:
 # --- CORS and Origin ----------------------------------------------------------------------------------------------------------
 
 
-def test_any_page_may_search_and_read_errors_but_never_with_credentials(serve: Serve, services: Services) -> None:
+def test_any_page_may_search_and_read_errors_but_never_with_credentials(
+    serve: Serve, services: Services
+) -> None:
     client = serve(services).client
     for response in (
         client.post("/tools/search", json={"query": "authentication"}, headers={"origin": EVIL}),
@@ -127,7 +143,9 @@ def test_any_page_may_search_and_read_errors_but_never_with_credentials(serve: S
     assert "access-control-allow-origin" not in client.get("/health").headers
 
 
-def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(serve: Serve, services: Services) -> None:
+def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(
+    serve: Serve, services: Services
+) -> None:
     client = serve(services, ServerSettings(api_keys=("k",))).client
     asked = {
         "origin": EVIL,
@@ -178,17 +196,30 @@ def test_a_foreign_page_never_reaches_mcp(serve: Serve, with_mcp: Services, path
     response = client.post(path, json={"jsonrpc": "2.0"}, headers={"origin": origin})
     assert rpc_failure(response) == (403, "origin_not_allowed")
     assert "access-control-allow-origin" not in response.headers
-    asked = {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    asked = {
+        "origin": origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
     assert client.options(path, headers=asked).status_code == 403
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1", "http://[::1]:3000", "https://app.example"])
-def test_a_page_of_this_machine_or_a_listed_one_reaches_mcp(serve: Serve, with_mcp: Services, origin: str) -> None:
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:6274", "http://127.0.0.1", "http://[::1]:3000", "https://app.example"]
+)
+def test_a_page_of_this_machine_or_a_listed_one_reaches_mcp(
+    serve: Serve, with_mcp: Services, origin: str
+) -> None:
     client = serve(with_mcp, ServerSettings(allowed_origins=("https://app.example",))).client
     response = client.post("/mcp", json={}, headers={"origin": origin})
     assert response.status_code == 200
     assert response.headers["access-control-allow-origin"] == origin
-    assert client.options("/mcp", headers={"origin": origin, "access-control-request-method": "POST"}).status_code == 204
+    assert (
+        client.options(
+            "/mcp", headers={"origin": origin, "access-control-request-method": "POST"}
+        ).status_code
+        == 204
+    )
 
 
 def test_a_foreign_page_with_a_key_reaches_mcp(serve: Serve, with_mcp: Services) -> None:
@@ -202,19 +233,28 @@ def test_a_foreign_page_with_a_key_reaches_mcp(serve: Serve, with_mcp: Services)
     keyed = client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer vault-key"})
     assert keyed.status_code == 200
     assert keyed.headers["access-control-allow-origin"] == EVIL
-    assert client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer wrong"}).status_code == 401
+    assert (
+        client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer wrong"}).status_code
+        == 401
+    )
     assert client.post("/mcp", json={}, headers={"origin": EVIL}).status_code == 403
 
 
 def test_a_foreign_page_cannot_reach_a_memory_packs_tools_or_routes(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp).client
-    assert failure(client.post("/tools/remember", json={}, headers={"origin": EVIL})) == (403, "origin_not_allowed")
+    assert failure(client.post("/tools/remember", json={}, headers={"origin": EVIL})) == (
+        403,
+        "origin_not_allowed",
+    )
     assert failure(client.get("/packs/diary/health", headers={"origin": EVIL})) == (403, "origin_not_allowed")
     prompt = client.post("/agents/recall-context/prompt", json={}, headers={"origin": EVIL})
     assert failure(prompt) == (403, "origin_not_allowed")
     assert client.post("/tools/remember", json={}).status_code == 200
     assert client.get("/packs/diary/health").json() == {"status": "healthy"}
-    assert client.post("/tools/remember", json={}, headers={"origin": "http://localhost:3000"}).status_code == 200
+    assert (
+        client.post("/tools/remember", json={}, headers={"origin": "http://localhost:3000"}).status_code
+        == 200
+    )
 
 
 def test_read_only_closes_what_writes_to_foreign_pages_alone(serve: Serve, services: Services) -> None:
@@ -223,15 +263,23 @@ def test_read_only_closes_what_writes_to_foreign_pages_alone(serve: Serve, servi
     refused = client.post("/tools/write_note", json={}, headers={"origin": EVIL})
     assert failure(refused) == (403, "origin_not_allowed")
     assert refused.headers["access-control-allow-origin"] == "*"
-    assert failure(client.post("/agents/scripted/prompt", json={}, headers={"origin": EVIL})) == (403, "origin_not_allowed")
-    assert client.post("/agents/reviewer/prompt", json={"language": "C"}, headers={"origin": EVIL}).status_code == 200
+    assert failure(client.post("/agents/scripted/prompt", json={}, headers={"origin": EVIL})) == (
+        403,
+        "origin_not_allowed",
+    )
+    assert (
+        client.post("/agents/reviewer/prompt", json={"language": "C"}, headers={"origin": EVIL}).status_code
+        == 200
+    )
     assert client.post("/tools/write_note", json={}).status_code == 200
     keyed = {"origin": EVIL, "authorization": "Bearer vault-key"}
     assert client.post("/tools/write_note", json={}, headers=keyed).status_code == 200
 
 
 def test_all_lets_foreign_pages_call_the_operators_tools(serve: Serve, services: Services) -> None:
-    assert serve(services).client.post("/tools/write_note", json={}, headers={"origin": EVIL}).status_code == 200
+    assert (
+        serve(services).client.post("/tools/write_note", json={}, headers={"origin": EVIL}).status_code == 200
+    )
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------------
@@ -260,14 +308,19 @@ def test_a_server_key_closes_everything_but_health_and_the_page(serve: Serve, wi
 def test_a_packs_key_closes_the_pack_on_every_door_and_nothing_else(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp, VAULT).client
     assert failure(client.post("/tools/vault", json={})) == (401, "unauthorized")
-    assert client.post("/tools/vault", json={}, headers={"authorization": "Bearer vault-key"}).status_code == 200
+    assert (
+        client.post("/tools/vault", json={}, headers={"authorization": "Bearer vault-key"}).status_code == 200
+    )
     assert (
         client.post("/tools/vault", json={}, headers={"authorization": "vault-key"}).status_code == 200
     )  # as Hindsight takes it
     assert client.post("/tools/remember", json={}).status_code == 200
     assert client.post("/tools/search", json={"query": "x"}).status_code == 200
     assert client.post("/mcp/alice", json={}).status_code == 200
-    assert failure(client.get("/tools/list", headers={"authorization": "Bearer wrong"})) == (401, "unauthorized")
+    assert failure(client.get("/tools/list", headers={"authorization": "Bearer wrong"})) == (
+        401,
+        "unauthorized",
+    )
 
 
 def test_on_a_closed_server_a_packs_key_opens_that_pack_alone(serve: Serve, with_mcp: Services) -> None:
@@ -278,7 +331,12 @@ def test_on_a_closed_server_a_packs_key_opens_that_pack_alone(serve: Serve, with
     for path in ("/tools/search", "/tools/whoami", "/tools/remember", "/agents/reviewer/prompt"):
         assert failure(client.post(path, json={"query": "x", "language": "C"})) == (401, "unauthorized")
     assert failure(client.get("/metrics")) == (401, "unauthorized")
-    assert client.post("/tools/search", json={"query": "x"}, headers={"authorization": "Bearer server-key"}).status_code == 200
+    assert (
+        client.post(
+            "/tools/search", json={"query": "x"}, headers={"authorization": "Bearer server-key"}
+        ).status_code
+        == 200
+    )
 
 
 def test_a_pack_that_requires_a_key_is_closed_until_there_is_one(serve: Serve, services: Services) -> None:
@@ -289,11 +347,18 @@ def test_a_pack_that_requires_a_key_is_closed_until_there_is_one(serve: Serve, s
 
 
 def test_a_route_may_require_a_key_whatever_its_pack(serve: Serve, services: Services) -> None:
-    route = PackRoute("POST", "/mcp/tools/{tool}", "diary", lambda parameters, body, caller: {"ok": True}, auth="required")
-    settings = ServerSettings(packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",))), api_keys=())
+    route = PackRoute(
+        "POST", "/mcp/tools/{tool}", "diary", lambda parameters, body, caller: {"ok": True}, auth="required"
+    )
+    settings = ServerSettings(
+        packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",))), api_keys=()
+    )
     client = serve(services._replace(pack_routes=[route]), settings).client
     assert failure(client.post("/mcp/tools/x", json={})) == (401, "unauthorized")
-    assert failure(client.post("/mcp/tools/x", json={}, headers={"authorization": "Bearer vault-key"})) == (401, "unauthorized")
+    assert failure(client.post("/mcp/tools/x", json={}, headers={"authorization": "Bearer vault-key"})) == (
+        401,
+        "unauthorized",
+    )
 
 
 def test_a_key_for_one_bank_opens_no_other(serve: Serve, with_mcp: Services, tmp_path: Path) -> None:
@@ -303,16 +368,26 @@ def test_a_key_for_one_bank_opens_no_other(serve: Serve, with_mcp: Services, tmp
     client = serve(with_mcp._replace(keys=ring)).client
 
     def mcp(path: str, key: str | None, bank: str | None = None) -> int:
-        headers = {**({"authorization": f"Bearer {key}"} if key else {}), **({"x-bank-id": bank} if bank else {})}
+        headers = {
+            **({"authorization": f"Bearer {key}"} if key else {}),
+            **({"x-bank-id": bank} if bank else {}),
+        }
         return client.post(path, json={}, headers=headers).status_code
 
     assert (mcp("/mcp/alice", alices), mcp("/mcp/alice/", every)) == (200, 200)
     assert (mcp("/mcp/bob", alices), mcp("/mcp/alice", None), mcp("/mcp/alice", "wrong")) == (401, 401, 401)
-    assert (mcp("/mcp", alices, "alice"), mcp("/mcp", alices, "bob"), mcp("/mcp", None, "alice")) == (200, 401, 401)
+    assert (mcp("/mcp", alices, "alice"), mcp("/mcp", alices, "bob"), mcp("/mcp", None, "alice")) == (
+        200,
+        401,
+        401,
+    )
     assert mcp("/mcp", None) == 200  # the documents stay open; the tools of packs are refused one by one
 
     def tool(key: str | None, bank: str | None) -> int:
-        headers = {**({"authorization": f"Bearer {key}"} if key else {}), **({"x-bank-id": bank} if bank else {})}
+        headers = {
+            **({"authorization": f"Bearer {key}"} if key else {}),
+            **({"x-bank-id": bank} if bank else {}),
+        }
         return client.post("/tools/remember", json={}, headers=headers).status_code
 
     assert (tool(alices, "alice"), tool(alices, None), tool(every, "bob")) == (200, 200, 200)
@@ -323,11 +398,20 @@ def test_the_caller_carries_the_keys_name_and_banks(serve: Serve, services: Serv
     ring = KeyRing(str(tmp_path / "keys.json"))
     alices, _ = ring.create("laptop", ["alice"])
     client = serve(services._replace(keys=ring)).client
-    told = client.post("/tools/remember", json={}, headers={"authorization": f"Bearer {alices}"}).json()["result"]
-    assert (told["principal"], told["bank"], told["banks"], told["bank_fixed"]) == ("key:laptop", "alice", ["alice"], False)
+    told = client.post("/tools/remember", json={}, headers={"authorization": f"Bearer {alices}"}).json()[
+        "result"
+    ]
+    assert (told["principal"], told["bank"], told["banks"], told["bank_fixed"]) == (
+        "key:laptop",
+        "alice",
+        ["alice"],
+        False,
+    )
 
 
-def test_a_revoked_key_is_refused_at_the_next_request(serve: Serve, services: Services, tmp_path: Path) -> None:
+def test_a_revoked_key_is_refused_at_the_next_request(
+    serve: Serve, services: Services, tmp_path: Path
+) -> None:
     path = str(tmp_path / "keys.json")
     key, _ = KeyRing(path).create("laptop")
     client = serve(services._replace(keys=KeyRing(path))).client
@@ -370,7 +454,9 @@ def test_a_get_without_a_session_is_405_with_allow(serve: Serve, with_mcp: Servi
     assert client.delete(path, headers={"mcp-session-id": "s"}).status_code == 200
 
 
-def test_the_root_is_mcp_for_its_clients_and_the_page_for_a_browser(serve: Serve, with_mcp: Services, tmp_path: Path) -> None:
+def test_the_root_is_mcp_for_its_clients_and_the_page_for_a_browser(
+    serve: Serve, with_mcp: Services, tmp_path: Path
+) -> None:
     (tmp_path / "index.html").write_text("<!doctype html><title>ctx</title>")
     (tmp_path / "style.css").write_text("body{}")
     (tmp_path / "secret.txt").write_text("not a type of the page")
@@ -404,7 +490,9 @@ def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_m
 
 @pytest.mark.parametrize("path", ["/tools/whoami", "/mcp", "/"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_cap_is_413_however_it_is_sent(serve: Serve, with_mcp: Services, path: str, chunked: bool) -> None:
+def test_a_body_over_the_cap_is_413_however_it_is_sent(
+    serve: Serve, with_mcp: Services, path: str, chunked: bool
+) -> None:
     client = serve(with_mcp).client
     body = b'{"text":"' + b"x" * (2 << 20) + b'"}'
     content = (body[at : at + 65536] for at in range(0, len(body), 65536)) if chunked else body
@@ -443,7 +531,9 @@ def test_a_client_that_asks_before_sending_too_much_is_told_at_once(serve: Serve
         assert b" 413 " in connection.makefile("rb").readline()
 
 
-def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(serve: Serve, services: Services) -> None:
+def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(
+    serve: Serve, services: Services
+) -> None:
     client = serve(services, ServerSettings(rate_limit_per_minute=3)).client
     assert [client.post("/tools/whoami", json={}).status_code for _ in range(4)] == [200, 200, 200, 429]
     response = client.post("/tools/search", json={"query": "x"}, headers={"origin": EVIL})
@@ -500,12 +590,19 @@ def test_a_loopback_bind_needs_none(bind: str) -> None:
     check_bind(ServerSettings(bind=bind))
 
 
-def test_beyond_this_machine_documents_need_a_key_too(serve: Serve, services: Services, tmp_path: Path) -> None:
+def test_beyond_this_machine_documents_need_a_key_too(
+    serve: Serve, services: Services, tmp_path: Path
+) -> None:
     ring = KeyRing(str(tmp_path / "keys.json"))
     key, _ = ring.create("laptop", ["alice"])
     client = serve(services._replace(keys=ring), ServerSettings(bind="0.0.0.0:7331")).client
     assert failure(client.post("/tools/search", json={"query": "x"})) == (401, "unauthorized")
-    assert client.post("/tools/search", json={"query": "x"}, headers={"authorization": f"Bearer {key}"}).status_code == 200
+    assert (
+        client.post(
+            "/tools/search", json={"query": "x"}, headers={"authorization": f"Bearer {key}"}
+        ).status_code
+        == 200
+    )
 
 
 def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: Services) -> None:

@@ -23,7 +23,9 @@ CLOSED = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault", key
 def space(tmp_path: Path) -> Iterator[Workspace]:
     with workspace(project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"})) as opened:
         opened.refresh([])
-        opened.toolbox.add(Tool("vault", "Keep a secret", ANYTHING, lambda arguments, caller: "kept", pack="vault"))
+        opened.toolbox.add(
+            Tool("vault", "Keep a secret", ANYTHING, lambda arguments, caller: "kept", pack="vault")
+        )
         yield opened
 
 
@@ -44,7 +46,10 @@ def _rpc(served: Served, key: str, method: str, **params: JSON) -> JSON:
 
 def test_the_servers_key_opens_them(served: Served) -> None:
     (resource,) = _rpc(served, "server-key", "resources/list")["result"]["resources"]
-    assert "JWT" in _rpc(served, "server-key", "resources/read", uri=resource["uri"])["result"]["contents"][0]["text"]
+    assert (
+        "JWT"
+        in _rpc(served, "server-key", "resources/read", uri=resource["uri"])["result"]["contents"][0]["text"]
+    )
     found = _rpc(served, "server-key", "tools/call", name="search", arguments={"query": "jwt"})["result"]
     assert found["structuredContent"]["results"]
 
@@ -52,7 +57,10 @@ def test_the_servers_key_opens_them(served: Served) -> None:
 def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
     (resource,) = _rpc(served, "server-key", "resources/list")["result"]["resources"]
     assert _rpc(served, "vault-key", "resources/list")["result"]["resources"] == []
-    assert _rpc(served, "vault-key", "resources/read", uri=resource["uri"])["error"]["message"] == "Resource not found"
+    assert (
+        _rpc(served, "vault-key", "resources/read", uri=resource["uri"])["error"]["message"]
+        == "Resource not found"
+    )
     refused = _rpc(served, "vault-key", "tools/call", name="search", arguments={"query": "jwt"})
     assert "error" in refused or refused["result"]["isError"]
     kept = _rpc(served, "vault-key", "tools/call", name="vault", arguments={})["result"]

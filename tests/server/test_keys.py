@@ -112,7 +112,10 @@ def _create(path: str, names: list[str]) -> None:
 def test_processes_that_write_at_once_lose_no_key(tmp_path: Path) -> None:
     path = str(tmp_path / "keys.json")
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_create, args=(path, [f"{writer}-{turn}" for turn in range(10)])) for writer in range(3)]
+    writers = [
+        context.Process(target=_create, args=(path, [f"{writer}-{turn}" for turn in range(10)]))
+        for writer in range(3)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:

@@ -47,11 +47,14 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
                 note = f"{bank}-{number}-{round_}"
                 told: list[str | None] = []
 
-                async def step(progress: float, total: float | None, message: str | None, told: Any = told) -> None:
+                async def step(
+                    progress: float, total: float | None, message: str | None, told: Any = told
+                ) -> None:
                     told.append(message)
 
                 kept_one, who = await asyncio.gather(
-                    client.call_tool("keep", {"note": note}, progress_callback=step), client.call_tool("whoami", {})
+                    client.call_tool("keep", {"note": note}, progress_callback=step),
+                    client.call_tool("whoami", {}),
                 )
                 assert kept_one.structured_content == {"bank": bank, "fixed": True, "note": note}
                 assert who.structured_content is not None
@@ -63,7 +66,9 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
         # REST goes on meanwhile; a refusal of work would be 503.
         async with httpx.AsyncClient(base_url=served.base, timeout=30) as client:
             while not over.is_set():
-                statuses[(await client.post("/tools/search", json={"query": "authentication"})).status_code] += 1
+                statuses[
+                    (await client.post("/tools/search", json={"query": "authentication"})).status_code
+                ] += 1
 
     async def everybody() -> None:
         over = asyncio.Event()
@@ -78,5 +83,7 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
     assert set(statuses) == {200}
     assert statuses[200] >= 64 * ROUNDS * 2
     for bank in BANKS:
-        expected = [f"{bank}-{number}-{round_}" for number in range(CLIENTS_A_BANK) for round_ in range(ROUNDS)]
+        expected = [
+            f"{bank}-{number}-{round_}" for number in range(CLIENTS_A_BANK) for round_ in range(ROUNDS)
+        ]
         assert sorted(kept[bank]) == sorted(expected)

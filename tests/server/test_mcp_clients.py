@@ -13,7 +13,18 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
-from real_clients import CLIENTS, DOCUMENTS, PATHS, SCRIPTS, Running, environment, node, node_run, package_program, tried_project
+from real_clients import (
+    CLIENTS,
+    DOCUMENTS,
+    PATHS,
+    SCRIPTS,
+    Running,
+    environment,
+    node,
+    node_run,
+    package_program,
+    tried_project,
+)
 
 from ctx.types import JSON
 
@@ -35,7 +46,9 @@ def folder(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A second project, indexed, for clients that start `ctx mcp` themselves."""
     folder = tmp_path_factory.mktemp("piped")
     tried_project(folder)
-    subprocess.run([sys.executable, "-m", "ctx", "index"], cwd=folder, env=environment(), check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "ctx", "index"], cwd=folder, env=environment(), check=True, capture_output=True
+    )
     return folder
 
 
@@ -108,7 +121,9 @@ def _right(seen: dict[str, Any], version: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("mode", "version"), [("legacy", SESSIONS), ("auto", STATELESS)])
-def test_the_python_client_lists_and_calls_on_every_path(running: Running, path: str, mode: str, version: str) -> None:
+def test_the_python_client_lists_and_calls_on_every_path(
+    running: Running, path: str, mode: str, version: str
+) -> None:
     _right(asyncio.run(_everything(running.base + path, mode)), version)
 
 
@@ -144,7 +159,9 @@ def test_the_typescript_client_lists_and_calls_everywhere(
 
 
 def _inspect(*arguments: str, cwd: Path) -> Any:
-    done = node_run(package_program("@modelcontextprotocol/inspector", "mcp-inspector"), "--cli", *arguments, cwd=cwd)
+    done = node_run(
+        package_program("@modelcontextprotocol/inspector", "mcp-inspector"), "--cli", *arguments, cwd=cwd
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "warn" not in done.stderr.lower(), done.stderr
     return json.loads(done.stdout)
@@ -156,7 +173,9 @@ def test_the_inspector_finds_every_schema_portable(running: Running, tmp_path: P
     target = (running.base + path, "--transport", "http")
     listed = _inspect(*target, "--method", "tools/list", "--strict", cwd=tmp_path)
     assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
-    called = _inspect(*target, "--method", "tools/call", "--tool-name", "shout", "--tool-arg", "text=hey", cwd=tmp_path)
+    called = _inspect(
+        *target, "--method", "tools/call", "--tool-name", "shout", "--tool-arg", "text=hey", cwd=tmp_path
+    )
     assert called["structuredContent"] == {"said": "HEY"}
 
 
@@ -165,7 +184,9 @@ def test_the_inspector_speaks_over_pipes(folder: Path) -> None:
     pipe = (sys.executable, "-m", "ctx", "mcp")
     listed = _inspect(*pipe, "--method", "tools/list", "--strict", cwd=folder)
     assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
-    called = _inspect(*pipe, "--method", "tools/call", "--tool-name", "search", "--tool-arg", "query=rollback", cwd=folder)
+    called = _inspect(
+        *pipe, "--method", "tools/call", "--tool-name", "search", "--tool-arg", "query=rollback", cwd=folder
+    )
     assert [hit["title"] for hit in called["structuredContent"]["results"]] == ["Deployment guide"]
 
 
@@ -175,7 +196,12 @@ def test_mcp_remote_carries_a_pipe_to_the_server(running: Running, tmp_path: Pat
     program = package_program("mcp-remote", "mcp-remote")
     process = subprocess.Popen(
         [node(), program, running.base + path, "--transport", "http-only"],
-        env={**os.environ, "HOME": str(tmp_path), "MCP_REMOTE_CONFIG_DIR": str(tmp_path), "CLIENTS": str(CLIENTS)},
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "MCP_REMOTE_CONFIG_DIR": str(tmp_path),
+            "CLIENTS": str(CLIENTS),
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -184,7 +210,11 @@ def test_mcp_remote_carries_a_pipe_to_the_server(running: Running, tmp_path: Pat
     assert process.stdin is not None
     assert process.stdout is not None
     replies = []
-    hello = {"protocolVersion": SESSIONS, "capabilities": {}, "clientInfo": {"name": "desktop", "version": "1"}}
+    hello = {
+        "protocolVersion": SESSIONS,
+        "capabilities": {},
+        "clientInfo": {"name": "desktop", "version": "1"},
+    }
     messages: list[dict[str, JSON]] = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},

@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(600)]
 
 def _door(services: Services) -> Callable[[Work], McpDoor]:
     def make(work: Work) -> McpDoor:
-        return HttpDoor(ConformanceServer(services.toolbox, services.agents, no_catalog, work, enter=enter_http))
+        return HttpDoor(
+            ConformanceServer(services.toolbox, services.agents, no_catalog, work, enter=enter_http)
+        )
 
     return make
 

@@ -39,9 +39,13 @@ def _whoami(response: httpx.Response) -> Any:
     [(version, version) for version in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")]
     + [("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
 )
-def test_a_handshake_settles_on_a_version_both_know(serve: Serve, mcp: Services, asked: str, given: str) -> None:
+def test_a_handshake_settles_on_a_version_both_know(
+    serve: Serve, mcp: Services, asked: str, given: str
+) -> None:
     served = serve(mcp)
-    reply = served.client.post("/", json=message("initialize", {**HELLO, "protocolVersion": asked}), headers=ACCEPT)
+    reply = served.client.post(
+        "/", json=message("initialize", {**HELLO, "protocolVersion": asked}), headers=ACCEPT
+    )
     result = answered(reply)["result"]
     assert result["protocolVersion"] == given
     assert result["serverInfo"]["name"] == "ctx"
@@ -77,7 +81,9 @@ def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, 
     reply = served.client.post("/mcp", content=body, headers=headers)
     assert (reply.status_code, reply.headers["content-type"]) == (200, "application/json")
     assert {tool["name"] for tool in reply.json()["result"]["tools"]} >= {"search", "whoami"}
-    called = served.client.post("/mcp", json=message("tools/call", {"name": "whoami", "arguments": {}}), headers=headers)
+    called = served.client.post(
+        "/mcp", json=message("tools/call", {"name": "whoami", "arguments": {}}), headers=headers
+    )
     assert called.json()["result"]["structuredContent"]["bank"] == "my-bank"
     del headers["authorization"]
     refused = served.client.post("/mcp", content=body, headers=headers)
@@ -102,7 +108,9 @@ def test_a_session_is_its_keys_own(serve: Serve, mcp: Services) -> None:
     served = serve(mcp, ServerSettings(api_keys=("one", "two")))
     session = open_session(served.client, "/mcp", authorization="Bearer one")
     assert served.client.post("/mcp", json=message("ping"), headers=session).status_code == 200
-    unknown = served.client.post("/mcp", json=message("ping"), headers={**session, "authorization": "Bearer none"})
+    unknown = served.client.post(
+        "/mcp", json=message("ping"), headers={**session, "authorization": "Bearer none"}
+    )
     assert unknown.status_code == 401
     no_key = {name: value for name, value in session.items() if name != "authorization"}
     assert served.client.post("/mcp", json=message("ping"), headers=no_key).status_code == 401
@@ -129,7 +137,9 @@ def test_an_ended_session_is_unknown(serve: Serve, mcp: Services) -> None:
         (b"null", -32600),
     ],
 )
-def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(serve: Serve, mcp: Services, body: bytes, code: int) -> None:
+def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(
+    serve: Serve, mcp: Services, body: bytes, code: int
+) -> None:
     client = serve(mcp).client
     for headers in (ACCEPT, open_session(client)):
         reply = client.post("/mcp", content=body, headers=headers)
@@ -137,7 +147,9 @@ def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(serve: Serve, mc
         assert reply.json()["error"]["code"] == code
 
 
-def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not(serve: Serve, mcp: Services) -> None:
+def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not(
+    serve: Serve, mcp: Services
+) -> None:
     client = serve(mcp).client
     calls = {
         "search": ({"query": "x", "limit": 0}, "limit"),
@@ -175,14 +187,22 @@ def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Ser
 
 
 def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Services) -> None:
-    picture = {"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}, {"type": "text", "text": "hi"}]}
+    picture = {
+        "content": [
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+            {"type": "text", "text": "hi"},
+        ]
+    }
     mcp.toolbox.add(Tool("draw", "Draws", ANYTHING, lambda arguments, caller: picture))
     mcp.toolbox.add(Tool("words", "Says", ANYTHING, lambda arguments, caller: "just text \ud800"))
     client = serve(mcp).client
     drawn = answered(client.post("/mcp", json=message("tools/call", {"name": "draw"})))["result"]
     assert [block["type"] for block in drawn["content"]] == ["image", "text"]
     said = answered(client.post("/mcp", json=message("tools/call", {"name": "words"})))["result"]
-    assert (said["content"][0]["text"], said["structuredContent"]) == ("just text ?", {"result": "just text ?"})
+    assert (said["content"][0]["text"], said["structuredContent"]) == (
+        "just text ?",
+        {"result": "just text ?"},
+    )
 
 
 def _reload(mcp: Services) -> None:
@@ -207,7 +227,9 @@ def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp:
                 # The client opens its stream after the handshake: until then there is nowhere to send news.
                 while not first.is_set():
                     _reload(mcp)
-                    mcp.agents.add(Agent(f"a{time.monotonic_ns()}", "", lambda arguments, caller: Prompt("x")))
+                    mcp.agents.add(
+                        Agent(f"a{time.monotonic_ns()}", "", lambda arguments, caller: Prompt("x"))
+                    )
                     with anyio.move_on_after(0.3):
                         await first.wait()
             after = await client.list_tools()
@@ -246,7 +268,9 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
     client = serve(mcp).client
     session = open_session(client)
     call = {"name": "climb", "arguments": {}}
-    reply = client.post("/mcp", json=message("tools/call", {**call, "_meta": {"progressToken": "t1"}}), headers=session)
+    reply = client.post(
+        "/mcp", json=message("tools/call", {**call, "_meta": {"progressToken": "t1"}}), headers=session
+    )
     events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
     steps = [event["params"] for event in events if event.get("method") == "notifications/progress"]
     assert [(step["progressToken"], step["progress"], step["total"], step["message"]) for step in steps] == [
@@ -266,7 +290,10 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
         headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
         request = ("POST", "/mcp", {"json": listen, "headers": headers})
     method, path, rest = request
-    with httpx.Client(base_url=served.base, timeout=20) as client, client.stream(method, path, **rest) as stream:  # type: ignore[arg-type]
+    with (
+        httpx.Client(base_url=served.base, timeout=20) as client,
+        client.stream(method, path, **rest) as stream,
+    ):  # type: ignore[arg-type]
         assert stream.status_code == 200
         opened.set()
         lines.extend(line for line in stream.iter_lines() if line)
@@ -292,7 +319,11 @@ def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp:
 
 
 def test_annotations_say_what_a_tool_does(serve: Serve, mcp: Services) -> None:
-    mcp.toolbox.add(Tool("erase", "Erases", ANYTHING, lambda a, c: None, annotations=Annotations(False, True, True, False)))
+    mcp.toolbox.add(
+        Tool(
+            "erase", "Erases", ANYTHING, lambda a, c: None, annotations=Annotations(False, True, True, False)
+        )
+    )
     tools = answered(serve(mcp).client.post("/mcp", json=message("tools/list")))["result"]["tools"]
     hints = {tool["name"]: tool["annotations"] for tool in tools}
     assert (hints["search"]["readOnlyHint"], hints["search"]["destructiveHint"]) == (True, False)
@@ -316,7 +347,9 @@ def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) ->
 
 
 @pytest.mark.parametrize("write", [open_session, None])
-def test_every_reply_bears_the_servers_headers(serve: Serve, mcp: Services, write: Callable[..., dict[str, str]] | None) -> None:
+def test_every_reply_bears_the_servers_headers(
+    serve: Serve, mcp: Services, write: Callable[..., dict[str, str]] | None
+) -> None:
     client = serve(mcp).client
     headers = write(client) if write else ACCEPT
     reply = client.post("/mcp", json=message("tools/list"), headers=headers)

@@ -78,7 +78,10 @@ def test_the_examples_are_requests_that_work(serve: Serve, services: Services) -
 
 def test_references_within_a_tools_schema_still_lead_somewhere() -> None:
     toolbox = Toolbox()
-    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    tree = {
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+    }
     schema = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": tree}}
     toolbox.add(Tool("grow", "Grow a tree", schema, lambda a, c: {}, output_schema=schema))
     document = describe(Described(toolbox.list(), []))
@@ -113,7 +116,10 @@ def test_a_key_is_said_to_be_needed_where_it_is(serve: Serve, services: Services
         ({"type": "integer", "minimum": 3}, 3),
         ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [True, True]),
         ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1),
-        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}, {"a": "text"}),
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]},
+            {"a": "text"},
+        ),
         ({"type": ["string", "null"], "default": "x"}, "x"),
         ({}, None),
     ],
@@ -124,23 +130,35 @@ def test_an_example_fits_its_schema(schema: JSON, expected: JSON) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_schemathesis_finds_nothing_that_the_description_does_not_say(serve: Serve, agents: Agents, tmp_path: Path) -> None:
+def test_schemathesis_finds_nothing_that_the_description_does_not_say(
+    serve: Serve, agents: Agents, tmp_path: Path
+) -> None:
     if importlib.util.find_spec("schemathesis") is None:
         message = "schemathesis is not installed; `make test` sets it up"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
     config = '[embedding]\nprovider = "local"\n[watch]\nenabled = false\n[connectors.filesystem.docs]\nroot = "./docs"\n'
-    with workspace(project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)) as space:
+    with workspace(
+        project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)
+    ) as space:
         space.refresh([])
         _add_plan(space.toolbox)
         (found,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
         served = serve(Services(space.toolbox, agents, space.health))
         settings = tmp_path / "schemathesis.toml"
         # A document that exists, so that `get` is seen to succeed too.
-        settings.write_text(f'[[operations]]\ninclude-path = "/tools/get"\nparameters = {{ "body.id" = "{found["id"]}" }}\n')
+        settings.write_text(
+            f'[[operations]]\ninclude-path = "/tools/get"\nparameters = {{ "body.id" = "{found["id"]}" }}\n'
+        )
         command = [
             sys.executable,
             *("-m", "schemathesis.cli", "--config-file", str(settings), "run", f"{served.base}/openapi.json"),
-            *("--max-examples", os.environ.get("CTX_SCHEMATHESIS_EXAMPLES", "25"), "--seed", "1", "--no-color"),
+            *(
+                "--max-examples",
+                os.environ.get("CTX_SCHEMATHESIS_EXAMPLES", "25"),
+                "--seed",
+                "1",
+                "--no-color",
+            ),
         ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
     assert "No issues found" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]
@@ -156,7 +174,11 @@ def _add_plan(toolbox: Toolbox) -> None:
                 "type": "object",
                 "properties": {
                     "steps": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
-                    "options": {"type": "object", "properties": {"deep": {"type": "boolean"}}, "additionalProperties": False},
+                    "options": {
+                        "type": "object",
+                        "properties": {"deep": {"type": "boolean"}},
+                        "additionalProperties": False,
+                    },
                 },
                 "required": ["steps"],
                 "additionalProperties": False,

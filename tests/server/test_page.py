@@ -33,7 +33,10 @@ GUIDE = "\n".join(
         "",
         "## Canary",
         "",
-        *(f"- step {number}: watch the error budget for five minutes, then widen" for number in range(1, 120)),
+        *(
+            f"- step {number}: watch the error budget for five minutes, then widen"
+            for number in range(1, 120)
+        ),
     ]
 )
 DOCUMENTS = {
@@ -118,8 +121,14 @@ class Tab:
         self.page.evaluate((CLIENTS / "node_modules" / "axe-core" / "axe.min.js").read_text())
         # Once animations and fades are over: a half-faded text has half its contrast.
         self.page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((result) => result.violations)")
-        return [f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}" for each in found for node in each["nodes"]]
+        found = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then((result) => result.violations)"
+        )
+        return [
+            f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+            for each in found
+            for node in each["nodes"]
+        ]
 
     def close(self) -> None:
         self.context.close()
@@ -139,7 +148,11 @@ def test_a_search_shows_titles_places_and_marked_words(tab: Tab) -> None:
     assert "Deployment guide" in titles
     row = tab.page.locator(".result", has_text="Deployment guide")
     assert re.fullmatch(r"ops/deploy\.md:\d+", row.locator(".path").text_content())
-    assert {mark.lower() for mark in row.locator("mark").all_text_contents()} & {"rollback", "release", "roll"}
+    assert {mark.lower() for mark in row.locator("mark").all_text_contents()} & {
+        "rollback",
+        "release",
+        "roll",
+    }
     assert re.match(r"\d+ documents in \d+ ms", tab.page.locator("#status").text_content())
     assert "q=rollback+release" in tab.page.url
     tab.page.reload()  # an address can be sent to somebody
@@ -174,7 +187,9 @@ def test_a_document_cannot_run_in_the_page(tab: Tab) -> None:
     tab.page.locator(".result .open").click()
     tab.page.locator("#document").wait_for(state="visible")
     assert "<script>document.title='owned'</script>" in tab.page.locator("#document-body").text_content()
-    assert tab.page.locator("#document-body script, #document-body img, #results img, #results b").count() == 0
+    assert (
+        tab.page.locator("#document-body script, #document-body img, #results img, #results b").count() == 0
+    )
     assert tab.page.title() == "ctx"
 
 
@@ -192,7 +207,11 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     inside = []
     for _ in range(4):
         page.keyboard.press("Tab")
-        inside.append(page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('#document')"))
+        inside.append(
+            page.evaluate(
+                "document.activeElement === document.body || !!document.activeElement.closest('#document')"
+            )
+        )
     assert all(inside)
     page.keyboard.press("Escape")
     page.locator("#document").wait_for(state="hidden")

@@ -42,7 +42,11 @@ def mcp(services: Services) -> Services:
 def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, version: str) -> None:
     async def seen() -> tuple[Any, ...]:
         arguments = ["-m", "ctx", "mcp", "--url", running.base]
-        pipe = stdio_client(StdioServerParameters(command=sys.executable, args=arguments, cwd=str(tmp_path), env=environment()))
+        pipe = stdio_client(
+            StdioServerParameters(
+                command=sys.executable, args=arguments, cwd=str(tmp_path), env=environment()
+            )
+        )
         async with Client(pipe, mode=mode) as client:
             steps: list[float] = []
 
@@ -56,7 +60,14 @@ def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, ver
             resources = (await client.list_resources()).resources
             document: Any = (await client.read_resource(resources[0].uri)).contents[0]
             tools = [tool.name for tool in (await client.list_tools()).tools]
-            return client.protocol_version, shout.structured_content, found.structured_content, document.text, tools, steps
+            return (
+                client.protocol_version,
+                shout.structured_content,
+                found.structured_content,
+                document.text,
+                tools,
+                steps,
+            )
 
     spoken, shout, found, text, tools, steps = asyncio.run(seen())
     assert spoken == version
@@ -67,7 +78,9 @@ def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, ver
     assert steps
 
 
-def test_changed_lists_of_the_remote_are_told_to_the_client(serve: Serve, mcp: Services, tmp_path: Path) -> None:
+def test_changed_lists_of_the_remote_are_told_to_the_client(
+    serve: Serve, mcp: Services, tmp_path: Path
+) -> None:
     served = serve(mcp)
     pipe = Pipe(tmp_path, "--url", served.base + "/mcp/alice")
     pipe.shake_hands()
@@ -86,7 +99,9 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     first = Running(config)
     pipe = Pipe(tmp_path, "--url", first.base)
     pipe.shake_hands()
-    assert pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "a"}})["result"]["structuredContent"] == {"said": "A"}
+    assert pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "a"}})["result"][
+        "structuredContent"
+    ] == {"said": "A"}
     first.stop()
     refused = pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "b"}})
     assert "is `ctx serve mcp` running there?" in refused["error"]["message"]
@@ -97,7 +112,9 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     second.stop()
 
 
-def test_a_missing_and_a_wrong_key_are_told_with_the_mend(serve: Serve, mcp: Services, tmp_path: Path) -> None:
+def test_a_missing_and_a_wrong_key_are_told_with_the_mend(
+    serve: Serve, mcp: Services, tmp_path: Path
+) -> None:
     served = serve(mcp, ServerSettings(api_keys=("right",)))
     for arguments, environ, words in (
         ((), {}, "export it and name its variable with --key-env"),
@@ -105,7 +122,12 @@ def test_a_missing_and_a_wrong_key_are_told_with_the_mend(serve: Serve, mcp: Ser
     ):
         pipe = Pipe(tmp_path, "--url", served.base, *arguments, **environ)
         reply = pipe.ask(
-            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            "initialize",
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
         )
         assert "401" in reply["error"]["message"]
         assert words in reply["error"]["message"]
@@ -117,9 +139,16 @@ def test_a_missing_and_a_wrong_key_are_told_with_the_mend(serve: Serve, mcp: Ser
     pipe.end()
 
 
-def test_calls_under_way_are_answered_when_the_client_closes_its_end(running: Running, tmp_path: Path) -> None:
+def test_calls_under_way_are_answered_when_the_client_closes_its_end(
+    running: Running, tmp_path: Path
+) -> None:
     lines = [
-        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "rollback"}}},
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "search", "arguments": {"query": "rollback"}},
+        },
         {"jsonrpc": "2.0", "id": 2, "method": "ping"},
     ]
     done = subprocess.run(
@@ -163,7 +192,9 @@ def test_a_bank_is_a_path_of_the_server() -> None:
     assert remote("http://localhost:7331/mcp/bob", "alice") == "http://localhost:7331/mcp/bob"
 
 
-@pytest.mark.parametrize("url", ["localhost:7331", "ftp://x/", "http://", "http://:secret@host/", "http://host:port/"])
+@pytest.mark.parametrize(
+    "url", ["localhost:7331", "ftp://x/", "http://", "http://:secret@host/", "http://host:port/"]
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="--url") as refused:
         remote(url)

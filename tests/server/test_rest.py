@@ -44,7 +44,9 @@ def test_the_tool_list_leaves_out_what_could_not_be_loaded(serve: Serve, service
 
 def test_null_counts_as_absent_and_a_whole_float_is_an_integer(serve: Serve, services: Services) -> None:
     client = serve(services).client
-    reply = client.post("/tools/search", json={"query": "authentication", "limit": 5.0, "source": None, "mode": None})
+    reply = client.post(
+        "/tools/search", json={"query": "authentication", "limit": 5.0, "source": None, "mode": None}
+    )
     assert reply.status_code == 200
     assert failure(client.post("/tools/search", json={"query": None})) == (400, "bad_request")
     assert failure(client.post("/tools/search", json={"query": "x", "limit": 5.5})) == (400, "bad_request")
@@ -106,28 +108,48 @@ def test_an_unforeseen_failure_tells_its_request_id_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"", b"\xff\xfe", b'{"query": NaN}', b'"text"', b"[]", b"null", b"17", b'{"a":' * 5000, b'{"query":"\\ud800"}']
+    "body",
+    [
+        b"{",
+        b"",
+        b"\xff\xfe",
+        b'{"query": NaN}',
+        b'"text"',
+        b"[]",
+        b"null",
+        b"17",
+        b'{"a":' * 5000,
+        b'{"query":"\\ud800"}',
+    ],
 )
 def test_a_body_that_is_no_json_object_is_400(serve: Serve, services: Services, body: bytes) -> None:
-    response = serve(services).client.post("/tools/search", content=body, headers={"content-type": "application/json"})
+    response = serve(services).client.post(
+        "/tools/search", content=body, headers={"content-type": "application/json"}
+    )
     assert failure(response) == (400, "bad_request")
 
 
 def test_a_deeply_nested_body_is_400(serve: Serve, services: Services) -> None:
     client = serve(services).client
     nested = b'{"a":' * 100 + b"1" + b"}" * 100
-    assert failure(client.post("/tools/whoami", content=nested, headers={"content-type": "application/json"})) == (
+    assert failure(
+        client.post("/tools/whoami", content=nested, headers={"content-type": "application/json"})
+    ) == (
         400,
         "bad_request",
     )
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
 def test_a_body_that_any_page_may_post_never_runs_a_tool(serve: Serve, services: Services, kind: str) -> None:
     calls: list[str] = []
     services.toolbox.observe(lambda call: calls.append(call.tool))
     headers = {"content-type": kind} if kind else {}
-    response = serve(services).client.post("/tools/search", content=b'{"query":"authentication"}', headers=headers)
+    response = serve(services).client.post(
+        "/tools/search", content=b'{"query":"authentication"}', headers=headers
+    )
     assert failure(response) == (400, "bad_request")
     assert calls == []
 
@@ -135,11 +157,15 @@ def test_a_body_that_any_page_may_post_never_runs_a_tool(serve: Serve, services:
 def test_json_with_a_charset_or_a_suffix_is_json(serve: Serve, services: Services) -> None:
     client = serve(services).client
     for kind in ("application/json; charset=utf-8", "Application/JSON", "application/vnd.ctx+json"):
-        assert client.post("/tools/search", content=b'{"query":"x"}', headers={"content-type": kind}).status_code == 200
+        assert (
+            client.post("/tools/search", content=b'{"query":"x"}', headers={"content-type": kind}).status_code
+            == 200
+        )
 
 
 @pytest.mark.parametrize(
-    "path", ["/nowhere", "/tools/", "/tools/search/", "/tools/a/b", "/.well-known/oauth-protected-resource", "/mcp"]
+    "path",
+    ["/nowhere", "/tools/", "/tools/search/", "/tools/a/b", "/.well-known/oauth-protected-resource", "/mcp"],
 )
 def test_an_unknown_route_is_404_and_never_a_redirect(serve: Serve, services: Services, path: str) -> None:
     client = serve(services).client
@@ -159,7 +185,9 @@ def test_an_unknown_route_is_404_and_never_a_redirect(serve: Serve, services: Se
         ("PATCH", "/openapi.json", "GET, HEAD"),
     ],
 )
-def test_a_wrong_method_is_405_with_allow(serve: Serve, services: Services, method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_405_with_allow(
+    serve: Serve, services: Services, method: str, path: str, allowed: str
+) -> None:
     response = serve(services).client.request(method, path)
     assert failure(response) == (405, "method_not_allowed")
     assert response.headers["allow"] == allowed
@@ -208,7 +236,12 @@ def test_the_caller_is_told_by_headers(serve: Serve, services: Services) -> None
     headers = {"x-bank-id": "alice", "x-session-id": "s1", "x-request-id": "trace-0001"}
     response = serve(services).client.post("/tools/whoami", json={}, headers=headers)
     caller = response.json()["result"]
-    assert (caller["door"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == ("rest", "alice", False, "s1")
+    assert (caller["door"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == (
+        "rest",
+        "alice",
+        False,
+        "s1",
+    )
     assert caller["request_id"] == response.headers["x-request-id"] == "trace-0001"
 
 
@@ -226,10 +259,14 @@ def test_a_tool_call_is_one_line_of_the_log_without_its_query(
     served.stop()  # the log line follows the reply
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("ctx.")]
     assert len(lines) == 1
-    assert re.fullmatch(r"call tool=search door=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"], lines[0])
+    assert re.fullmatch(
+        r"call tool=search door=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"], lines[0]
+    )
 
 
-def test_calls_beyond_the_queue_are_503_and_health_still_answers(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+def test_calls_beyond_the_queue_are_503_and_health_still_answers(
+    serve: Serve, toolbox: Toolbox, agents: Agents
+) -> None:
     entered, release = threading.Semaphore(0), threading.Event()
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -263,7 +300,9 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(serve: Serve, t
     assert statuses == [200, 200, 200]
 
 
-def test_a_call_whose_client_left_the_queue_is_never_made(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+def test_a_call_whose_client_left_the_queue_is_never_made(
+    serve: Serve, toolbox: Toolbox, agents: Agents
+) -> None:
     entered, release = threading.Semaphore(0), threading.Event()
     ran: list[JSON] = []
 
@@ -276,7 +315,9 @@ def test_a_call_whose_client_left_the_queue_is_never_made(serve: Serve, toolbox:
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
     work = Work(script_threads=1, waiting=4)
     served = serve(Services(toolbox, agents, work=work))
-    first = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 1}, timeout=20))
+    first = threading.Thread(
+        target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 1}, timeout=20)
+    )
     first.start()
     assert entered.acquire(timeout=10)
 
@@ -306,9 +347,9 @@ def test_64_clients_at_once_each_get_their_own_answer(serve: Serve, services: Se
         with httpx.Client(base_url=served.base, timeout=60) as client:
             for turn in range(5):
                 bank = f"bank-{number % 8}"
-                result = client.post("/tools/whoami", json={"n": number, "turn": turn}, headers={"x-bank-id": bank}).json()[
-                    "result"
-                ]
+                result = client.post(
+                    "/tools/whoami", json={"n": number, "turn": turn}, headers={"x-bank-id": bank}
+                ).json()["result"]
                 if (result["bank"], result["arguments"]) != (bank, {"n": number, "turn": turn}):
                     wrong.append(result)
 
@@ -325,7 +366,11 @@ def test_a_packs_route_answers_unwrapped_with_the_path_and_the_body(serve: Serve
         assert isinstance(parameters, dict)
         if parameters["tool"] == "none":
             raise EmbeddingsDisabled("no")
-        return {"success": True, "data": {"tool": parameters["tool"], "got": arguments, "pack": caller.pack}, "error": None}
+        return {
+            "success": True,
+            "data": {"tool": parameters["tool"], "got": arguments, "pack": caller.pack},
+            "error": None,
+        }
 
     def envelope(error: Exception) -> JSON:
         return {"success": False, "data": None, "error": str(error)}
@@ -360,7 +405,9 @@ def test_llms_txt_names_every_tool(serve: Serve, services: Services) -> None:
         assert f"`{tool.name}`" in response.text
 
 
-def test_json_is_the_answer_to_json_even_in_a_browser_without_a_page(serve: Serve, services: Services, tmp_path: object) -> None:
+def test_json_is_the_answer_to_json_even_in_a_browser_without_a_page(
+    serve: Serve, services: Services, tmp_path: object
+) -> None:
     client = serve(services, page_folder=str(tmp_path)).client
     reply = client.get("/", headers={"accept": "text/html"})
     assert json.loads(reply.text)["openapi"] == "/openapi.json"

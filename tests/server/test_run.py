@@ -40,7 +40,13 @@ class StreamDoor:
         self._over = anyio.Event()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
         await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
         await self._over.wait()
         await send({"type": "http.response.body", "body": b"data: bye\n\n", "more_body": False})
@@ -86,7 +92,9 @@ def test_requests_beyond_the_bound_of_open_ones_are_503(
         assert failure(httpx.get(f"{served.base}/health")) == (503, "busy")
 
 
-def test_a_stop_with_a_running_call_answers_it_503_within_a_second(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+def test_a_stop_with_a_running_call_answers_it_503_within_a_second(
+    serve: Serve, toolbox: Toolbox, agents: Agents
+) -> None:
     entered, release = threading.Event(), threading.Event()
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -97,7 +105,9 @@ def test_a_stop_with_a_running_call_answers_it_503_within_a_second(serve: Serve,
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
     served = serve(Services(toolbox, agents))
     answers: list[httpx.Response] = []
-    caller = threading.Thread(target=lambda: answers.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20)))
+    caller = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20))
+    )
     caller.start()
     assert entered.wait(10)
     began_s = time.monotonic()
@@ -108,7 +118,9 @@ def test_a_stop_with_a_running_call_answers_it_503_within_a_second(serve: Serve,
     release.set()
 
 
-def test_start_comes_before_the_first_request_and_stop_after_the_last(serve: Serve, services: Services) -> None:
+def test_start_comes_before_the_first_request_and_stop_after_the_last(
+    serve: Serve, services: Services
+) -> None:
     order: list[str] = []
     services.toolbox.observe(lambda call: order.append("call"))
     served = serve(services._replace(start=lambda: order.append("start"), stop=lambda: order.append("stop")))
@@ -154,7 +166,9 @@ def _exchange(host: str, port: int, request: bytes) -> bytes:
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_400_in_our_shape(serve: Serve, services: Services, request_bytes: bytes) -> None:
+def test_what_is_no_request_is_400_in_our_shape(
+    serve: Serve, services: Services, request_bytes: bytes
+) -> None:
     served = serve(services)
     head, _, body = _exchange(served.host, served.port, request_bytes).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
@@ -171,7 +185,10 @@ def test_connections_beyond_the_bound_are_503_and_those_within_are_served(
     with socket.create_connection((served.host, served.port), 10) as first, first.makefile("rb") as replies:
         first.sendall(request)
         assert b" 200 " in replies.readline()
-        with socket.create_connection((served.host, served.port), 10) as second, second.makefile("rb") as others:
+        with (
+            socket.create_connection((served.host, served.port), 10) as second,
+            second.makefile("rb") as others,
+        ):
             second.sendall(request)
             assert b" 200 " in others.readline()
             assert _exchange(served.host, served.port, b"").startswith(b"HTTP/1.1 503 ")
@@ -219,7 +236,9 @@ print("returned", flush=True)
 
 def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
     stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)")
-    with subprocess.Popen([sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Listening on ")
         process.send_signal(signal.SIGTERM)
@@ -228,7 +247,9 @@ def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tm
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
+def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
+    tmp_path: Path, how: signal.Signals
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, "20"],
         stdout=subprocess.PIPE,

@@ -44,7 +44,10 @@ def _examples(heading: str) -> list[JSON]:
     text = _seed()
     section = text[text.index(f"### `{heading}`") :]
     section = re.split(r"\n###? ", section[4:])[0]
-    return [json.loads(block.replace("{ ... }", "{}")) for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL)]
+    return [
+        json.loads(block.replace("{ ... }", "{}"))
+        for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+    ]
 
 
 def _fits(example: JSON, actual: JSON, place: str = "$") -> None:
@@ -82,7 +85,10 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     _git(tmp_path, "init", "--initial-branch", "main", str(repository))
     _git(repository, "add", ".")
     _git(repository, "commit", "-m", "notes")
-    files = {"auth.md": GUIDE, "deploy.md": "# Deployment\n\nDeploy with the pipeline. Authentication is by key.\n"}
+    files = {
+        "auth.md": GUIDE,
+        "deploy.md": "# Deployment\n\nDeploy with the pipeline. Authentication is by key.\n",
+    }
     config = project(tmp_path, files, CONFIG.format(provider="local", repository=repository))
     with workspace(config) as opened:
         opened.refresh([])
@@ -133,7 +139,8 @@ def test_a_query_that_matches_nothing_is_an_empty_list(client: httpx.Client) -> 
 
 
 @pytest.mark.parametrize(
-    "query", ['"', "AND OR NOT", "title:", "a:b:c", "(((", "*", "\\", "'; DROP TABLE documents; --", "é\u0000ß", "~^"]
+    "query",
+    ['"', "AND OR NOT", "title:", "a:b:c", "(((", "*", "\\", "'; DROP TABLE documents; --", "é\u0000ß", "~^"],
 )
 def test_no_text_of_a_user_is_a_syntax_error(client: httpx.Client, query: str) -> None:
     for mode in ("keyword", "hybrid"):
@@ -142,8 +149,13 @@ def test_no_text_of_a_user_is_a_syntax_error(client: httpx.Client, query: str) -
 
 def test_get_replays(client: httpx.Client) -> None:
     request, response = _examples("POST /tools/get")
-    assert failure(client.post("/tools/get", json=request)) == (404, "not_found")  # the id in the seed is made up
-    found = client.post("/tools/search", json={"query": "authentication", "source": "git"}).json()["results"][0]
+    assert failure(client.post("/tools/get", json=request)) == (
+        404,
+        "not_found",
+    )  # the id in the seed is made up
+    found = client.post("/tools/search", json={"query": "authentication", "source": "git"}).json()["results"][
+        0
+    ]
     reply = client.post("/tools/get", json={**request, "id": found["id"]})
     assert reply.status_code == 200
     _fits(response, reply.json())
@@ -156,7 +168,9 @@ def test_sources_replays(client: httpx.Client) -> None:
     (response,) = _examples("GET /tools/sources")
     reply = client.get("/tools/sources")
     _fits(response, reply.json())
-    assert [(row["name"], row["configured"], row["healthy"], row["doc_count"]) for row in reply.json()["sources"]] == [
+    assert [
+        (row["name"], row["configured"], row["healthy"], row["doc_count"]) for row in reply.json()["sources"]
+    ] == [
         ("filesystem", True, True, 2),
         ("git", True, True, 1),
     ]
@@ -205,7 +219,9 @@ def test_health_replays(client: httpx.Client) -> None:
 
 
 def test_a_browser_of_any_origin_is_served(client: httpx.Client) -> None:
-    reply = client.post("/tools/search", json={"query": "authentication"}, headers={"origin": "https://app.example"})
+    reply = client.post(
+        "/tools/search", json={"query": "authentication"}, headers={"origin": "https://app.example"}
+    )
     assert reply.headers["access-control-allow-origin"] == "*"
 
 

@@ -56,7 +56,9 @@ def test_a_broken_line_is_a_parse_error_and_the_next_one_is_answered(folder: Pat
 def test_nothing_but_messages_leaves_on_standard_output(folder: Path) -> None:
     pipe = Pipe(folder, "--log-level", "debug")
     pipe.shake_hands()
-    assert pipe.ask("tools/call", {"name": "noise", "arguments": {}}, 1)["result"]["structuredContent"] == {"ok": True}
+    assert pipe.ask("tools/call", {"name": "noise", "arguments": {}}, 1)["result"]["structuredContent"] == {
+        "ok": True
+    }
     assert pipe.ask("tools/call", {"name": "refresh", "arguments": {}}, 2)["result"]["isError"] is False
     found = pipe.ask("tools/call", {"name": "search", "arguments": {"query": "rollback"}}, 3)
     assert len(found["result"]["structuredContent"]["results"]) == 1
@@ -78,7 +80,9 @@ subprocess.run(["echo", "from a child"])
 assert sys.stdin.read() == "", "a child could eat the wire"
 writing.write(b"message\\n" + reading.read(4))
 """
-    done = subprocess.run([sys.executable, "-c", program], input="wire", capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="wire", capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout == "message\nwire"
     assert [line for line in done.stderr.splitlines() if line.startswith("from ")] == [
         "from print",
@@ -89,7 +93,10 @@ writing.write(b"message\\n" + reading.read(4))
 
 def test_both_eras_are_served_by_one_process(folder: Path) -> None:
     pipe = Pipe(folder)
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
     found = pipe.ask("server/discover", {"_meta": meta}, 1)
     assert "2026-07-28" in found["result"]["supportedVersions"]
     assert pipe.end()[0] == 0
@@ -151,7 +158,10 @@ def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> Non
 
 def test_an_open_subscription_does_not_keep_the_process(folder: Path) -> None:
     pipe = Pipe(folder)
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
     listen = {"notifications": {"toolsListChanged": True}, "_meta": meta}
     pipe.say(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}))
     assert pipe.hear()["method"] == "notifications/subscriptions/acknowledged"

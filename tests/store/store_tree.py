@@ -28,7 +28,13 @@ EVERYTHING = 10_000  # more than any index here holds
 
 
 def make(
-    source: str, source_id: str, paragraphs: Sequence[str], *, title: str | None = None, updated_ms: int = 1_000, **fields: Any
+    source: str,
+    source_id: str,
+    paragraphs: Sequence[str],
+    *,
+    title: str | None = None,
+    updated_ms: int = 1_000,
+    **fields: Any,
 ) -> tuple[Document, list[Chunk]]:
     """A document of paragraphs, each a chunk."""
     title = source_id if title is None else title
@@ -38,7 +44,9 @@ def make(
     for ordinal, paragraph in enumerate(paragraphs):
         heading = "" if ordinal == 0 else f"Part {ordinal}"
         hashed = text_hash(embedding_text(title, heading, paragraph))
-        chunks.append(Chunk(ordinal, start, start + len(paragraph), 2 * ordinal + 1, 2 * ordinal + 1, heading, hashed))
+        chunks.append(
+            Chunk(ordinal, start, start + len(paragraph), 2 * ordinal + 1, 2 * ordinal + 1, heading, hashed)
+        )
         start += len(paragraph) + 2
     document = Document(
         id=document_id(source, source_id),
@@ -76,13 +84,17 @@ def tree(version: int) -> dict[tuple[str, str], tuple[Document, list[Chunk]]]:
     """The documents of a version: each version deletes, adds, edits and touches some. One never changes."""
     documents = [make("filesystem", "constant.md", ["the kingfisher stays where it is"])]
     for number in range(60):
-        edits = random.Random(f"{number}/{(version + number) // 7}")  # every document is edited at every seventh version
+        edits = random.Random(
+            f"{number}/{(version + number) // 7}"
+        )  # every document is edited at every seventh version
         if edits.random() < 0.2:
             continue
         paragraphs = [" ".join(edits.choices(WORDS, k=12)) for _ in range(edits.randint(0, 6))]
         touched = random.Random(f"{number}/{version // 3}").randint(1, 5)
         source = "git:notes" if number % 3 == 0 else "filesystem"
-        documents.append(make(source, f"folder/{number}.md", paragraphs, title=f"Note {number}", updated_ms=touched))
+        documents.append(
+            make(source, f"folder/{number}.md", paragraphs, title=f"Note {number}", updated_ms=touched)
+        )
     return {(document.source, document.source_id): (document, chunks) for document, chunks in documents}
 
 
@@ -92,12 +104,20 @@ def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int 
     for source in ("filesystem", "git:notes"):
         known = catalog.fingerprints(source)
         mine = {source_id: entry for (name, source_id), entry in wanted.items() if name == source}
-        changed = [source_id for source_id, (document, _) in mine.items() if known.get(source_id) != document.fingerprint]
+        changed = [
+            source_id
+            for source_id, (document, _) in mine.items()
+            if known.get(source_id) != document.fingerprint
+        ]
         hashes = catalog.content_hashes(source, changed)
         for start in range(0, len(changed), batch):
             part = changed[start : start + batch]
-            same = [source_id for source_id in part if hashes.get(source_id) == mine[source_id][0].content_hash]
-            catalog.touch_documents([(source, name, mine[name][0].fingerprint, mine[name][0].updated_ms) for name in same])
+            same = [
+                source_id for source_id in part if hashes.get(source_id) == mine[source_id][0].content_hash
+            ]
+            catalog.touch_documents(
+                [(source, name, mine[name][0].fingerprint, mine[name][0].updated_ms) for name in same]
+            )
             catalog.put_documents([mine[source_id] for source_id in part if source_id not in same])
             if index is not None and start == batch:
                 index.catch_up(catalog)
@@ -115,9 +135,13 @@ def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int 
         index.catch_up(catalog)
 
 
-def open_store(folder: Path, *, writable: bool = True, model: str | None = MODEL) -> tuple[SqliteCatalog, LocalIndex]:
+def open_store(
+    folder: Path, *, writable: bool = True, model: str | None = MODEL
+) -> tuple[SqliteCatalog, LocalIndex]:
     catalog = SqliteCatalog(str(folder / "ctx.db"))
-    return catalog, LocalIndex(str(folder / "index"), lambda: (model, DIM if model else None), writable=writable)
+    return catalog, LocalIndex(
+        str(folder / "index"), lambda: (model, DIM if model else None), writable=writable
+    )
 
 
 def documents_of(catalog: Catalog) -> dict[tuple[str, str], Any]:
@@ -167,7 +191,11 @@ def found_in(catalog: Catalog, index: LocalIndex, *, semantic: bool = True) -> d
 def portrait(catalog: Catalog, index: LocalIndex) -> dict[str, Any]:
     """Everything of a store that a clean build would make the same."""
     assert index.applied_seq() == catalog.seq()
-    return {"documents": documents_of(catalog), "pending": catalog.pending_count(MODEL), **found_in(catalog, index)}
+    return {
+        "documents": documents_of(catalog),
+        "pending": catalog.pending_count(MODEL),
+        **found_in(catalog, index),
+    }
 
 
 def clean_portrait(folder: Path, version: int) -> dict[str, Any]:

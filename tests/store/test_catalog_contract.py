@@ -17,7 +17,9 @@ from ctx.store.base import Catalog, Run
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk
 
-CATALOGS: dict[str, Callable[[Path], Catalog]] = {"sqlite": lambda folder: SqliteCatalog(str(folder / "ctx.db"))}
+CATALOGS: dict[str, Callable[[Path], Catalog]] = {
+    "sqlite": lambda folder: SqliteCatalog(str(folder / "ctx.db"))
+}
 
 
 @pytest.fixture(params=sorted(CATALOGS))
@@ -51,11 +53,19 @@ def test_a_document_comes_back_as_it_was_put(catalog: Catalog) -> None:
     assert stored.chunks == tuple(chunks)
     assert len(stored.chunk_nos) == 3
     rows = catalog.chunk_rows(stored.chunk_nos)
-    assert [rows[no].text for no in stored.chunk_nos] == ["first \x00 with a zero", "zweiter Absatz: größer", "日本語 🦦"]
+    assert [rows[no].text for no in stored.chunk_nos] == [
+        "first \x00 with a zero",
+        "zweiter Absatz: größer",
+        "日本語 🦦",
+    ]
     last = rows[stored.chunk_nos[2]]
     assert (last.id, last.source, last.source_id, last.title) == (document.id, "filesystem", "a.md", "a.md")
     assert (last.ordinal, last.start_line, last.end_line, last.heading) == (2, 5, 5, "Part 2")
-    assert (last.source_url, last.updated_ms, last.document_no) == ("https://example.org/a", 1_000, stored.document_no)
+    assert (last.source_url, last.updated_ms, last.document_no) == (
+        "https://example.org/a",
+        1_000,
+        stored.document_no,
+    )
 
 
 def test_an_unknown_document_is_none_and_unknown_chunks_are_left_out(catalog: Catalog) -> None:
@@ -99,7 +109,9 @@ def test_a_document_with_the_same_chunks_keeps_their_numbers(catalog: Catalog) -
     before = numbers_of(catalog, "filesystem", "a.md")
     seq = catalog.put_documents([(document._replace(source_url="https://example.org", updated_ms=9), chunks)])
     assert numbers_of(catalog, "filesystem", "a.md") == before
-    assert [stored.document.source_url for stored in catalog.documents_since(seq - 1)] == ["https://example.org"]
+    assert [stored.document.source_url for stored in catalog.documents_since(seq - 1)] == [
+        "https://example.org"
+    ]
 
 
 def test_numbers_are_never_used_again(catalog: Catalog) -> None:
@@ -155,7 +167,9 @@ def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catal
 
 
 def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(700)] + [make("git:x", "a", ["kept"])])
+    catalog.put_documents(
+        [make("filesystem", f"{n}", [f"text {n}"]) for n in range(700)] + [make("git:x", "a", ["kept"])]
+    )
     catalog.record_run("filesystem", Run(1, True, None, None, "s"))
     before = catalog.seq()
     catalog.delete_source("filesystem")
@@ -189,26 +203,42 @@ def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> No
     assert len(names) == 451
     assert names[-2:] == ["7", "450"]
     assert [stored.document.source_id for stored in catalog.documents_since(middle)] == ["450"]
-    assert [(stored.seq, stored.document_no, stored.chunk_nos) for stored in catalog.documents_since(0)] == list(
-        catalog.chunks_since(0)
-    )
+    assert [
+        (stored.seq, stored.document_no, stored.chunk_nos) for stored in catalog.documents_since(0)
+    ] == list(catalog.chunks_since(0))
 
 
 def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)])
+    catalog.put_documents(
+        [make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)]
+    )
     assert catalog.touch_documents([("filesystem", "a", "new print", 5)]) == 1
     assert catalog.fingerprints("filesystem")["a"] == "new print"
-    assert catalog.touch_documents([("filesystem", "a", "newer", 5), ("filesystem", "b", "b2", 6), ("nobody", "c", "", 1)]) == 2
-    assert [(stored.document.source_id, stored.document.updated_ms) for stored in catalog.documents_since(1)] == [("b", 6)]
+    assert (
+        catalog.touch_documents(
+            [("filesystem", "a", "newer", 5), ("filesystem", "b", "b2", 6), ("nobody", "c", "", 1)]
+        )
+        == 2
+    )
+    assert [
+        (stored.document.source_id, stored.document.updated_ms) for stored in catalog.documents_since(1)
+    ] == [("b", 6)]
     assert catalog.fingerprints("filesystem") == {"a": "newer", "b": "b2"}
 
 
 def test_what_was_just_written_is_what_the_file_holds(catalog: Catalog) -> None:
     catalog.put_documents(
-        [make("filesystem", "b", ["one", "two"]), make("filesystem", "a", ["three"], metadata={"tags": ("x", "y")})]
+        [
+            make("filesystem", "b", ["one", "two"]),
+            make("filesystem", "a", ["three"], metadata={"tags": ("x", "y")}),
+        ]
     )
-    assert list(catalog.documents_since(0)) == list(catalog.documents_since(0))  # the first from memory, the second read
-    seq = catalog.put_documents([make("filesystem", "c", ["new"]), make("filesystem", "b", ["one", "changed"])])
+    assert list(catalog.documents_since(0)) == list(
+        catalog.documents_since(0)
+    )  # the first from memory, the second read
+    seq = catalog.put_documents(
+        [make("filesystem", "c", ["new"]), make("filesystem", "b", ["one", "changed"])]
+    )
     assert list(catalog.documents_since(seq - 1)) == list(catalog.documents_since(seq - 1))
 
 
@@ -261,9 +291,16 @@ def test_the_export_is_ordered_by_source_and_place(catalog: Catalog) -> None:
 # -- embeddings ---------------------------------------------------------------------------------------------------
 def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None:
     catalog.put_documents(
-        [make("filesystem", "a", ["same", "first"], title="t"), make("filesystem", "b", ["same", "x"], title="t")]
+        [
+            make("filesystem", "a", ["same", "first"], title="t"),
+            make("filesystem", "b", ["same", "x"], title="t"),
+        ]
     )
-    expected = [embedding_text("t", "", "same"), embedding_text("t", "Part 1", "first"), embedding_text("t", "Part 1", "x")]
+    expected = [
+        embedding_text("t", "", "same"),
+        embedding_text("t", "Part 1", "first"),
+        embedding_text("t", "Part 1", "x"),
+    ]
     assert catalog.pending_count(MODEL) == 4
     assert catalog.pending_texts(MODEL, 10) == [(text_hash(text), text) for text in expected]
     assert [text for _, text in catalog.pending_texts(MODEL, 2)] == expected[:2]
@@ -290,7 +327,10 @@ def test_what_is_gone_is_no_longer_pending(catalog: Catalog) -> None:
     catalog.delete_documents("filesystem", ["b"])
     catalog.put_documents([make("filesystem", "c", ["something else"])])
     assert catalog.pending_count(MODEL) == 2
-    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["a > Part 1\nmore a", "c\nsomething else"]
+    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == [
+        "a > Part 1\nmore a",
+        "c\nsomething else",
+    ]
     assert [status.pending for status in catalog.statuses(MODEL, [])] == [2]
 
 
@@ -309,7 +349,9 @@ def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
 
 
 def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}", "shared"], title="t", updated_ms=n) for n in range(300)])
+    catalog.put_documents(
+        [make("filesystem", f"{n}", [f"text {n}", "shared"], title="t", updated_ms=n) for n in range(300)]
+    )
     embed_pending(catalog)
     catalog.put_documents([make("git:x", "late", ["not embedded"])])
     rows: dict[int, tuple[int, str, int, np.ndarray]] = {}
@@ -317,7 +359,9 @@ def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: 
         assert batch.vectors.dtype == np.float32
         assert batch.vectors.shape == (len(batch.sources), DIM)
         assert np.allclose(np.linalg.norm(batch.vectors, axis=1), 1, atol=1e-6)
-        fields = zip(batch.chunk_nos, batch.document_nos, batch.sources, batch.updated_ms, batch.vectors, strict=True)
+        fields = zip(
+            batch.chunk_nos, batch.document_nos, batch.sources, batch.updated_ms, batch.vectors, strict=True
+        )
         for chunk_no, document_no, source, updated_ms, vector in fields:
             rows[int(chunk_no)] = (int(document_no), source, int(updated_ms), vector)
     assert len(rows) == 600
@@ -326,7 +370,11 @@ def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: 
             continue
         for chunk, chunk_no in zip(stored.chunks, stored.chunk_nos, strict=True):
             document_no, source, updated_ms, vector = rows[chunk_no]
-            assert (document_no, source, updated_ms) == (stored.document_no, "filesystem", stored.document.updated_ms)
+            assert (document_no, source, updated_ms) == (
+                stored.document_no,
+                "filesystem",
+                stored.document.updated_ms,
+            )
             assert float(vector @ vector_of(chunk.text_hash)) > 0.999
 
 
@@ -352,7 +400,12 @@ def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_lat
 
 @pytest.mark.parametrize(
     "vector",
-    [np.full(DIM, np.nan, np.float32), np.zeros(DIM, np.float32), np.ones(DIM, np.float32), np.full(DIM, np.inf, np.float32)],
+    [
+        np.full(DIM, np.nan, np.float32),
+        np.zeros(DIM, np.float32),
+        np.ones(DIM, np.float32),
+        np.full(DIM, np.inf, np.float32),
+    ],
     ids=["not a number", "zero", "too long", "infinite"],
 )
 def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
@@ -384,14 +437,33 @@ def test_the_last_run_is_remembered(catalog: Catalog) -> None:
 
 
 def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
-    catalog.put_documents([make("git:b", "1", ["one", "two"]), make("git:b", "2", ["three"]), make("old", "1", ["four"])])
+    catalog.put_documents(
+        [make("git:b", "1", ["one", "two"]), make("git:b", "2", ["three"]), make("old", "1", ["four"])]
+    )
     catalog.record_run("git:b", Run(100, True, None, "c0ffee", "s"))
     catalog.record_run("git:b", Run(200, False, "the remote does not answer", "c0ffee", "s"))
     catalog.record_run("gone", Run(1, True, None, None, "s"))
     new, git, old = catalog.statuses(MODEL, ["git:b", "a new one"])
-    assert (new.name, new.configured, new.healthy, new.doc_count, new.last_indexed_ms) == ("a new one", True, True, 0, None)
-    assert (git.name, git.configured, git.healthy, git.doc_count, git.chunk_count) == ("git:b", True, False, 2, 3)
-    assert (git.pending, git.last_indexed_ms, git.note, git.revision) == (3, 100, "the remote does not answer", "c0ffee")
+    assert (new.name, new.configured, new.healthy, new.doc_count, new.last_indexed_ms) == (
+        "a new one",
+        True,
+        True,
+        0,
+        None,
+    )
+    assert (git.name, git.configured, git.healthy, git.doc_count, git.chunk_count) == (
+        "git:b",
+        True,
+        False,
+        2,
+        3,
+    )
+    assert (git.pending, git.last_indexed_ms, git.note, git.revision) == (
+        3,
+        100,
+        "the remote does not answer",
+        "c0ffee",
+    )
     assert git.oldest_pending_ms is not None
     assert (old.name, old.configured, old.doc_count) == ("old", False, 1)
 
@@ -467,7 +539,11 @@ def test_threads_write_and_read_at_once_and_nothing_is_lost(catalog: Catalog) ->
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["put", "delete", "touch", "embed", "forget"]), st.integers(0, 7), st.integers(0, 3)),
+        st.tuples(
+            st.sampled_from(["put", "delete", "touch", "embed", "forget"]),
+            st.integers(0, 7),
+            st.integers(0, 3),
+        ),
         max_size=25,
     )
 )
@@ -480,7 +556,12 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
         for act, number, size in steps:
             name = f"{number}.md"
             if act == "put":
-                entry = make("s", name, [f"{n} {random.Random(number * 4 + size).random()}" for n in range(size)], title="t")
+                entry = make(
+                    "s",
+                    name,
+                    [f"{n} {random.Random(number * 4 + size).random()}" for n in range(size)],
+                    title="t",
+                )
                 catalog.put_documents([entry])
                 model[name] = entry
             elif act == "delete":

@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_tree import DIM, EVERYTHING, MODEL, embed_pending, follow, found_in, make, places, portrait, tree, vector_of
+from store_tree import (
+    DIM,
+    EVERYTHING,
+    MODEL,
+    embed_pending,
+    follow,
+    found_in,
+    make,
+    places,
+    portrait,
+    tree,
+    vector_of,
+)
 
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
@@ -52,7 +64,9 @@ def test_an_empty_catalog_is_an_empty_index(catalog: Catalog, index: SearchIndex
 
 
 def test_what_was_put_is_found_after_catching_up(catalog: Catalog, index: SearchIndex) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["the otter swims"]), make("filesystem", "b.md", ["the heron stands"])])
+    catalog.put_documents(
+        [make("filesystem", "a.md", ["the otter swims"]), make("filesystem", "b.md", ["the heron stands"])]
+    )
     assert index.catch_up(catalog) == index.applied_seq() == catalog.seq()
     assert ids(catalog, index, "otter") == ["a.md"]
     assert index.semantic(vector_of(b"x"), ALL, 10) == []
@@ -62,7 +76,9 @@ def test_what_was_put_is_found_after_catching_up(catalog: Catalog, index: Search
 
 
 def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: SearchIndex) -> None:
-    catalog.put_documents([make("filesystem", f"{word}.md", [f"the {word}"]) for word in ("otter", "heron", "vole")])
+    catalog.put_documents(
+        [make("filesystem", f"{word}.md", [f"the {word}"]) for word in ("otter", "heron", "vole")]
+    )
     embed_pending(catalog)
     index.catch_up(catalog)
     catalog.put_documents([make("filesystem", "otter.md", ["the badger"])])
@@ -80,7 +96,11 @@ def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: Sea
 
 def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
     catalog.put_documents(
-        [make(source, f"{source}{at}", ["common words"], updated_ms=at) for source in ("a", "git:b", "git:c") for at in (1, 2, 3)]
+        [
+            make(source, f"{source}{at}", ["common words"], updated_ms=at)
+            for source in ("a", "git:b", "git:c")
+            for at in (1, 2, 3)
+        ]
     )
     embed_pending(catalog)
     index.catch_up(catalog)
@@ -106,7 +126,9 @@ def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: Se
         assert len({hit.chunk_no for hit in hits}) == 7
 
 
-def test_following_a_tree_ends_as_building_it_at_once(catalog: Catalog, index: SearchIndex, tmp_path: Path) -> None:
+def test_following_a_tree_ends_as_building_it_at_once(
+    catalog: Catalog, index: SearchIndex, tmp_path: Path
+) -> None:
     for version in range(8):
         follow(catalog, index, version)  # type: ignore[arg-type]
     followed = portrait(catalog, index)  # type: ignore[arg-type]

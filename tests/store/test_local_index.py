@@ -11,7 +11,19 @@ from pathlib import Path
 
 import pytest
 import store_tree
-from store_tree import DIM, MODEL, clean_portrait, embed_pending, follow, found_in, make, open_store, portrait, tree, vector_of
+from store_tree import (
+    DIM,
+    MODEL,
+    clean_portrait,
+    embed_pending,
+    follow,
+    found_in,
+    make,
+    open_store,
+    portrait,
+    tree,
+    vector_of,
+)
 
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import local as local_module
@@ -67,7 +79,9 @@ def cut(suffix: str) -> Callable[[Path], object]:
 
 
 def scribbled(suffix: str) -> Callable[[Path], object]:
-    return lambda folder: overwrite(largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00")
+    return lambda folder: overwrite(
+        largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00"
+    )
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -79,13 +93,23 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "tantivy's meta is gone": lambda folder: (keyword_folder(folder) / "meta.json").unlink(),
     "tantivy's meta is cut": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 30),
     "tantivy's meta is empty": lambda folder: os.truncate(keyword_folder(folder) / "meta.json", 0),
-    **{f"a .{suffix} of tantivy is gone": without(suffix) for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")},
+    **{
+        f"a .{suffix} of tantivy is gone": without(suffix)
+        for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")
+    },
     **{f"a .{suffix} of tantivy is cut": cut(suffix) for suffix in ("idx", "term", "fast")},
-    **{f"bytes of a .{suffix} of tantivy": scribbled(suffix) for suffix in ("idx", "term", "pos", "fast", "fieldnorm")},
+    **{
+        f"bytes of a .{suffix} of tantivy": scribbled(suffix)
+        for suffix in ("idx", "term", "pos", "fast", "fieldnorm")
+    },
     "the vectors folder is gone": lambda folder: shutil.rmtree(folder / "index" / "vectors"),
     "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "vectors"), 100),
-    "bytes of the vectors": lambda folder: overwrite(largest(folder / "index" / "vectors", "vectors"), 99, b"\xff\xff\xff"),
-    "bytes of the rows": lambda folder: overwrite(largest(folder / "index" / "vectors", "rows"), 99, b"\xff\xff\xff"),
+    "bytes of the vectors": lambda folder: overwrite(
+        largest(folder / "index" / "vectors", "vectors"), 99, b"\xff\xff\xff"
+    ),
+    "bytes of the rows": lambda folder: overwrite(
+        largest(folder / "index" / "vectors", "rows"), 99, b"\xff\xff\xff"
+    ),
     "the state of the vectors is cut": lambda folder: os.truncate(folder / "index" / "vectors" / "state", 50),
 }
 
@@ -128,7 +152,9 @@ def test_a_changed_byte_is_found_before_the_first_change_of_a_process(tmp_path: 
         assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 1)
 
 
-def test_a_catch_up_with_nothing_to_do_reads_no_vectors(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
     code = (
         "import sys, pathlib\n"
         "from ctx.store.sqlite import SqliteCatalog\n"
@@ -138,13 +164,16 @@ def test_a_catch_up_with_nothing_to_do_reads_no_vectors(store: tuple[SqliteCatal
         "assert index.catch_up(catalog) == catalog.seq()\n"
         "assert 'numpy' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 # A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the time.
 @pytest.mark.parametrize(
-    "damage", sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name)
+    "damage",
+    sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name),
 )
 def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
     tmp_path: Path, damage: str, store: tuple[SqliteCatalog, LocalIndex]
@@ -162,11 +191,18 @@ def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     if damage == "the vectors folder is gone":
-        assert index.applied_seq() == 0, "no vectors are found, as before the first were made, and the index says how far it is"
+        assert index.applied_seq() == 0, (
+            "no vectors are found, as before the first were made, and the index says how far it is"
+        )
     elif "gone" not in damage or " of tantivy" in damage:
         assert done.stdout.startswith("error")
     elif not done.stdout.startswith("error"):
@@ -221,7 +257,10 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
         embed_pending(catalog)
         index.catch_up(catalog)
     backup = (tmp_path / "ctx.db").read_bytes()
-    for name, restored in (("second", False), ("third", True)):  # the same numbers of everything, for another document
+    for name, restored in (
+        ("second", False),
+        ("third", True),
+    ):  # the same numbers of everything, for another document
         if restored:
             (tmp_path / "ctx.db").write_bytes(backup)
         catalog, index = open_store(tmp_path)
@@ -237,7 +276,9 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
                 assert found_in(catalog, clean) == found
 
 
-def test_ordinary_changes_are_applied_and_nothing_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for version in range(4):
         catalog, index = open_store(tmp_path)
         with catalog, index:
@@ -305,7 +346,10 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
 # -- one writer, many readers -------------------------------------------------------------------------------------
 def test_an_index_opened_to_be_read_does_not_write(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
-    with LocalIndex(index._path, lambda: (MODEL, DIM)) as reader, pytest.raises(StoreError, match="read only"):
+    with (
+        LocalIndex(index._path, lambda: (MODEL, DIM)) as reader,
+        pytest.raises(StoreError, match="read only"),
+    ):
         reader.catch_up(catalog)
 
 
@@ -317,7 +361,9 @@ def test_opening_an_index_to_read_makes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_follows_the_writer_also_into_a_new_folder(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+def test_a_reader_follows_the_writer_also_into_a_new_folder(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
     catalog, index = store
     with LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
         assert not reader.keyword("pangolin", ALL, 5)
@@ -341,7 +387,9 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     constant = vector_of(tree(0)["filesystem", "constant.md"][1][0].text_hash)
     command = [sys.executable, store_tree.__file__, str(tmp_path), "1", "7"]
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
-    writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    writer = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     searches = 0
     states = set()
     catalog, reader = open_store(tmp_path, writable=False)
@@ -438,7 +486,9 @@ def test_a_catch_up_that_failed_half_way_is_completed_by_the_next(
     assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 3)
 
 
-def test_a_keyword_search_imports_neither_numpy_nor_logging(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
+def test_a_keyword_search_imports_neither_numpy_nor_logging(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
     code = (
         "import sys\n"
         "from ctx.store.sqlite import SqliteCatalog\n"
@@ -451,7 +501,9 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(store: tuple[SqliteC
         "assert index.applied_seq() == catalog.seq()\n"
         "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', 'shutil'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
 
@@ -470,7 +522,9 @@ def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteC
     assert index.applied_seq() == catalog.seq()
 
 
-def test_an_index_closed_with_documents_fed_and_not_published_has_them_after_the_next_catch_up(tmp_path: Path) -> None:
+def test_an_index_closed_with_documents_fed_and_not_published_has_them_after_the_next_catch_up(
+    tmp_path: Path,
+) -> None:
     catalog, index = open_store(tmp_path)
     index.catch_up(catalog)
     catalog.put_documents([make("fed", "a", ["xylophone"])])

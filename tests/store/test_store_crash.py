@@ -53,7 +53,9 @@ def test_a_run_killed_at_random_moments_is_completed_by_the_next(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_killed_at_many_random_moments_is_completed_by_the_next(tmp_path: Path) -> None:
-    crash(tmp_path, int(os.environ.get("CTX_TEST_KILLS", "60")), seed=int(os.environ.get("CTX_TEST_SEED", "2")))
+    crash(
+        tmp_path, int(os.environ.get("CTX_TEST_KILLS", "60")), seed=int(os.environ.get("CTX_TEST_SEED", "2"))
+    )
 
 
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from ctx.store.base import Run
 from ctx.store.schema import connect, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
 
-TABLES = ("CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",)
+TABLES = (
+    "CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",
+)
 LATER = (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; UPDATE pets SET age = 3;")
 
 
@@ -95,7 +97,11 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "ctx.db"))
     migrate(connection, "pets", TABLES)
     with pytest.raises(StoreError):
-        migrate(connection, "pets", (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; INSERT INTO nowhere VALUES (1);"))
+        migrate(
+            connection,
+            "pets",
+            (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; INSERT INTO nowhere VALUES (1);"),
+        )
     assert [row[1] for row in connection.execute("PRAGMA table_info(pets)")] == ["name"]
     assert schema_version(connection, "pets") == 1
     migrate(connection, "pets", LATER)
@@ -115,7 +121,9 @@ def test_a_newer_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
             SqliteCatalog(path, read_only=read_only)
 
 
-def test_an_older_catalog_opened_to_be_read_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_catalog_opened_to_be_read_is_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "ctx.db")
     with SqliteCatalog(path) as catalog:
         catalog.put_documents([make("s", "a", ["one"])])
@@ -143,7 +151,9 @@ def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> N
         "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.base').store.base.Run(1, True, None, None, ''))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
-    started = [subprocess.Popen([*command, f"s{n}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for n in range(5)]
+    started = [
+        subprocess.Popen([*command, f"s{n}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for n in range(5)
+    ]
     for process in started:
         assert process.stdin is not None
         process.stdin.write(b"\n")
@@ -170,7 +180,8 @@ def test_a_catalog_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"not a database at all, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\7" * 5000]
+    "content",
+    [b"not a database at all, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\7" * 5000],
 )
 def test_a_file_that_is_no_catalog_is_told_apart(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ctx.db"
@@ -213,7 +224,9 @@ def test_a_truncated_catalog_is_an_error(tmp_path: Path) -> None:
         list(catalog.export())
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not hasattr(os, "seteuid"), reason="needs to be somebody else than root")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not hasattr(os, "seteuid"), reason="needs to be somebody else than root"
+)
 def test_a_folder_that_may_not_be_written_is_told_and_can_still_be_read(tmp_path: Path) -> None:
     folder = tmp_path / "shelf"
     with SqliteCatalog(str(folder / "ctx.db")) as catalog:
@@ -292,7 +305,9 @@ def test_two_new_catalogs_have_different_histories(tmp_path: Path) -> None:
         assert one.history(0) != two.history(0)
 
 
-def test_deletions_are_forgotten_in_time_and_the_history_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_are_forgotten_in_time_and_the_history_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 10)
     with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
         for n in range(40):

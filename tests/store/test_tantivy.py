@@ -76,7 +76,11 @@ def test_any_of_the_words_is_enough_and_more_of_them_rank_higher(index: KeywordI
 
 
 def test_all_words_in_one_passage_beat_one_word_said_often(index: KeywordIndex) -> None:
-    put(index, stored(1, "docker " * 12 + "is a tool"), stored(2, "a docker volume is kept apart and has its own life " * 3))
+    put(
+        index,
+        stored(1, "docker " * 12 + "is a tool"),
+        stored(2, "a docker volume is kept apart and has its own life " * 3),
+    )
     assert numbers(index, "docker volume")[0] == 2
 
 
@@ -84,7 +88,9 @@ def test_all_words_together_earn_a_bonus(index: KeywordIndex) -> None:
     put(index, *(stored(number, f"filler {number}") for number in range(3, 40)))
     put(index, stored(1, "otter " + "and more words " * 12 + "heron"), stored(2, "otter otter otter otter"))
     (both,) = (hit.score for hit in index.search("otter heron", ALL, 9) if hit.document_no == 1)
-    alone = sum(hit.score for word in ("otter", "heron") for hit in index.search(word, ALL, 9) if hit.document_no == 1)
+    alone = sum(
+        hit.score for word in ("otter", "heron") for hit in index.search(word, ALL, 9) if hit.document_no == 1
+    )
     assert both == pytest.approx(ALL_WORDS_BONUS * alone, rel=1e-4)
 
 
@@ -122,7 +128,9 @@ def test_a_quoted_phrase_ranks_where_its_words_stand_side_by_side(index: Keyword
 
 
 def test_ideographs_within_a_run_are_found(index: KeywordIndex) -> None:
-    put(index, stored(1, "我喜歡在北京吃烤鴨"), stored(2, "日本語の全文検索エンジン"), stored(3, "Python入門"))
+    put(
+        index, stored(1, "我喜歡在北京吃烤鴨"), stored(2, "日本語の全文検索エンジン"), stored(3, "Python入門")
+    )
     assert numbers(index, "烤鴨") == [1]
     assert numbers(index, "検索") == [2]
     assert numbers(index, "python") == [3]
@@ -191,7 +199,9 @@ def test_sources_and_dates_narrow_without_changing_the_order(index: KeywordIndex
 
 def test_a_passage_spans_neighbouring_chunks(index: KeywordIndex) -> None:
     put(index, stored(7, "first the heron", "then the vole", "last the badger"))
-    assert index.search("heron badger", ALL, 5) == [Hit(7000, 7, index.search("heron badger", ALL, 5)[0].score, 3)]
+    assert index.search("heron badger", ALL, 5) == [
+        Hit(7000, 7, index.search("heron badger", ALL, 5)[0].score, 3)
+    ]
 
 
 def test_passages_are_even_and_cover_every_chunk_once(index: KeywordIndex) -> None:
@@ -245,7 +255,10 @@ def test_a_second_writer_is_told_that_the_index_is_busy(index: KeywordIndex, tmp
         "import sys\nfrom ctx.errors import Busy\nfrom ctx.store.tantivy import KeywordIndex\n"
         "try:\n    KeywordIndex(sys.argv[1], writable=True)\nexcept Busy:\n    sys.exit(7)\n"
     )
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "keyword")], check=False).returncode == 7
+    assert (
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "keyword")], check=False).returncode
+        == 7
+    )
     with pytest.raises(Busy):
         KeywordIndex(str(tmp_path / "keyword"), writable=True)
 
@@ -291,10 +304,14 @@ def test_searches_go_on_while_another_thread_writes(index: KeywordIndex) -> None
     assert failed == []
 
 
-def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(index: KeywordIndex, tmp_path: Path) -> None:
+def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(
+    index: KeywordIndex, tmp_path: Path
+) -> None:
     """tantivy cuts the words itself; other stores are given `analyze.terms`. Both must come to the same."""
     texts = [
-        path.read_text(encoding="utf-8") for folder in ("ctx", "docs") for path in sorted((ROOT / folder).rglob("*.[mp][dy]"))
+        path.read_text(encoding="utf-8")
+        for folder in ("ctx", "docs")
+        for path in sorted((ROOT / folder).rglob("*.[mp][dy]"))
     ]
     texts += [
         "日本語の全文検索エンジン Python入門",
@@ -329,7 +346,9 @@ def left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         index.commit()
     meta = json.loads((path / "meta.json").read_text())
     finch = min(meta["segments"], key=lambda segment: segment["max_doc"])["segment_id"]
-    for number in range(8):  # the last segment again and again, which is not how they come to be, but all that a merge looks at
+    for number in range(
+        8
+    ):  # the last segment again and again, which is not how they come to be, but all that a merge looks at
         copy = f"{number:08x}{finch[8:]}"
         for file in path.glob(finch.replace("-", "") + ".*"):
             shutil.copy(file, path / (copy.replace("-", "") + file.suffix))
@@ -338,12 +357,18 @@ def left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("first", [2, 21, 25])  # in a segment with older deletions, with the latest, with none
+@pytest.mark.parametrize(
+    "first", [2, 21, 25]
+)  # in a segment with older deletions, with the latest, with none
 def test_the_first_document_that_is_replaced_after_a_kill_is_gone(left_behind: Path, first: int) -> None:
     with closing(KeywordIndex(str(left_behind), writable=True)) as index:
         put(index, stored(first, "a kingfisher"))
     with closing(KeywordIndex(str(left_behind), writable=True)) as index:
-        assert not {first, 1, 20} & {*numbers(index, "otter"), *numbers(index, "heron"), *numbers(index, "finch")}
+        assert not {first, 1, 20} & {
+            *numbers(index, "otter"),
+            *numbers(index, "heron"),
+            *numbers(index, "finch"),
+        }
         assert numbers(index, "kingfisher") == [first]
 
 

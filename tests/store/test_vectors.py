@@ -15,7 +15,15 @@ from ctx.errors import StoreError
 from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import VectorBatch
-from ctx.store.vectors import BLOCK_ROWS, PATCH, ROW, VectorReader, VectorsDamaged, VectorWriter, check_vectors
+from ctx.store.vectors import (
+    BLOCK_ROWS,
+    PATCH,
+    ROW,
+    VectorReader,
+    VectorsDamaged,
+    VectorWriter,
+    check_vectors,
+)
 from ctx.types import Filters, Hit
 
 DIM = 8
@@ -29,7 +37,9 @@ def unit(seed: int, dim: int = DIM) -> np.ndarray:
 def batch(rows: Iterable[tuple[int, int, str, int, np.ndarray]]) -> VectorBatch:
     """Of (chunk_no, document_no, source, updated_ms, vector)."""
     chunk_nos, document_nos, sources, updated_ms, vectors = zip(*rows, strict=True)
-    return VectorBatch(np.array(chunk_nos), np.array(document_nos), list(sources), np.array(updated_ms), np.stack(vectors))
+    return VectorBatch(
+        np.array(chunk_nos), np.array(document_nos), list(sources), np.array(updated_ms), np.stack(vectors)
+    )
 
 
 def numbered(first: int, last: int) -> VectorBatch:
@@ -37,7 +47,13 @@ def numbered(first: int, last: int) -> VectorBatch:
     return batch((no, no // 2, "s", no, unit(no)) for no in range(first, last))
 
 
-def nearest(folder: Path, query: np.ndarray, k: int = 5, filters: Filters = Filters(), model: str = "m") -> list[Hit]:  # noqa: B008
+def nearest(
+    folder: Path,
+    query: np.ndarray,
+    k: int = 5,
+    filters: Filters = Filters(),
+    model: str = "m",  # noqa: B008
+) -> list[Hit]:
     return VectorReader(str(folder), model).search(query, filters, k)
 
 
@@ -97,7 +113,9 @@ def test_a_search_is_what_looking_at_every_vector_gives(
         hits = nearest(folder, query, k, Filters(sources, since, until))
     assert numbers(hits) == [no for _, no in sorted(wanted)[:k]]
     assert [hit.document_no for hit in hits] == [1000 + hit.chunk_no for hit in hits]
-    assert [round(hit.score, 6) for hit in hits] == pytest.approx([-score for score, _ in sorted(wanted)[:k]], abs=2e-6)
+    assert [round(hit.score, 6) for hit in hits] == pytest.approx(
+        [-score for score, _ in sorted(wanted)[:k]], abs=2e-6
+    )
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-4, 0.01, 1.0])
@@ -121,7 +139,9 @@ def test_the_codes_hide_nothing_however_alike_the_rows_are(tmp_path: Path, sprea
 def test_equal_vectors_are_ordered_by_chunk_wherever_they_stand_in_the_matrix(tmp_path: Path) -> None:
     same = unit(5000, 384)
     with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(batch((no, no, "s", 0, same if no % 7 == 0 else unit(no, 384)) for no in reversed(range(1, 1000))))
+        writer.put(
+            batch((no, no, "s", 0, same if no % 7 == 0 else unit(no, 384)) for no in reversed(range(1, 1000)))
+        )
         writer.publish(1, "h")
     assert numbers(nearest(tmp_path, same, 20)) == list(range(7, 141, 7))
 
@@ -206,7 +226,9 @@ def test_a_document_keeps_the_rows_of_its_chunks_only(tmp_path: Path) -> None:
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [3, 6, 7, 8, 9]
 
 
-def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vectors_module, "COMPACT_MIN_DEAD", 10)
     reader = VectorReader(str(tmp_path), "m")
     with VectorWriter(str(tmp_path), "m") as writer:
@@ -215,7 +237,9 @@ def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(tmp_path: Pa
         before = reader.search(unit(5), Filters(), 3)
         old = reader._snapshot
         assert old is not None
-        kept = [no for no in range(3 * BLOCK_ROWS) if no // 2 % 3 == 0 and not BLOCK_ROWS <= no < 2 * BLOCK_ROWS]
+        kept = [
+            no for no in range(3 * BLOCK_ROWS) if no // 2 % 3 == 0 and not BLOCK_ROWS <= no < 2 * BLOCK_ROWS
+        ]
         writer.retain({no // 2: () for no in range(3 * BLOCK_ROWS) if no not in set(kept)})
         writer.publish(2, "h")
         assert writer.row_count == writer.alive_count == len(kept)
@@ -244,7 +268,9 @@ def test_a_reader_sees_each_state_whole_while_a_writer_publishes(tmp_path: Path)
     reader = VectorReader(str(tmp_path), "m")
     with VectorWriter(str(tmp_path), "m") as writer:
         for step in range(1, 40):
-            writer.put(batch((no, step, f"source {step}", step, unit(no)) for no in range(step * 10, step * 10 + 10)))
+            writer.put(
+                batch((no, step, f"source {step}", step, unit(no)) for no in range(step * 10, step * 10 + 10))
+            )
             if step > 1:
                 writer.retain({step - 1: ()})
             writer.publish(step, "h")
@@ -303,13 +329,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a byte of the rows": lambda folder: flip(folder / "1.rows", 500),
     "the patches are cut": lambda folder: os.truncate(folder / "1.patches", 8),
     "a byte of the patches": lambda folder: flip(folder / "1.patches", 3),
-    "a byte of the last vectors": lambda folder: flip(folder / "1.vectors", (2 * BLOCK_ROWS + 50) * DIM * 4 + 3),
+    "a byte of the last vectors": lambda folder: flip(
+        folder / "1.vectors", (2 * BLOCK_ROWS + 50) * DIM * 4 + 3
+    ),
     "a byte of the first vectors": lambda folder: flip(folder / "1.vectors", 50 * DIM * 4 + 3),
 }
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES))
-def test_a_writer_that_finds_damage_starts_over(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_writer_that_finds_damage_starts_over(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     built(tmp_path)
     DAMAGES[damage](tmp_path)
     with VectorWriter(str(tmp_path), "m") as writer:
@@ -320,7 +350,11 @@ def test_a_writer_that_finds_damage_starts_over(tmp_path: Path, damage: str, cap
     assert damage == "the state is gone" or "built anew" in caplog.text
 
 
-UNSEEN = {"the state is gone", "a byte of the first vectors", "a byte of the first codes"}  # by a reader; by a writer they are
+UNSEEN = {
+    "the state is gone",
+    "a byte of the first vectors",
+    "a byte of the first codes",
+}  # by a reader; by a writer they are
 
 
 @pytest.mark.parametrize("damage", sorted(set(DAMAGES) - UNSEEN))
@@ -331,7 +365,9 @@ def test_a_reader_that_finds_damage_says_so(tmp_path: Path, damage: str) -> None
         nearest(tmp_path, unit(1), 10)
 
 
-def test_a_damaged_row_that_is_near_by_its_codes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_row_that_is_near_by_its_codes_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vectors_module, "CODED_ROWS", 1)
     built(tmp_path)
     reader = VectorReader(str(tmp_path), "m")

@@ -20,7 +20,9 @@ HOLD = (
 
 
 def holder(path: Path) -> "subprocess.Popen[str]":
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -101,7 +103,9 @@ def test_a_program_started_by_the_holder_does_not_inherit_the_lock(tmp_path: Pat
     path = str(tmp_path / "lock")
     lock = WriterLock(path)
     lock.acquire()
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False
+    )
     try:
         lock.release()
         WriterLock(path).acquire(0.0)

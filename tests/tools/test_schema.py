@@ -18,7 +18,11 @@ SEARCH = {
         "limit": {"type": "integer", "minimum": 1, "maximum": 9},
         "ratio": {"type": "number"},
         "deep": {"type": "boolean"},
-        "filters": {"type": "object", "properties": {"since": {"type": "string"}}, "additionalProperties": False},
+        "filters": {
+            "type": "object",
+            "properties": {"since": {"type": "string"}},
+            "additionalProperties": False,
+        },
     },
     "required": ["query"],
     "additionalProperties": False,
@@ -29,7 +33,9 @@ VALUES: Any = st.recursive(
     | st.floats(-3, 12, allow_nan=False)
     | st.text("ab", max_size=7)
     | st.sampled_from(["a", "b"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["since", "x"]), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["since", "x"]), inner, max_size=2)
+    ),
     max_leaves=3,
 )
 ARGUMENTS: Any = st.dictionaries(st.sampled_from([*SEARCH["properties"], "other"]), VALUES, max_size=5)  # type: ignore[misc]
@@ -68,14 +74,21 @@ def test_an_error_names_the_parameter_and_the_mend(arguments: dict[str, Any], sa
 
 
 def test_defaults_are_filled_nulls_are_absent_and_whole_floats_are_integers() -> None:
-    assert compile_check(SEARCH)({"query": "a", "limit": 3.0, "deep": None}) == {"query": "a", "mode": "a", "limit": 3}
+    assert compile_check(SEARCH)({"query": "a", "limit": 3.0, "deep": None}) == {
+        "query": "a",
+        "mode": "a",
+        "limit": 3,
+    }
 
 
 def test_a_schema_that_says_more_goes_to_json_schema_with_the_same_wording() -> None:
     check = compile_check(
         {
             "type": "object",
-            "properties": {"tags": {"type": "array", "items": {"type": "string"}}, "n": {"type": "integer", "default": 2}},
+            "properties": {
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "n": {"type": "integer", "default": 2},
+            },
         }
     )
     assert check({"tags": ["x"]}) == {"tags": ["x"], "n": 2}
@@ -94,6 +107,8 @@ def test_a_schema_that_is_none_is_refused() -> None:
 
 
 def test_an_unknown_name_is_refused_whatever_its_value() -> None:
-    check = compile_check({"type": "object", "properties": {"id": {"type": "string"}}, "additionalProperties": False})
+    check = compile_check(
+        {"type": "object", "properties": {"id": {"type": "string"}}, "additionalProperties": False}
+    )
     with pytest.raises(BadRequest, match="unknown parameter 'other'"):
         check({"id": "x", "other": None})

@@ -155,8 +155,14 @@ def kind_of(suffix: str, name: str, text: str) -> str | None:
     language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower())
     if language is None and text[:2] == "#!":
         words = text[2:300].split("\n")[0].split()
-        programs = [word.rsplit("/")[-1].rstrip("0123456789.") for word in words if word[0] != "-" and "=" not in word]
-        language = _PROGRAMS.get(programs[1] if programs[0] == "env" and len(programs) > 1 else programs[0]) if programs else None
+        programs = [
+            word.rsplit("/")[-1].rstrip("0123456789.") for word in words if word[0] != "-" and "=" not in word
+        ]
+        language = (
+            _PROGRAMS.get(programs[1] if programs[0] == "env" and len(programs) > 1 else programs[0])
+            if programs
+            else None
+        )
     if language is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
     return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
@@ -197,7 +203,9 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
         floor = 0  # what lies before belongs to a heading already
         for found in pattern.finditer(lines):
             indent = len(found[1])
-            name = clipped(joint.join(part.strip("\"'` ") for part in found.groups()[1:] if part).replace('" "', "."))
+            name = clipped(
+                joint.join(part.strip("\"'` ") for part in found.groups()[1:] if part).replace('" "', ".")
+            )
             if not name:
                 continue
             start = _with_comments(lines, found.start(), floor, language.comment, split_return)
@@ -226,14 +234,17 @@ def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], sp
             break
         line = lines[above + 1 : start].strip() if start - above < 1000 else ""
         if not line or not (
-            line.startswith(comment) or (split_return and start == at and line[0].isalpha() and line[-1] not in ";}:,)>\\")
+            line.startswith(comment)
+            or (split_return and start == at and line[0].isalpha() and line[-1] not in ";}:,)>\\")
         ):
             break
         start = above
     return start
 
 
-def _close(lines: str, open_: list[int], end: int, language: _Language, headings: list[Heading], floor: int) -> int:
+def _close(
+    lines: str, open_: list[int], end: int, language: _Language, headings: list[Heading], floor: int
+) -> int:
     """Ends the scopes that statements between `floor` and `end` show to have ended; the new floor."""
     while open_ and (found := _statement(open_[-1]).search(lines, floor, end)) is not None:
         indent = found.end() - found.start() - 2  # the match is a newline, the indentation and one character

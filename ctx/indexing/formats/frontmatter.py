@@ -19,7 +19,15 @@ _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
 _KEY = re.compile(r"([A-Za-z_][\w .\-]{0,99}?)[ \t]*:(?:[ \t]+(.*)|[ \t]*)\Z")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?\Z")
-_CONSTANTS: dict[str, JSON] = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
+_CONSTANTS: dict[str, JSON] = {
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "null": None,
+    "~": None,
+    "": None,
+}
 
 
 class FrontMatter(NamedTuple):
@@ -96,12 +104,18 @@ def _yaml(block: str) -> dict[str, JSON] | None:
     while i < len(lines) and len(metadata) < MAX_KEYS:
         line = lines[i]
         i += 1
-        found = _KEY.match(line[: MAX_VALUE_CHARS + 200].rstrip()) if line[:1] not in ("#", " ", "\t", "-") else None
+        found = (
+            _KEY.match(line[: MAX_VALUE_CHARS + 200].rstrip())
+            if line[:1] not in ("#", " ", "\t", "-")
+            else None
+        )
         if found is None:
             continue
         key, value = found[1], (found[2] or "").strip()
         below: list[str] = []
-        while i < len(lines) and (not lines[i].strip() or lines[i][0] in " \t" or (lines[i][:2] in ("- ", "-") and not value)):
+        while i < len(lines) and (
+            not lines[i].strip() or lines[i][0] in " \t" or (lines[i][:2] in ("- ", "-") and not value)
+        ):
             below.append(lines[i])
             i += 1
         metadata[key] = _yaml_value(value, below)

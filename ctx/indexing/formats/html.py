@@ -17,12 +17,27 @@ MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
 
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
 _STOP = re.compile(r"[>\"']")
-_ATTRIBUTE = re.compile(r"([A-Za-z][\w:-]{0,40})\s{0,9}=\s{0,9}(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s\"'>]{1,500}))")
+_ATTRIBUTE = re.compile(
+    r"([A-Za-z][\w:-]{0,40})\s{0,9}=\s{0,9}(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s\"'>]{1,500}))"
+)
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|brush:)-?\s?([a-z0-9+#]{1,20})\b")
 _PERMALINK = " ¶§#🔗\n"  # at either end of a heading
 _RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp", "object"})
 _DROPPED = frozenset(
-    {"nav", "svg", "template", "button", "footer", "noscript", "select", "math", "dialog", "canvas", "audio", "video"}
+    {
+        "nav",
+        "svg",
+        "template",
+        "button",
+        "footer",
+        "noscript",
+        "select",
+        "math",
+        "dialog",
+        "canvas",
+        "audio",
+        "video",
+    }
 )
 _BLOCKS = frozenset(
     "address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure form header hgroup hr html legend li main "  # noqa: SIM905
@@ -88,7 +103,9 @@ def _tags(source: str) -> Iterator[_Tag]:
         while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
             end = stop.end()
             # A quotation mark counts as one only where a value begins.
-            if stop[0] not in unclosed and source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith("="):
+            if stop[0] not in unclosed and source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith(
+                "="
+            ):
                 close = source.find(stop[0], end)
                 if close < 0:
                     unclosed.add(stop[0])
@@ -97,7 +114,13 @@ def _tags(source: str) -> Iterator[_Tag]:
         if stop is None:
             return
         at = stop.end()
-        yield _Tag(name[0].lower(), closing, source[name.end() : min(stop.start(), name.end() + MAX_ATTRIBUTES)], start, at)
+        yield _Tag(
+            name[0].lower(),
+            closing,
+            source[name.end() : min(stop.start(), name.end() + MAX_ATTRIBUTES)],
+            start,
+            at,
+        )
 
 
 class _Page:
@@ -141,7 +164,9 @@ class _Page:
             return
         if tag.start < self.skip_to:
             return
-        if not tag.closing and (name in _RAW or name in _DROPPED or (tag.attributes and "navigation" in tag.attributes)):
+        if not tag.closing and (
+            name in _RAW or name in _DROPPED or (tag.attributes and "navigation" in tag.attributes)
+        ):
             self._leave_out(tag, source)
             return
         if self.main_tag:
@@ -180,7 +205,9 @@ class _Page:
             return
         if name in _RAW:
             if name == "title" and "title" not in self.metadata:
-                self.metadata["title"] = clipped(_unescaped(source[tag.end : min(close.start(), tag.end + 2000)]))
+                self.metadata["title"] = clipped(
+                    _unescaped(source[tag.end : min(close.start(), tag.end + 2000)])
+                )
             elif name in ("textarea", "xmp"):
                 self.text(source[tag.end : close.start()])
             self.skip_to = close.start()
@@ -189,7 +216,8 @@ class _Page:
 
     def _is_main(self, tag: _Tag) -> bool:
         return tag.name in ("div", "section", "article") and (
-            _attributes(tag.attributes).get("role") == "main" or _attributes(tag.attributes).get("id") == "main-content"
+            _attributes(tag.attributes).get("role") == "main"
+            or _attributes(tag.attributes).get("id") == "main-content"
         )
 
     def _within_main(self, tag: _Tag) -> None:
@@ -203,7 +231,14 @@ class _Page:
     def _meta(self, attributes: dict[str, str]) -> None:
         key = attributes.get("name", attributes.get("property", "")).lower()
         content = attributes.get("content", "")
-        if content and key in ("description", "og:description", "keywords", "author", "date", "article:published_time"):
+        if content and key in (
+            "description",
+            "og:description",
+            "keywords",
+            "author",
+            "date",
+            "article:published_time",
+        ):
             self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
 
     def _block(self, tag: _Tag) -> None:
@@ -359,10 +394,16 @@ class _Page:
         if main is not None:
             start, end = main
             body = body[start:end]
-            headings = [Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end]
+            headings = [
+                Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end
+            ]
             atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
         named = self.metadata.get("title")
-        title = first_title(headings) or first_title(self.headings) or (named if isinstance(named, str) and named else None)
+        title = (
+            first_title(headings)
+            or first_title(self.headings)
+            or (named if isinstance(named, str) and named else None)
+        )
         return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
 
     def _main_span(self, body: str) -> tuple[int, int] | None:
@@ -385,7 +426,10 @@ def _unescaped(text: str) -> str:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    return {found[1].lower(): _unescaped(found[2] or found[3] or found[4] or "") for found in _ATTRIBUTE.finditer(text)}
+    return {
+        found[1].lower(): _unescaped(found[2] or found[3] or found[4] or "")
+        for found in _ATTRIBUTE.finditer(text)
+    }
 
 
 def _language(attributes: str) -> str:

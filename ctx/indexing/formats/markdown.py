@@ -78,7 +78,13 @@ def parse(text: str) -> Parsed:
                 skip_to = end
     blocks.inside(len(lines), skip_to, False)
     title = (front_title(front) if front else None) or first_title(headings)
-    return Parsed(text, tuple(headings), tuple(blocks.closed(len(text))), title, front.metadata if front else NO_METADATA)
+    return Parsed(
+        text,
+        tuple(headings),
+        tuple(blocks.closed(len(text))),
+        title,
+        front.metadata if front else NO_METADATA,
+    )
 
 
 class _Fence(NamedTuple):
@@ -94,7 +100,9 @@ class _Fence(NamedTuple):
 def _fences(lines: str, begin: int) -> list[_Fence]:
     found = []
     for triple in ("```", "~~~"):
-        at = lines.find(triple, begin) if triple[0] in lines else -1  # one character is found ten times as fast as three
+        at = (
+            lines.find(triple, begin) if triple[0] in lines else -1
+        )  # one character is found ten times as fast as three
         while at >= 0:
             line_end = lines.find("\n", at)
             line_end = line_end if line_end >= 0 else len(lines)

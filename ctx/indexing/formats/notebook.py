@@ -35,7 +35,9 @@ def parse(text: str) -> Parsed:
                 parts.append(_fenced(outputs, ""))
         elif source.strip():
             level = cell.get("level") if kind == "heading" else None  # nbformat 3
-            parts.append("#" * min(level, 6) + " " + source if isinstance(level, int) and level > 0 else source)
+            parts.append(
+                "#" * min(level, 6) + " " + source if isinstance(level, int) and level > 0 else source
+            )
     body = "\n\n".join(parts)
     # Escapes in JSON can spell half a character, which no UTF-8 can hold.
     return markdown.parse(body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
@@ -79,12 +81,16 @@ def _outputs(outputs: JSON) -> str:
         if not isinstance(output, dict):
             continue
         data = output.get("data", output)
-        text = _joined(output.get("text")) or (_joined(data.get("text/plain")) if isinstance(data, dict) else "")
+        text = _joined(output.get("text")) or (
+            _joined(data.get("text/plain")) if isinstance(data, dict) else ""
+        )
         if output.get("output_type") == "error":
             text = f"{output.get('ename', '')}: {output.get('evalue', '')}"
         text = text.strip("\n")
         if text.strip():
-            parts.append(text if len(text) <= MAX_OUTPUT_CHARS else text[:MAX_OUTPUT_CHARS].rsplit("\n", 1)[0] + "\n…")
+            parts.append(
+                text if len(text) <= MAX_OUTPUT_CHARS else text[:MAX_OUTPUT_CHARS].rsplit("\n", 1)[0] + "\n…"
+            )
         if sum(map(len, parts)) > MAX_CELL_OUTPUT_CHARS:
             break
     return "\n".join(parts)

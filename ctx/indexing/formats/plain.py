@@ -5,7 +5,9 @@ import re
 from ctx.indexing.formats.base import Parsed, clipped, first_title
 from ctx.types import Heading
 
-_LINE = re.compile(r"\n(?:([A-Z0-9][A-Z0-9 ,.:;&/()'\"+_-]{2,70})[ \t]*(?=\n|\Z)|([=~*#^-])\2{2,}[ \t]*(?=\n|\Z))")
+_LINE = re.compile(
+    r"\n(?:([A-Z0-9][A-Z0-9 ,.:;&/()'\"+_-]{2,70})[ \t]*(?=\n|\Z)|([=~*#^-])\2{2,}[ \t]*(?=\n|\Z))"
+)
 _LETTERS = re.compile(r"[A-Z]{2}")
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|[()][A-Z0-9]|[=>78])")
 _STRUCK = re.compile(r"[^\n]\x08")

@@ -163,7 +163,9 @@ class _Page:
         """Ends the paragraph."""
         if self.block is not None:
             return
-        text = "\n".join(line for line in (" ".join(run.split()) for run in " ".join(self.paragraph).split("\n")) if line)
+        text = "\n".join(
+            line for line in (" ".join(run.split()) for run in " ".join(self.paragraph).split("\n")) if line
+        )
         tag, self.tag = self.tag, None
         self.paragraph = []
         self.tag_next = False
@@ -444,4 +446,7 @@ def _arguments(rest: str) -> list[str]:
     comment = rest.find('\\"')
     if comment >= 0:
         rest = rest[:comment]
-    return [quoted.replace('""', '"') if quoted or not bare else bare for quoted, bare in _ARGUMENT.findall(rest[:5000])]
+    return [
+        quoted.replace('""', '"') if quoted or not bare else bare
+        for quoted, bare in _ARGUMENT.findall(rest[:5000])
+    ]

@@ -18,7 +18,9 @@ _GRID = re.compile(r"\n[ \t]*\+[-=+]{3,}\+[ \t]*(?:\n[ \t]*[|+][^\n]*)+")
 _SIMPLE_TABLE = re.compile(r"\n={2,}(?:[ \t]+={2,})+[ \t]*(?=\n)")
 _ROLE = re.compile(r":[A-Za-z][\w.+:-]{0,40}:`([^`]{1,300})`")
 _TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
-_MARKUP = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)")
+_MARKUP = re.compile(
+    r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)"
+)
 _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 
@@ -91,11 +93,17 @@ def _blocks(lines: str, headings: list[Heading]) -> list[tuple[int, int]]:
     while (found := _LITERAL.search(lines, at)) is not None:
         end = found.end()
         line_start = (
-            found.start() if lines[found.start()] == "\n" else lines.rfind("\n", max(0, found.start() - 1000), found.start())
+            found.start()
+            if lines[found.start()] == "\n"
+            else lines.rfind("\n", max(0, found.start() - 1000), found.start())
         )
         line = lines[line_start + 1 : end] if line_start >= 0 else ""
         at = end
-        if not line or (line.lstrip()[:2] == ".." and lines[found.start()] != "\n" and not _LITERAL.match(lines, line_start)):
+        if not line or (
+            line.lstrip()[:2] == ".."
+            and lines[found.start()] != "\n"
+            and not _LITERAL.match(lines, line_start)
+        ):
             continue
         at = _block_end(lines, end, len(line) - len(line.lstrip(" \t")))
         if at > end:
