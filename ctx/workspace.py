@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.agents import Agent, Agents, Prompt
+from ctx.agents import Agents, inline_agent
 from ctx.clock import iso_utc
 from ctx.config import Config, Script
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
@@ -29,13 +29,13 @@ if (
     from ctx.connectors.base import Connector
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
-    from ctx.extensions.packs import Pack
     from ctx.extensions.scripts import Runner, ScriptFile
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.reflect import LanguageModel
+    from ctx.packs.packs import Pack
 
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
@@ -68,15 +68,7 @@ class Workspace:
         self.toolbox.add(sources_tool(self.statuses))
         self.toolbox.add(refresh_tool(self.refresh))
         for agent in config.inline_agents:
-            prompt = Prompt(agent.system_prompt, agent.tools)
-            self.agents.add(
-                Agent(
-                    agent.name,
-                    agent.description,
-                    lambda arguments, caller, prompt=prompt: prompt,
-                    agent.tools,
-                )
-            )  # type: ignore[misc]
+            self.agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
 
     def __enter__(self) -> "Workspace":
         return self
@@ -414,7 +406,7 @@ class Workspace:
         """The enabled memory packs, loaded. Raises `ConfigError`."""
         if not self.config.packs.enabled:
             return []
-        from ctx.extensions.packs import load_packs
+        from ctx.packs.packs import load_packs
 
         config = self.config
         with self._lock:

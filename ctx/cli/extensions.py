@@ -12,9 +12,9 @@ from ctx.cli.common import action, configuration, parser, plain, print_json, tab
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
-from ctx.extensions.packs import SHIPPED
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import TrustFile, project_scripts, trust_path
+from ctx.packs.packs import SHIPPED
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller

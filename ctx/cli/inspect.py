@@ -2,11 +2,10 @@
 
 import os
 import sys
-import time
 from typing import TextIO
 
 from ctx.cli.common import ago, configuration, parser, plain, print_json, table
-from ctx.clock import iso_utc
+from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
@@ -53,7 +52,6 @@ def _stats(argv: list[str]) -> int:
         stats = dict(workspace.catalog.stats())
         statuses = workspace.statuses()
         behind = workspace.behind()
-    now_ms = time.time_ns() // 1_000_000
     pending = sum(status.pending for status in statuses)
     oldest = min(
         (status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None),
@@ -74,7 +72,7 @@ def _stats(argv: list[str]) -> int:
     print(f"chunks      {chunks:,}")
     print(f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)")
     if pending:
-        print(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms)}")
+        print(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
     print(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
     if behind:
         print(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
@@ -84,7 +82,7 @@ def _stats(argv: list[str]) -> int:
             f"{status.doc_count:,}",
             f"{status.chunk_count:,}",
             f"{status.pending:,}",
-            ago(status.last_indexed_ms, now_ms),
+            ago(status.last_indexed_ms, now_ms()),
             (status.revision or "")[:12],
         )
         for status in statuses

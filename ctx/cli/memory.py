@@ -8,9 +8,9 @@ from typing import Any
 from ctx.cli.common import parser, plain, print_json, table
 from ctx.cli.serve import memory_configuration
 from ctx.errors import BadRequest, NotFound
-from ctx.extensions.packs import OWN_BANK, SHIPPED
 from ctx.memory import MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
+from ctx.packs.packs import OWN_BANK, SHIPPED
 from ctx.workspace import Workspace, open_workspace
 
 DEFAULT_BANK = "default"

@@ -20,7 +20,7 @@ from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
-    from ctx.extensions.packs import Pack
+    from ctx.packs.packs import Pack
     from ctx.server.mcp import Context, Entrance, McpServer
     from ctx.server.policy import PackPolicy
     from ctx.server.rest import PackRoute

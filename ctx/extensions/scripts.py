@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ctx.agents import Agent, AgentArgument, Prompt
-from ctx.clock import iso_utc
+from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.bridge import Bridge
@@ -310,8 +310,7 @@ def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem |
         source_url=_text(item.get("source_url")) or _text(item.get("url")),
         metadata=metadata,
     )
-    now_ms = time.time_ns() // 1_000_000
-    return SourceItem(source_id, fingerprint, now_ms if updated_ms is None else updated_ms, lambda: content)
+    return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
 
 
 def _text(value: JSON) -> str | None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctx import jsonfile
+from ctx import files
 from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
@@ -67,14 +67,14 @@ class TrustFile:
 
     def record(self, changes: Mapping[str, str | None]) -> None:
         """Trusts these texts (path -> hash), or no longer (None)."""
-        with jsonfile.alone(self.path):
+        with files.Locked(self.path):
             known = self.digests()
             for path, digest in changes.items():
                 if digest is None:
                     known.pop(path, None)
                 else:
                     known[path] = digest
-            jsonfile.replace(self.path, {"trusted": dict(sorted(known.items()))}, indent=1)
+            files.replace(self.path, json.dumps({"trusted": dict(sorted(known.items()))}, indent=1).encode())
 
 
 def trust_path(environ: Mapping[str, str]) -> str:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
 from ctx.errors import SourceError
+from ctx.formats.extract import extract
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
-from ctx.indexing.extract import extract
 from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, SourceItem
 
@@ -123,7 +124,7 @@ def index_source(
     published: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
     items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    clock: Callable[[], int] = now_ms,
 ) -> IndexReport:
     """Brings the catalog up to date with a source.
 
@@ -199,7 +200,7 @@ def index_source(
     news = not partial or seen or gone or log.problems
     if not dry_run and news and (stop is None or not stop.is_set()):
         finished = Run(
-            finished_ms=now_ms(),
+            finished_ms=clock(),
             ok=ok,
             note=note or _problem_note(log.problems),
             revision=log.revision or (last.revision if last and (not ok or partial) else None),

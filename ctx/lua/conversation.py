@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
+from ctx.clock import now_ms
 from ctx.errors import AccessError, BadRequest, CtxError, NotFound, StoreError, ToolError
 from ctx.lua.deadline import DeadlineThreads
 from ctx.lua.frames import HOST_CALL, JOB, REPLY, Channel, Deadline, FrameError
@@ -156,7 +157,7 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
     if name == "sleep":
         return _sleep(argument, talk.deadline)
     if name == "time.now":
-        return b"+%d" % (time.time_ns() // 1_000_000)
+        return b"+%d" % now_ms()
     if name == "request.remaining_ms":
         return b"+%d" % max(0, (talk.deadline.at_s - time.monotonic()) * 1000)
     grant = GRANTS.get(name.partition(".")[0])

@@ -1,6 +1,6 @@
 """One bank's handle: everything that can be done to memories, and the rules by which it is done.
 
-The store keeps (ctx/store/memories.py); here it is decided: what counts as the same memory, what takes another's place, what a
+The store keeps (ctx/memory/rows.py); here it is decided: what counts as the same memory, what takes another's place, what a
 search shows and in which order. The embedder reads before a transaction begins, so no write waits for a model.
 """
 
@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import threading
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,8 +19,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ctx.analyze import query_counts, query_terms
+from ctx.clock import now_ms
 from ctx.errors import BadRequest, Conflict, CtxError, EmbeddingsDisabled, NotFound, StoreError
 from ctx.memory.dates import Window, window
+from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.records import (
     UNKNOWN,
     UPDATABLE,
@@ -41,11 +42,7 @@ from ctx.memory.records import (
     to_line,
 )
 from ctx.memory.reflect import Disposition, Evidence, LanguageModel, reflect
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
-from ctx.memory.screen import POLICIES, screen, screen_json
-from ctx.memory.vectors import BankVectors, Floats, pack
-from ctx.ranking import fuse, semantic_weight
-from ctx.store.memories import (
+from ctx.memory.rows import (
     BankRow,
     Candidate,
     Memory,
@@ -56,7 +53,10 @@ from ctx.store.memories import (
     embedding_texts,
     visible,
 )
-from ctx.store.memory_filters import Condition, compile_filter
+from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
+from ctx.memory.screen import POLICIES, screen, screen_json
+from ctx.memory.vectors import BankVectors, Floats, pack
+from ctx.ranking import fuse, semantic_weight
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class MemoryStore:
         self,
         path: str,
         embedder: Embedder | None = None,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = now_ms,
         *,
         secrets: str = "flag",
         language_model: LanguageModel | None = None,
@@ -1021,9 +1021,9 @@ class MemoryBank:
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
         if self._store.embedder is None and mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
-        now_ms = self._store.clock()
+        present_ms = self._store.clock()
         conditions = [self._shown(as_of, include_superseded), compile_filter(filter)]
-        lifted, admitted = _window(window, query, now_ms)
+        lifted, admitted = _window(window, query, present_ms)
         if admitted is not None:
             conditions.append(_in_window(admitted))
         bank = reader.bank(self.id)
@@ -1049,7 +1049,7 @@ class MemoryBank:
                 )
         hits = self._scored(reader, bank, asked, word_nos, vector_nos, held, vector)
         if lifted is not None or half_life_days is not None:
-            hits = _reweighed(hits, lifted, half_life_days, now_ms)
+            hits = _reweighed(hits, lifted, half_life_days, present_ms)
         return hits, degraded
 
     def _query_vector(self, query: str) -> Floats | None:

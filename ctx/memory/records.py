@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
 from ctx.identity import TEXT_HASH_BYTES
-from ctx.store.memories import Memory, canonical
+from ctx.memory.rows import Memory, canonical
 from ctx.types import JSON
 
 MAX_TEXT_CHARS = 1_000_000

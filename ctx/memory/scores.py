@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
-from ctx.store.memories import ABOUT_WEIGHT, weighed_length
+from ctx.memory.rows import ABOUT_WEIGHT, weighed_length
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole

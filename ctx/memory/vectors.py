@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ctx.store.memories import BankRow, Reader
+from ctx.memory.rows import BankRow, Reader
 
 Floats = npt.NDArray[np.float32]
 

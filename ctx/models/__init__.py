@@ -1,1 +1,1 @@
-"""The embedding model that ships with ctx, and the script that makes it (`python -m ctx.models.build`)."""
+"""The embedding model that ships with ctx; scripts/build_model.py makes it."""

@@ -12,12 +12,12 @@ import os
 import re
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ctx import jsonfile
+from ctx import files
+from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.types import JSON
 
@@ -102,7 +102,7 @@ class KeyRing:
         return list(self._records)
 
     def create(
-        self, name: str, banks: Iterable[str] = (EVERY_BANK,), *, now_ms: Callable[[], int] | None = None
+        self, name: str, banks: Iterable[str] = (EVERY_BANK,), *, clock: Callable[[], int] = now_ms
     ) -> tuple[str, KeyRecord]:
         """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank, or a name in use."""
         chosen = tuple(sorted(set(banks)))
@@ -119,29 +119,28 @@ class KeyRing:
             if any(record.name == name and record.revoked_ms is None for record in records):
                 raise BadRequest(f"a key called '{name}' exists; revoke it first or choose another name")
             key = PREFIX + secrets.token_urlsafe(32)
-            created_ms = now_ms() if now_ms else time.time_ns() // 1_000_000
+            created_ms = clock()
             record = KeyRecord(secrets.token_hex(4), name, chosen, digest(key).hex(), created_ms)
             records.append(record)
         return key, record
 
-    def revoke(self, name_or_id: str, *, now_ms: Callable[[], int] | None = None) -> KeyRecord:
+    def revoke(self, name_or_id: str, *, clock: Callable[[], int] = now_ms) -> KeyRecord:
         """Ends a key, at the next request of every server that reads this file. Raises `NotFound`."""
         with self._writing() as records:
             for place, record in enumerate(records):
                 if name_or_id in (record.name, record.id) and record.revoked_ms is None:
-                    revoked_ms = now_ms() if now_ms else time.time_ns() // 1_000_000
+                    revoked_ms = clock()
                     records[place] = record._replace(revoked_ms=revoked_ms)
                     return records[place]
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'")
 
     @contextmanager
     def _writing(self) -> Iterator[_Records]:
-        with jsonfile.alone(self.path):
+        with files.Locked(self.path):
             records = list(_read(self.path))
             yield records
-            jsonfile.replace(
-                self.path, {"version": _VERSION, "keys": [record._asdict() for record in records]}, indent=1
-            )
+            content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
+            files.replace(self.path, json.dumps(content, indent=1).encode())
         self._refresh()
 
     def _refresh(self, *, first: bool = False) -> None:

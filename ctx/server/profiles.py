@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ctx.extensions.packs import Pack
+from ctx.packs.packs import Pack
 from ctx.server.mcp import Dialect, Profile, whole_toolbox
 from ctx.server.policy import PackPolicy
 from ctx.server.rest import PackRoute

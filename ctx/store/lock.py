@@ -6,7 +6,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from ctx.clock import iso_utc
+from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
 from ctx.store.schema import make_private_folder
 
@@ -59,9 +59,7 @@ class WriterLock:
                     time.sleep(min(_RETRY_S, left_s))
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, 0)
-            os.pwrite(
-                descriptor, f"{os.getpid()}\n{time.time_ns() // 1_000_000}\n{self._command}\n".encode(), 0
-            )
+            os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
         except OSError as error:
             os.close(descriptor)
             raise StoreError(f"the index cannot be locked: {error.strerror}") from error

@@ -12,9 +12,9 @@ What awaits an embedding is kept as a table (`pending`) for every model that has
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING, Any
@@ -113,10 +113,6 @@ _DOCUMENT = (
 )
 
 
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class SqliteCatalog:
     """The `Catalog` in a SQLite file. Readers never wait: each call has a connection of its own, and one writes.
 
@@ -130,7 +126,7 @@ class SqliteCatalog:
         *,
         read_only: bool = False,
         timeout_s: float = BUSY_TIMEOUT_S,
-        clock_ms: Callable[[], int] = _wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._path = path
         self._read_only = read_only
@@ -243,7 +239,7 @@ class SqliteCatalog:
             return self.seq()
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
-            connection, seq, now_ms = write.connection, write.next_seq(), self._clock_ms()
+            connection, seq, stored_now_ms = write.connection, write.next_seq(), self._clock_ms()
             sources = {
                 name: write.ensure_source(name)
                 for name in {document.source for document, _ in latest.values()}
@@ -269,7 +265,7 @@ class SqliteCatalog:
                     else:
                         no = known[0]
                         stale.append((known[1], known[1] + known[2]))
-                    stored_ms, chunk_first = now_ms, next_chunk
+                    stored_ms, chunk_first = stored_now_ms, next_chunk
                     next_chunk += len(chunks)
                     chunk_values.extend(
                         (chunk_first + ordinal, no, start, end, start_line, end_line, heading, text_hash)

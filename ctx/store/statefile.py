@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 
 from ctx.errors import StoreError
+from ctx.files import sync_folder
 
 _HEAD = "ctx-state 1"
 
@@ -59,15 +60,6 @@ def write_state(path: str, fields: Mapping[str, str | int]) -> None:
         os.close(descriptor)
     os.replace(new, path)
     sync_folder(os.path.dirname(path))
-
-
-def sync_folder(path: str) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pair(line: str) -> tuple[str, str]:

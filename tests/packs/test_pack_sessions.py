@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import RateLimited
-from ctx.extensions.sessions import MAX_SESSIONS, Rate, Sessions
+from ctx.packs.sessions import MAX_SESSIONS, Rate, Sessions
 
 
 class Clock:

@@ -51,7 +51,7 @@ def test_another_process_s_change_counts_at_the_next_look(tmp_path: Path) -> Non
 def test_revoking_the_last_key_does_not_open_the_door(tmp_path: Path) -> None:
     ring = KeyRing(str(tmp_path / "keys.json"))
     ring.create("laptop")
-    ring.revoke("laptop", now_ms=lambda: 7)
+    ring.revoke("laptop", clock=lambda: 7)
     assert ring.closed
     assert ring.candidates() == ()
     assert ring.list()[0].revoked_ms == 7

@@ -51,8 +51,8 @@ def nearest(
     folder: Path,
     query: np.ndarray,
     k: int = 5,
-    filters: Filters = Filters(),
-    model: str = "m",  # noqa: B008
+    filters: Filters = Filters(),  # noqa: B008
+    model: str = "m",
 ) -> list[Hit]:
     return VectorReader(str(folder), model).search(query, filters, k)
 

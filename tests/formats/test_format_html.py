@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.indexing.formats.html import parse
+from ctx.formats.html import parse
 
 FILLER = "<p>" + "Words that fill the page. " * 12 + "</p>"
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from ctx.errors import SourceError
-from ctx.indexing.extract import extract
+from ctx.formats.extract import extract
 from ctx.types import Content, Extracted
 
 
@@ -89,7 +89,7 @@ def test_a_damaged_compressed_file_is_an_error_that_names_it(spoil: "object") ->
 
 
 def test_a_compressed_file_may_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctx.indexing.extract.MAX_UNZIPPED", 1 << 20)
+    monkeypatch.setattr("ctx.formats.extract.MAX_UNZIPPED", 1 << 20)
     with pytest.raises(SourceError, match="more than 1 MiB uncompressed"):
         extract(Content(gzip.compress(b"0" * (2 << 20))), "bomb.txt.gz")
 

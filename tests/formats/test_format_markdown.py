@@ -2,8 +2,8 @@
 
 import pytest
 
-from ctx.indexing.formats.base import Parsed
-from ctx.indexing.formats.markdown import parse
+from ctx.formats.base import Parsed
+from ctx.formats.markdown import parse
 
 
 def _headings(text: str) -> list[tuple[int, str]]:

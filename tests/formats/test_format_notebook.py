@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ctx.indexing.formats.notebook import parse
+from ctx.formats.notebook import parse
 
 NOTEBOOK = {
     "nbformat": 4,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.indexing.formats.roff import parse
+from ctx.formats.roff import parse
 
 PAGE = r""".\" a comment
 .TH FROB 1 "2024" "v1" "User Commands"

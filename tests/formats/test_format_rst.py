@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.indexing.formats.rst import parse
+from ctx.formats.rst import parse
 
 
 def _headings(text: str) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 import re
 
-from ctx.indexing.formats.base import Parsed, clipped, first_title
+from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import Heading
 
 _LINE = re.compile(

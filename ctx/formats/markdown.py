@@ -7,8 +7,8 @@ import html
 import re
 from typing import NamedTuple
 
-from ctx.indexing.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
-from ctx.indexing.formats.frontmatter import front_title, read_front_matter
+from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.types import NO_METADATA, Heading
 
 # Every line that may mean something, but for fences; each match begins with the newline before the line, so that the search

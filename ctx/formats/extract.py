@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Mapping
 
 from ctx.errors import SourceError
-from ctx.indexing.encoding import decode
-from ctx.indexing.formats.base import Parsed, clipped
+from ctx.formats.base import Parsed, clipped
+from ctx.formats.encoding import decode
 from ctx.types import Content, Extracted
 
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed manual page has a few thousand
@@ -130,26 +130,26 @@ def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable
     suffix = found[1].lower() if found else ""
     kind = _MEDIA_TYPES.get(media_type or "") or _SUFFIXES.get(suffix)
     if kind is None or (kind == PLAIN and suffix in ("", "txt", "text")):
-        from ctx.indexing.formats.code import (
+        from ctx.formats.code import (
             kind_of,
         )  # 1 ms; its patterns are compiled when a language is met
 
         kind = (kind is None and kind_of(suffix, name, text)) or _by_head(name, text)
     # Each reader compiles its patterns when first met: a run over Markdown need not pay for roff.
     if kind == MARKDOWN:
-        from ctx.indexing.formats.markdown import parse
+        from ctx.formats.markdown import parse
     elif kind == RST:
-        from ctx.indexing.formats.rst import parse
+        from ctx.formats.rst import parse
     elif kind == HTML:
-        from ctx.indexing.formats.html import parse
+        from ctx.formats.html import parse
     elif kind == ROFF:
-        from ctx.indexing.formats.roff import parse
+        from ctx.formats.roff import parse
     elif kind == NOTEBOOK:
-        from ctx.indexing.formats.notebook import parse
+        from ctx.formats.notebook import parse
     elif kind == PLAIN:
-        from ctx.indexing.formats.plain import parse
+        from ctx.formats.plain import parse
     else:
-        from ctx.indexing.formats.code import reader
+        from ctx.formats.code import reader
 
         return kind, reader(kind)
     return kind, parse

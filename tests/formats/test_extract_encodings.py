@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from ctx.indexing.encoding import decode
+from ctx.formats.encoding import decode
 
 FRENCH = "Les élèves étudient très sérieusement à l'école; ça c'était déjà prévu. "
 RUSSIAN = "Сервер читает настройки один раз при запуске и больше никогда. "

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ctx.indexing.formats.base import Parsed, clipped, first_title
+from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import JSON, Heading
 
 MIN_MAIN_CHARS = 200  # a shorter "main" part is a shell that a script would fill: the whole page is read

@@ -6,8 +6,8 @@ The body is the source as it stands.
 import re
 import unicodedata
 
-from ctx.indexing.formats.base import Parsed, clipped, first_title
-from ctx.indexing.formats.frontmatter import front_title, read_front_matter
+from ctx.formats.base import Parsed, clipped, first_title
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.types import NO_METADATA, Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")

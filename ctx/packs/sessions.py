@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ctx import jsonfile
+from ctx import files
+from ctx.clock import now_ms
 from ctx.errors import RateLimited, StoreError
 from ctx.types import JSON
 
@@ -26,9 +27,7 @@ MAX_SESSIONS = 10_000
 class Sessions:
     """The sessions of one pack. Safe from several threads and processes."""
 
-    def __init__(
-        self, path: str | None, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    ) -> None:
+    def __init__(self, path: str | None, *, clock: Callable[[], int] = now_ms) -> None:
         """`path` None: kept in memory only."""
         self._path = path
         self._clock = clock
@@ -46,11 +45,11 @@ class Sessions:
             if found is None:
                 self._learn()  # another process may have begun it
                 found = self._find(id, place)
-            now_ms = self._clock()
+            present_ms = self._clock()
             fresh = found is None
-            id = found or id or f"session_{now_ms}_{secrets.token_hex(4)}"
+            id = found or id or f"session_{present_ms}_{secrets.token_hex(4)}"
             data = self._session(id)
-            data["lastActivity"] = now_ms
+            data["lastActivity"] = present_ms
             if place is not None:
                 data["project"] = place
             if fresh:
@@ -87,8 +86,8 @@ class Sessions:
     def counts(self) -> tuple[int, int]:
         """How many there are, and how many were active in the last five minutes."""
         with self._lock:
-            now_ms = self._clock()
-            active = sum(now_ms - _activity_ms(data) < ACTIVE_MS for data in self._known.values())
+            present_ms = self._clock()
+            active = sum(present_ms - _activity_ms(data) < ACTIVE_MS for data in self._known.values())
             return len(self._known), active
 
     def close(self) -> None:
@@ -153,13 +152,13 @@ class Sessions:
         if self._path is None or not self._changed:
             return
         try:
-            with jsonfile.alone(self._path):
+            with files.Locked(self._path):
                 # Ours are put in their places; what another process or the real product keeps there stays as it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
                 kept = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
                 entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in kept]
                 entries += [[id, data] for id, data in ours.items()]
-                jsonfile.replace(self._path, entries)
+                files.replace(self._path, json.dumps(entries).encode())
             self._changed.clear()
             self._forgotten.clear()
             self._saved_ms = self._clock()

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from ctx.formats.extract import extract
 from ctx.indexing.chunk import chunk
-from ctx.indexing.extract import extract
 from ctx.types import Content
 
 SIZE = 300_000  # characters; what is quadratic takes a minute at this size, what is linear half a second

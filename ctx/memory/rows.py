@@ -21,8 +21,8 @@ from typing import NamedTuple
 from ctx.analyze import terms
 from ctx.errors import Busy, Conflict, StoreError
 from ctx.identity import embedding_text
-from ctx.store.memory_filters import Condition
-from ctx.store.memory_passages import passages
+from ctx.memory.filters import Condition
+from ctx.memory.passages import passages
 from ctx.store.schema import connect, migrate, transaction
 from ctx.types import JSON
 

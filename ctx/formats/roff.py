@@ -6,7 +6,7 @@ conditions go; a macro that is not known leaves its words.
 
 import re
 
-from ctx.indexing.formats.base import Parsed, clipped
+from ctx.formats.base import Parsed, clipped
 from ctx.types import Heading
 
 _SPECIAL = {

@@ -2,8 +2,8 @@
 
 import json
 
-from ctx.indexing.formats import markdown
-from ctx.indexing.formats.base import Parsed
+from ctx.formats import markdown
+from ctx.formats.base import Parsed
 from ctx.types import JSON
 
 MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little

@@ -8,7 +8,7 @@ import json
 import re
 from typing import NamedTuple
 
-from ctx.indexing.formats.base import clipped
+from ctx.formats.base import clipped
 from ctx.types import JSON
 
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from ctx.indexing.formats.base import Parsed, clipped
+from ctx.formats.base import Parsed, clipped
 from ctx.types import Heading
 
 MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in

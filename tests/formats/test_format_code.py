@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.indexing.extract import extract
+from ctx.formats.extract import extract
 from ctx.types import Content
 
 

@@ -1,6 +1,6 @@
 """Plain text: headings in capitals and underlined ones."""
 
-from ctx.indexing.formats.plain import parse
+from ctx.formats.plain import parse
 
 
 def test_capitals_at_the_margin_are_headings() -> None:

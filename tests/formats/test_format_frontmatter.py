@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.indexing.formats.frontmatter import read_front_matter
+from ctx.formats.frontmatter import read_front_matter
 from ctx.types import JSON
 
 

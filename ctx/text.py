@@ -1,0 +1,42 @@
+"""What is done to any text: whole characters, one printable line, the nearest name."""
+
+from collections.abc import Iterable
+
+
+def sound(text: str) -> str:
+    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the character they mean."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The text as one printable line of at most `limit` characters: what is not printable is written as Python would escape it.
+
+    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a log nor what a
+    terminal shows.
+    """
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The candidate that `name` was most likely meant to be; None where none is near."""
+    import difflib  # 5 ms, and only a mistake needs it
+
+    matches = difflib.get_close_matches(name, list(candidates), 1, cutoff)
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """The mend for an unknown name: `did you mean 'x'?`, or the names there are."""
+    choices = sorted(candidates)
+    match = nearest(name, choices)
+    return f"did you mean '{match}'?" if match else f"known: {', '.join(choices)}"
