@@ -1,46 +1,23 @@
 """Extraction: what an item says, whatever its encoding and format.
 
-The encoding is settled first, then the format by media type, name and first bytes; then one reader of `formats/` finds title,
+The encoding is settled first, then the format by media type, name and first bytes; then one reader of this room finds title,
 headings and blocks. No reader fails: what does not parse is text, and is indexed as such.
 """
 
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PLAIN, Format
+from ctx.text import sound
 from ctx.types import Content, Extracted
 
-MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed manual page has a few thousand
+MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
-MARKDOWN, RST, HTML, PLAIN, ROFF, NOTEBOOK = (
-    "text/markdown", "text/x-rst", "text/html", "text/plain", "text/troff", "application/x-ipynb+json",
-)  # fmt: skip
-
-_SUFFIXES: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"), MARKDOWN
-    ),
-    **dict.fromkeys(("rst", "rest"), RST),
-    **dict.fromkeys(("html", "htm", "xhtml", "shtml"), HTML),
-    **dict.fromkeys(("txt", "text", "log"), PLAIN),
-    **dict.fromkeys(("man", "mdoc", "roff", "troff", "nroff"), ROFF),
-    "ipynb": NOTEBOOK,
-}
-_MEDIA_TYPES: Mapping[str, str] = {
-    "text/x-markdown": MARKDOWN,
-    "text/x-web-markdown": MARKDOWN,
-    "text/rst": RST,
-    "text/prs.fallenstein.rst": RST,
-    "application/xhtml+xml": HTML,
-    "application/x-troff-man": ROFF,
-    "application/vnd.jupyter": NOTEBOOK,
-    **{known: known for known in (MARKDOWN, RST, HTML, ROFF, NOTEBOOK)},
-}
-_MANUAL = re.compile(r"\.[1-9n][A-Za-z]{0,8}\Z")
-_ROFF_SIGN = re.compile(r"(?:\A|\n)[.'][ \t]*(?:TH|SH|Sh|Dd|Dt|so)[ \t]")
 _HTML_HEAD = re.compile(
     r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head|body)\b",
     re.I | re.S,
@@ -58,7 +35,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     name = source_id.rsplit("/", 1)[-1]
     media_type, charset = _media_type(content.media_type)
     if isinstance(content.data, str):
-        text: str | None = _storable(content.data)
+        text: str | None = sound(content.data)
     else:
         data = content.data
         if data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
@@ -70,7 +47,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     text = _normalised(text)
     media_type, parse = _reader(media_type, name, text)
     parsed = parse(text)
-    title = clipped(_storable(content.title)) if content.title else parsed.title
+    title = clipped(sound(content.title)) if content.title else parsed.title
     if not title and not parsed.body.strip():
         return None
     return Extracted(
@@ -86,20 +63,11 @@ def _normalised(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text  # a NUL ends a text for some that read it
 
 
-def _storable(text: str) -> str:
-    """Without lone surrogates, which no UTF-8 can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def _media_type(given: str | None) -> tuple[str | None, str | None]:
+def _media_type(declared: str | None) -> tuple[str | None, str | None]:
     """The known type and the charset that a connector gave."""
-    if not given:
+    if not declared:
         return None, None
-    kind, _, parameters = given.partition(";")
+    kind, _, parameters = declared.partition(";")
     _, _, charset = parameters.partition("charset=")
     return kind.strip().lower(), charset.split(";")[0].strip(" \"'") or None
 
@@ -120,49 +88,32 @@ def _unzipped(data: bytes, source_id: str) -> bytes:
 
 
 def _stem(name: str) -> str:
-    found = _SUFFIX.search(name)
-    return (name[: found.start()] if found else name) or "untitled"
+    match = _SUFFIX.search(name)
+    return (name[: match.start()] if match else name) or "untitled"
 
 
 def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable[[str], Parsed]]:
-    """The media type of a text and what reads it. An explicit type wins over the name, except "text/plain", which says nothing."""
-    found = _SUFFIX.search(name)
-    suffix = found[1].lower() if found else ""
-    kind = _MEDIA_TYPES.get(media_type or "") or _SUFFIXES.get(suffix)
-    if kind is None or (kind == PLAIN and suffix in ("", "txt", "text")):
-        from ctx.formats.code import (
-            kind_of,
-        )  # 1 ms; its patterns are compiled when a language is met
+    """The media type of a text and what reads it.
 
-        kind = (kind is None and kind_of(suffix, name, text)) or _by_head(name, text)
-    # Each reader compiles its patterns when first met: a run over Markdown need not pay for roff.
-    if kind == MARKDOWN:
-        from ctx.formats.markdown import parse
-    elif kind == RST:
-        from ctx.formats.rst import parse
-    elif kind == HTML:
-        from ctx.formats.html import parse
-    elif kind == ROFF:
-        from ctx.formats.roff import parse
-    elif kind == NOTEBOOK:
-        from ctx.formats.notebook import parse
-    elif kind == PLAIN:
-        from ctx.formats.plain import parse
-    else:
-        from ctx.formats.code import reader
+    An explicit type wins over the name, except "text/plain", which says nothing.
+    """
+    match = _SUFFIX.search(name)
+    suffix = match[1].lower() if match else ""
+    row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
+    if row is None:
+        from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
 
-        return kind, reader(kind)
-    return kind, parse
+        language = kind_of(suffix, name, text)
+        if language is not None:
+            return language, reader(language)
+    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
+        row = _by_head(text)
+    # Each reader compiles its patterns when first met: a run over Markdown need not pay for HTML.
+    return row.media_type, import_module(f"ctx.formats.{row.reader}").parse
 
 
-def _by_head(name: str, text: str) -> str:
-    """The kind of a text whose name tells nothing, by how it begins."""
+def _by_head(text: str) -> Format:
+    """The format of a text whose name tells nothing, by how it begins."""
     if _HTML_HEAD.match(text[:4096]):
         return HTML
-    if (text[:3] in ('.\\"', "'\\\"", ".TH", ".Dd") or _MANUAL.search(name)) and _ROFF_SIGN.search(
-        text[:65_536]
-    ):
-        return ROFF
-    if _MARKDOWN_SIGN.search(text[:16_384]):
-        return MARKDOWN
-    return PLAIN
+    return MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN

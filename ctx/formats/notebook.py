@@ -4,6 +4,7 @@ import json
 
 from ctx.formats import markdown
 from ctx.formats.base import Parsed
+from ctx.text import sound
 from ctx.types import JSON
 
 MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little
@@ -40,7 +41,7 @@ def parse(text: str) -> Parsed:
             )
     body = "\n\n".join(parts)
     # Escapes in JSON can spell half a character, which no UTF-8 can hold.
-    return markdown.parse(body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    return markdown.parse(sound(body))
 
 
 def _cells(notebook: JSON) -> list[JSON] | None:

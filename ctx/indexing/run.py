@@ -14,12 +14,12 @@ from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
+from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, SourceItem
 
-TEXT_FORMAT = 1  # raised when a new version would extract or cut the same bytes otherwise: everything is then read again
 BATCH_DOCUMENTS = (
     256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
 )

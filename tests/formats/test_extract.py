@@ -69,14 +69,12 @@ def test_a_text_without_a_suffix_is_told_by_how_it_begins() -> None:
     assert _extract("# Notes\n\nwords\n", "issue-12", "text/plain").media_type == "text/markdown"
     assert _extract("all:\n\tmake\n", "Makefile").media_type == "text/x-makefile"
     assert _extract("plain words", "LICENSE").media_type == "text/plain"
-    assert _extract('.\\" a comment\n.TH A 1\n.SH NAME\na \\- b\n', "a").media_type == "text/troff"
     assert _extract("words\n", "release.1").media_type == "text/plain"
 
 
-def test_a_compressed_manual_page_is_read() -> None:
-    page = b".TH LS 1\n.SH NAME\nls \\- list directory contents\n"
-    extracted = _extract(gzip.compress(page), "man1/ls.1.gz")
-    assert extracted.title == "ls(1) - list directory contents"
+def test_a_compressed_text_is_read() -> None:
+    extracted = _extract(gzip.compress(b"# Changes\n\nwords\n"), "doc/changes.md.gz")
+    assert (extracted.title, extracted.media_type) == ("Changes", "text/markdown")
 
 
 @pytest.mark.parametrize(

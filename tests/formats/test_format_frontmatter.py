@@ -85,3 +85,37 @@ def test_values_are_bounded() -> None:
     metadata = _metadata("---\nkey: " + "x" * 10_000 + "\n---\n")
     assert metadata is not None
     assert len(str(metadata["key"])) <= 2000
+
+
+def test_lists_of_mappings_and_flow_mappings_keep_their_values() -> None:
+    block = "---\nauthors:\n  - name: Ann\n    mail: ann@example.org\n  - {name: Bob, mail: null}\nbase: &x value\n---\nbody"
+    assert _metadata(block) == {
+        "authors": [{"name": "Ann", "mail": "ann@example.org"}, {"name": "Bob", "mail": None}],
+        "base": "value",
+    }
+
+
+def test_what_people_write_is_not_what_yaml_once_made_of_it() -> None:
+    block = "---\nat: 12:30\ncountry: no\nfrom: 2024-01-31T10:00:00Z\nnumber: 1_000\n---\nbody"
+    assert _metadata(block) == {
+        "at": "12:30",
+        "country": "no",
+        "from": "2024-01-31T10:00:00Z",
+        "number": "1_000",
+    }
+
+
+def test_a_block_that_is_not_quite_yaml_still_gives_its_title() -> None:
+    assert (
+        _metadata("---\ntitle: Caching: how and why\ntags: [a, b\n---\nbody")["title"]
+        == "Caching: how and why"
+    )
+
+
+def test_a_block_that_repeats_itself_by_aliases_is_text() -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [
+        f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]"
+        for before, key in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    assert read_front_matter("---\n" + "\n".join(lines) + "\n---\nbody") is None
