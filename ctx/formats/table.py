@@ -30,10 +30,11 @@ RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallen
 HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",))
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
+ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"))
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
 
-FORMATS: tuple[Format, ...] = (MARKDOWN, RST, HTML, NOTEBOOK, ORG, PLAIN, CODE)
+FORMATS: tuple[Format, ...] = (MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, PLAIN, CODE)
 
 BY_SUFFIX: Mapping[str, Format] = {suffix: row for row in FORMATS for suffix in row.suffixes}
 BY_MEDIA_TYPE: Mapping[str, Format] = {

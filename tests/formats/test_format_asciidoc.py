@@ -1,0 +1,46 @@
+"""AsciiDoc files: titles, sections, blocks."""
+
+from ctx.formats.extract import extract
+from ctx.types import Content
+
+MANUAL = """= The kiln manual
+A. Potter
+
+== Before [[firing]]firing
+See link:https://example.org[the supplier].
+
+----
+== not a section
+----
+
+=== Loading xref:shelves.adoc[the shelves]
+|===
+|cone |temperature
+|===
+"""
+
+
+def test_the_document_title_and_its_sections_are_headings() -> None:
+    extracted = extract(Content(MANUAL), "kiln.adoc")
+    assert extracted is not None
+    assert (extracted.title, extracted.media_type) == ("The kiln manual", "text/asciidoc")
+    assert [(heading.level, heading.title) for heading in extracted.headings] == [
+        (1, "The kiln manual"),
+        (2, "Before firing"),
+        (3, "Loading the shelves"),
+    ]
+
+
+def test_blocks_and_tables_are_kept_whole() -> None:
+    extracted = extract(Content(MANUAL), "kiln.adoc")
+    assert extracted is not None
+    assert [MANUAL[start:end] for start, end in extracted.atoms] == [
+        "----\n== not a section\n----",
+        "|===\n|cone |temperature\n|===",
+    ]
+
+
+def test_a_block_that_never_ends_is_text() -> None:
+    extracted = extract(Content("----\n== Still a section\n"), "a.asciidoc")
+    assert extracted is not None
+    assert extracted.title == "Still a section"
