@@ -1,14 +1,37 @@
 """The configuration: `ctx.toml` read once, checked whole, given on as values.
 
 Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` or a missing path is a `ConfigError` that names the
-file, the key and the mend. Only the wiring and the CLI import this module.
+file, the key and the mend; all of them are told at once. The keys are declared in ctx/settings.py. Only the wiring and the CLI
+import this module.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ctx.errors import ConfigError
-from ctx.lean import TYPE_CHECKING, Any, Self, dataclass_transform, pattern
+from ctx.lean import TYPE_CHECKING, Any, pattern
+from ctx.settings import (
+    NAMED_SECTIONS,
+    SECTIONS,
+    Chunking,
+    Db,
+    Embedding,
+    Filesystem,
+    Git,
+    InlineAgent,
+    Key,
+    Llm,
+    Lua,
+    Mcp,
+    Memory,
+    Packs,
+    Retrieval,
+    Script,
+    ScriptConnector,
+    Section,
+    Server,
+    Watch,
+)
 from ctx.toml import read_toml
 from ctx.types import JSON
 
@@ -20,158 +43,21 @@ _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
-MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-class Section:
-    """Values by name, fixed once made. Not a named tuple: making thirty such classes takes ten milliseconds, a quarter of `ctx search`."""
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is fixed; make another with replaced({name}=...)")
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.__dict__))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
-
-    def replaced(self, **changes: Any) -> Self:
-        """The same values but for these."""
-        return type(self)(**{**self.__dict__, **changes})
-
-
-class Db(Section):
-    path: str
-
-
-class Chunking(Section):
-    max_tokens: int
-    overlap_tokens: int
-
-
-class Embedding(Section):
-    provider: str
-    model: str | None
-    dims: int | None
-    batch_size: int
-    url: str | None
-    api_key_env: str | None
-    timeout_secs: float
-    max_retries: int
-    threads: int
-
-
-class Retrieval(Section):
-    final_limit: int
-    fusion: str
-    hybrid_alpha: float | None
-    candidate_k_keyword: int
-    candidate_k_vector: int
-    max_chunks_per_doc: int
-
-
-class Server(Section):
-    bind: str
-    allowed_hosts: tuple[str, ...]
-    cors_origins: tuple[str, ...]
-    cross_site_tools: str
-    allowed_origins: tuple[str, ...]
-    api_key_env: str | None
-    rate_limit_per_minute: int
-    max_body_bytes: int
-    metrics: bool
-
-
-class Watch(Section):
-    enabled: bool
-    debounce_ms: int
-    git_interval_s: float
-    script_interval_s: float
-
-
-class Mcp(Section):
-    enabled: bool
-
-
-class Lua(Section):
-    tools_dir: str | None
-    sandbox: str
-    workers: int
-
-
-class Filesystem(Section):
-    name: str  # the full name: filesystem or filesystem:NAME
-    root: str
-    include_globs: tuple[str, ...] | None
-    exclude_globs: tuple[str, ...]
-    follow_symlinks: bool
-    max_file_bytes: int
-    gitignore: bool
-
-
-class Git(Section):
-    name: str
-    url: str
-    branch: str | None
-    root: str
-    include_globs: tuple[str, ...] | None
-    exclude_globs: tuple[str, ...]
-    shallow: bool
-    cache_dir: str | None
-    max_file_bytes: int
-    timeout_s: float
-    interval_s: float | None
-
-
-class Script(Section):
-    """A Lua file that the operator named: `config` is every key that is not one of ours, and goes to the script."""
-
-    name: str
-    path: str
-    timeout_s: float
-    reuse: bool
-    env: tuple[str, ...]
-    allow_hosts: tuple[str, ...]
-    fs: tuple[str, ...]
-    interval_s: float | None
-    config: Mapping[str, JSON]
-
-
-class InlineAgent(Section):
-    name: str
-    description: str
-    tools: tuple[str, ...]
-    system_prompt: str
-
-
-class Llm(Section):
-    base_url: str
-    model: str
-    api_key_env: str | None
-    timeout_s: float
-    allow_remote: bool
-
-
-class Memory(Section):
-    shared: bool
-    secrets: str
-    llm: Llm | None
-
-
-class Packs(Section):
-    enabled: tuple[str, ...]
-    settings: Mapping[str, Mapping[str, JSON]]
+# Keys of Context Harness v0.8 that do nothing here: a moved configuration is told why, and starts.
+_WITHOUT_EFFECT = {
+    "vector_index": "the vector index needs no settings; delete the section",
+    "registries": "registries are not supported; name scripts under [tools.script.NAME]",
+    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
+    "retrieval.group_by": "results are always grouped by document; delete the key",
+    "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
+}
 
 
 class Config(Section):
-    """A whole configuration, every path absolute. `path` is the file it came from, None for the built-in defaults."""
+    """A whole configuration, every path absolute. `path` is the file it came from, None for the built-in defaults.
+
+    `warnings` tell of keys that are known and have no effect here.
+    """
 
     path: str | None
     root: str
@@ -187,276 +73,16 @@ class Config(Section):
     packs: Packs
     filesystems: tuple[Filesystem, ...]
     gits: tuple[Git, ...]
-    script_connectors: tuple[Script, ...]
+    script_connectors: tuple[ScriptConnector, ...]
     script_tools: tuple[Script, ...]
     script_agents: tuple[Script, ...]
     inline_agents: tuple[InlineAgent, ...]
+    warnings: tuple[str, ...]
 
     @property
     def folder(self) -> str:
         """The folder that holds the catalog, the index, the caches and the keys."""
         return os.path.dirname(self.db.path)
-
-
-class _Key:
-    """One key's rule. `kind` is str | int | float | bool | strs | path."""
-
-    __slots__ = ("choices", "default", "high", "kind", "low", "required")
-
-    def __init__(
-        self,
-        kind: str,
-        default: JSON = None,
-        low: float | None = None,
-        high: float | None = None,
-        choices: tuple[str, ...] = (),
-        required: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.default = default
-        self.low = low
-        self.high = high
-        self.choices = choices
-        self.required = required
-
-
-_SECTIONS: dict[str, dict[str, _Key]] = {
-    "db": {"path": _Key("path", "./.ctx/ctx.db")},
-    "chunking": {"max_tokens": _Key("int", 180, 32, 8192), "overlap_tokens": _Key("int", 0, 0, 4096)},
-    "embedding": {
-        "provider": _Key("str", "local", choices=("local", "ollama", "openai", "disabled")),
-        "model": _Key("str"),
-        "dims": _Key("int", None, 1, 65536),
-        "batch_size": _Key("int", 32, 1, 2048),
-        "url": _Key("str"),
-        "api_key_env": _Key("str"),
-        "timeout_secs": _Key("float", 30.0, 0.1, 3600),
-        "max_retries": _Key("int", 5, 0, 20),
-        "threads": _Key("int", 0, 0, 256),
-    },
-    "retrieval": {
-        "final_limit": _Key("int", 12, 1, 100),
-        "fusion": _Key("str", "minmax", choices=("rrf", "minmax", "dbsf")),
-        "hybrid_alpha": _Key("float", None, 0, 1),
-        "candidate_k_keyword": _Key("int", 100, 1, 10_000),
-        "candidate_k_vector": _Key("int", 100, 1, 10_000),
-        "max_chunks_per_doc": _Key("int", 3, 1, 100),
-    },
-    "server": {
-        "bind": _Key("str", "127.0.0.1:7331"),
-        "allowed_hosts": _Key("strs", ()),
-        "cors_origins": _Key("strs", ("*",)),
-        "cross_site_tools": _Key("str", "all", choices=("all", "read_only")),
-        "allowed_origins": _Key("strs", ()),
-        "api_key_env": _Key("str"),
-        "rate_limit_per_minute": _Key("int", 0, 0, 1_000_000),
-        "max_body_bytes": _Key("int", 1_048_576, 1024, 1_073_741_824),
-        "metrics": _Key("bool", False),
-    },
-    "watch": {
-        "enabled": _Key("bool", True),
-        "debounce_ms": _Key("int", 50, 0, 60_000),
-        "git_interval_s": _Key("float", 300.0, 1, 604_800),
-        "script_interval_s": _Key("float", 900.0, 1, 604_800),
-    },
-    "mcp": {"enabled": _Key("bool", True)},
-    "lua": {
-        "tools_dir": _Key("path"),
-        "sandbox": _Key("str", "auto", choices=("auto", "strict")),
-        "workers": _Key("int", 4, 1, 64),
-    },
-    "memory": {
-        "shared": _Key("bool", False),
-        "secrets": _Key("str", "flag", choices=("flag", "redact", "refuse", "off")),
-    },
-    "packs": {"enabled": _Key("strs", ())},
-}
-_LLM = {
-    "base_url": _Key("str", required=True),
-    "model": _Key("str", required=True),
-    "api_key_env": _Key("str"),
-    "timeout": _Key("float", 30.0, 0.1, 600),
-    "allow_remote": _Key("bool", False),
-}
-_FILESYSTEM = {
-    "root": _Key("path", required=True),
-    "include_globs": _Key("strs"),
-    "exclude_globs": _Key("strs", ()),
-    "follow_symlinks": _Key("bool", False),
-    "max_file_bytes": _Key("int", MAX_FILE_BYTES, 1, 1_000_000_000),
-    "gitignore": _Key("bool", True),
-}
-_GIT = {
-    "url": _Key("str", required=True),
-    "branch": _Key("str"),
-    "root": _Key("str", "."),
-    "include_globs": _Key("strs"),
-    "exclude_globs": _Key("strs", ()),
-    "shallow": _Key("bool", True),
-    "cache_dir": _Key("path"),
-    "max_file_bytes": _Key("int", MAX_FILE_BYTES, 1, 1_000_000_000),
-    "timeout_s": _Key("float", 600.0, 1, 86_400),
-    "interval_s": _Key("float", None, 1, 604_800),
-}
-_SCRIPT = {
-    "path": _Key("path", required=True),
-    "timeout": _Key("float", 30.0, 0.01, 86_400),
-    "reuse": _Key("bool", False),
-    "env": _Key("strs", ()),
-    "allow_hosts": _Key("strs", ()),
-    "fs": _Key("strs", ()),
-}
-_SCRIPT_CONNECTOR = {
-    **_SCRIPT,
-    "timeout": _Key("float", 300.0, 0.01, 86_400),
-    "interval_s": _Key("float", None, 1, 604_800),
-}
-_INLINE = {
-    "description": _Key("str", ""),
-    "tools": _Key("strs", ()),
-    "system_prompt": _Key("str", required=True),
-}
-
-# Keys of Context Harness v0.8 that do nothing here, so that a moved configuration is told why.
-_GONE = {
-    "vector_index": "the vector index needs no settings; delete the section",
-    "registries": "registries are not supported; name scripts under [tools.script.NAME]",
-    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
-    "retrieval.group_by": "results are always grouped by document; delete the key",
-    "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
-    "vector_index.backend": "delete the section",
-}
-
-
-class _Reader:
-    """Reads one file's tables; every error begins with the file's name."""
-
-    def __init__(self, shown: str, root: str, environ: Mapping[str, str]) -> None:
-        self.shown = shown
-        self.root = root
-        self.environ = environ
-
-    def fail(self, where: str, message: str) -> ConfigError:
-        return ConfigError(f"{self.shown}: {where}: {message}")
-
-    def table(self, value: JSON, where: str) -> dict[str, JSON]:
-        if not isinstance(value, dict):
-            raise self.fail(f"[{where}]", f"must be a table, got {_kind(value)}")
-        return value
-
-    def unknown(self, key: str, where: str, known: list[str]) -> ConfigError:
-        full = f"{where}.{key}" if where else key
-        if full in _GONE:
-            return self.fail(f"[{where}] {key}" if where else f"[{key}]", _GONE[full])
-        import difflib  # 5 ms, and only a wrong configuration needs it
-
-        near = difflib.get_close_matches(key, known, 1)
-        mend = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
-        return self.fail(f"[{where}] {key}" if where else f"[{key}]", f"unknown key; {mend}")
-
-    def values(self, table: dict[str, JSON], keys: dict[str, _Key], where: str) -> dict[str, JSON]:
-        for key in table:
-            if key not in keys:
-                raise self.unknown(key, where, list(keys))
-        return {key: self.value(table, key, rule, where) for key, rule in keys.items()}
-
-    def value(self, table: dict[str, JSON], key: str, rule: _Key, where: str) -> JSON:
-        if key not in table:
-            if rule.required:
-                raise self.fail(f"[{where}] {key}", "is required")
-            value = rule.default
-            return self.absolute(value) if rule.kind == "path" and value is not None else value
-        place = f"[{where}] {key}"
-        value = self.expand(table[key], place)
-        if rule.kind in ("str", "path"):
-            if not isinstance(value, str):
-                raise self.fail(place, f"must be a string, got {_kind(value)}")
-            if not value and rule.kind == "path":
-                raise self.fail(place, "must not be empty")
-            if rule.choices and value not in rule.choices:
-                raise self.fail(place, f"must be one of {', '.join(rule.choices)}, got '{value}'")
-            return self.absolute(value) if rule.kind == "path" else value
-        if rule.kind == "strs":
-            if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-                raise self.fail(place, f"must be a list of strings, got {_kind(value)}")
-            return tuple(value)
-        if rule.kind == "bool":
-            if not isinstance(value, bool):
-                raise self.fail(place, f"must be true or false, got {_kind(value)}")
-            return value
-        if isinstance(value, bool) or not isinstance(value, int if rule.kind == "int" else int | float):
-            raise self.fail(
-                place, f"must be {'a whole number' if rule.kind == 'int' else 'a number'}, got {_kind(value)}"
-            )
-        if (rule.low is not None and value < rule.low) or (rule.high is not None and value > rule.high):
-            raise self.fail(place, f"must be between {rule.low:g} and {rule.high:g}, got {value}")
-        return value if rule.kind == "int" else float(value)
-
-    def absolute(self, path: str) -> str:
-        return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
-
-    def expand(self, value: JSON, place: str) -> JSON:
-        """`${VAR}` replaced once (a value is never looked at again); `$${` stands for a literal `${`."""
-        if isinstance(value, str):
-            if "${" not in value:
-                return value
-
-            def replace(found: "re.Match[str]") -> str:
-                if found[2] is None:
-                    return "${"
-                if found[2] not in self.environ:
-                    raise self.fail(
-                        place,
-                        f"the environment variable {found[2]} is not set; export it, or write $${{{found[2]}}} to mean the text",
-                    )
-                return self.environ[found[2]]
-
-            return _VARIABLE.sub(replace, value)
-        if isinstance(value, list):
-            return [self.expand(entry, place) for entry in value]
-        if isinstance(value, dict):
-            return {key: self.expand(entry, place) for key, entry in value.items()}
-        return value
-
-    def instances(
-        self, table: dict[str, JSON], where: str, keys: dict[str, _Key], kind: str
-    ) -> list[tuple[str, dict[str, JSON], str]]:
-        """The named tables under `where`, and the unnamed one where the table itself holds keys: (full name, table, where)."""
-        plain = {key: value for key, value in table.items() if not isinstance(value, dict) or key in keys}
-        named = {key: value for key, value in table.items() if key not in plain}
-        found = [(kind, plain, where)] if plain or not named else []
-        for name, value in named.items():
-            if not _named_with(_LETTERS, name):
-                raise self.fail(f"[{where}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
-            found.append((f"{kind}:{name}", value, f"{where}.{name}"))
-        return found
-
-    def named(self, table: dict[str, JSON], where: str) -> list[tuple[str, dict[str, JSON]]]:
-        found = []
-        for name, value in table.items():
-            if not _named_with(_LETTERS, name):
-                raise self.fail(f"[{where}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
-            found.append((name, self.table(value, f"{where}.{name}")))
-        return found
-
-    def script(self, name: str, table: dict[str, JSON], where: str, keys: dict[str, _Key]) -> Script:
-        ours = self.values({key: value for key, value in table.items() if key in keys}, keys, where)
-        if not os.path.isfile(ours["path"]):
-            raise self.fail(f"[{where}] path", f"no such file: {table['path']}")
-        rest = {
-            key: self.expand(value, f"[{where}] {key}") for key, value in table.items() if key not in keys
-        }
-        return Script(
-            name=name,
-            path=ours["path"],
-            timeout_s=ours["timeout"],
-            reuse=ours["reuse"],
-            env=ours["env"],
-            allow_hosts=ours["allow_hosts"],
-            fs=tuple(self.absolute(path) for path in ours["fs"]),
-            interval_s=ours.get("interval_s"),
-            config=_json_only(rest),
-        )
 
 
 def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> str | None:
@@ -488,9 +114,9 @@ def project_root(path: str) -> str:
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
     """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
     shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-    data = read_toml(path, shown, environ, remember=remember)
+    tables = read_toml(path, shown, environ, remember=remember)
     return parse_config(
-        data, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ
+        tables, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ
     )
 
 
@@ -500,154 +126,291 @@ def default_config(root: str) -> Config:
 
 
 def parse_config(
-    data: dict[str, JSON], *, shown: str, path: str | None, root: str, environ: Mapping[str, str]
+    tables: dict[str, JSON], *, shown: str, path: str | None, root: str, environ: Mapping[str, str]
 ) -> Config:
-    """A configuration from its tables. Raises `ConfigError`."""
+    """A configuration from its tables. Raises a `ConfigError` that names every mistake, a line each."""
     reader = _Reader(shown, root, environ)
-    known = [*_SECTIONS, "connectors", "tools", "agents"]
-    for key in data:
-        if key not in known:
-            raise reader.unknown(key, "", known)
-
-    sections: dict[str, dict[str, JSON]] = {}
-    for name, keys in _SECTIONS.items():
-        table = dict(reader.table(data.get(name, {}), name))
-        if name == "memory":
-            table.pop("llm", None)
-        if name == "packs":
-            table = {key: value for key, value in table.items() if not isinstance(value, dict)}
-        sections[name] = reader.values(table, keys, name)
-
-    embedding = Embedding(**sections["embedding"])
-    if embedding.provider in ("ollama", "openai") and not (embedding.model and embedding.dims):
-        raise reader.fail("[embedding]", f"provider '{embedding.provider}' needs model and dims")
-    for key in ("url", "api_key_env"):
-        if sections["embedding"][key] and embedding.provider in ("local", "disabled"):
-            raise reader.fail(
-                f"[embedding] {key}",
-                f"does nothing with provider '{embedding.provider}'; delete it or set provider",
-            )
-    server = Server(**sections["server"])
-    _check_bind(server.bind, reader)
-    chunking = Chunking(**sections["chunking"])
-    if chunking.overlap_tokens * 2 > chunking.max_tokens:
-        raise reader.fail("[chunking] overlap_tokens", "must be at most half of max_tokens")
-
-    filesystems, gits, script_connectors = _connectors(reader, data)
-    tools = reader.table(data.get("tools", {}), "tools")
-    _only(reader, tools, "tools", ("script",))
-    script_tools = [
-        reader.script(name, table, f"tools.script.{name}", _SCRIPT)
-        for name, table in reader.named(reader.table(tools.get("script", {}), "tools.script"), "tools.script")
-    ]
-    agents = reader.table(data.get("agents", {}), "agents")
-    _only(reader, agents, "agents", ("inline", "script"))
-    inline_agents = [
-        InlineAgent(name=name, **reader.values(table, _INLINE, f"agents.inline.{name}"))
-        for name, table in reader.named(
-            reader.table(agents.get("inline", {}), "agents.inline"), "agents.inline"
-        )
-    ]
-    script_agents = [
-        reader.script(name, table, f"agents.script.{name}", _SCRIPT)
-        for name, table in reader.named(
-            reader.table(agents.get("script", {}), "agents.script"), "agents.script"
-        )
-    ]
-    return Config(
+    reader.only(tables, "", (*SECTIONS, "connectors", "tools", "agents"))
+    sections: dict[str, Any] = {
+        name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
+    }
+    connectors = reader.group(tables, "connectors", ("filesystem", "git", "script"))
+    tools = reader.group(tables, "tools", ("script",))
+    agents = reader.group(tables, "agents", ("inline", "script"))
+    config = Config(
         path=path,
         root=root,
-        db=Db(**sections["db"]),
-        chunking=chunking,
-        embedding=embedding,
-        retrieval=Retrieval(**sections["retrieval"]),
-        server=server,
-        watch=Watch(**sections["watch"]),
-        mcp=Mcp(**sections["mcp"]),
-        lua=Lua(**sections["lua"]),
-        memory=Memory(**sections["memory"], llm=_llm(reader, data)),
-        packs=_packs(reader, data, sections["packs"]["enabled"]),
-        filesystems=tuple(filesystems),
-        gits=tuple(gits),
-        script_connectors=tuple(script_connectors),
-        script_tools=tuple(script_tools),
-        script_agents=tuple(script_agents),
-        inline_agents=tuple(inline_agents),
+        filesystems=tuple(_filesystems(reader, connectors)),
+        gits=tuple(_gits(reader, connectors)),
+        script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
+        script_tools=tuple(reader.scripts(tools, "tools.script")),
+        script_agents=tuple(reader.scripts(agents, "agents.script")),
+        inline_agents=tuple(
+            InlineAgent(name=name, **reader.values(table, InlineAgent, f"agents.inline.{name}"))
+            for name, table in reader.named(agents, "agents.inline")
+        ),
+        warnings=tuple(reader.warnings),
+        **sections,
     )
+    if not reader.problems:
+        _check_together(reader, config)
+    if reader.problems:
+        raise ConfigError("\n".join(reader.problems))
+    return config
 
 
-def _connectors(reader: _Reader, data: dict[str, JSON]) -> tuple[list[Filesystem], list[Git], list[Script]]:
-    connectors = reader.table(data.get("connectors", {}), "connectors")
-    _only(reader, connectors, "connectors", ("filesystem", "git", "script"))
-    filesystems = []
-    for kind in connectors:
-        reader.table(connectors[kind], f"connectors.{kind}")
-    gits = []
-    if "filesystem" in connectors:
-        for name, table, where in reader.instances(
-            connectors["filesystem"], "connectors.filesystem", _FILESYSTEM, "filesystem"
-        ):
-            if "max_extract_bytes" in table:  # Context Harness's name for it
-                table = {**table, "max_file_bytes": table["max_extract_bytes"]}
-                del table["max_extract_bytes"]
-            filesystems.append(Filesystem(name=name, **reader.values(table, _FILESYSTEM, where)))
-    if "git" in connectors:
-        for name, table, where in reader.instances(connectors["git"], "connectors.git", _GIT, "git"):
-            values = reader.values(table, _GIT, where)
-            if not values["url"].strip():
-                raise reader.fail(f"[{where}] url", "must not be empty")
-            local = os.path.expanduser(values["url"])
-            if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
-                values["url"] = reader.absolute(local)
-            gits.append(Git(name=name, **values))
-    scripts = [
-        reader.script(f"script:{name}", table, f"connectors.script.{name}", _SCRIPT_CONNECTOR)
-        for name, table in reader.named(
-            reader.table(connectors.get("script", {}), "connectors.script"), "connectors.script"
-        )
-    ]
-    return filesystems, gits, scripts
+class _Reader:
+    """Reads one file's tables; gathers its mistakes, each a line that begins with the file's name."""
+
+    def __init__(self, shown: str, root: str, environ: Mapping[str, str]) -> None:
+        self.shown = shown
+        self.root = root
+        self.environ = environ
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+
+    def report(self, key: str, message: str) -> None:
+        self.problems.append(f"{self.shown}: {key}: {message}")
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def table(self, value: JSON, name: str) -> dict[str, JSON]:
+        if isinstance(value, dict):
+            return value
+        self.report(f"[{name}]", f"must be a table, got {_kind(value)}")
+        return {}
+
+    def group(self, tables: dict[str, JSON], name: str, kinds: tuple[str, ...]) -> dict[str, dict[str, JSON]]:
+        """The tables of a group by kind: `connectors.git` under `git`."""
+        group = self.table(tables.get(name, {}), name)
+        self.only(group, name, kinds)
+        return {kind: self.table(group[kind], f"{name}.{kind}") for kind in kinds if kind in group}
+
+    def only(self, table: dict[str, JSON], name: str, keys: Iterable[str]) -> None:
+        """Reports every key of a table that is none of `keys`, or warns of one that means something elsewhere."""
+        choices = list(keys)
+        for key in table:
+            if key not in choices:
+                full = f"{name}.{key}" if name else key
+                shown = f"[{name}] {key}" if name else f"[{key}]"
+                if full in _WITHOUT_EFFECT:
+                    self.warnings.append(f"{self.shown}: {shown} has no effect: {_WITHOUT_EFFECT[full]}")
+                else:
+                    from ctx.text import did_you_mean  # 5 ms, and only a wrong configuration needs it
+
+                    self.report(shown, f"unknown key; {did_you_mean(key, choices)}")
+
+    def named(self, group: dict[str, dict[str, JSON]], name: str) -> list[tuple[str, dict[str, JSON]]]:
+        """The named tables of a kind, as `[tools.script.NAME]`."""
+        entries = group.get(name.rpartition(".")[2], {}).items()
+        return [(key, self.table(value, f"{name}.{key}")) for key, value in entries if self._name(key, name)]
+
+    def instances(
+        self, group: dict[str, dict[str, JSON]], name: str, section: type[Section]
+    ) -> list[tuple[str, dict[str, JSON], str]]:
+        """The named tables of a kind, and the unnamed one where its table holds keys: (full name, table, where)."""
+        kind = name.rpartition(".")[2]
+        if kind not in group:
+            return []
+        table = group[kind]
+        own = {
+            key: value for key, value in table.items() if not isinstance(value, dict) or key in section.keys
+        }
+        named = {key: value for key, value in table.items() if key not in own and self._name(key, name)}
+        unnamed = [(kind, own, name)] if own or len(named) == 0 == len(table) - len(own) else []
+        return unnamed + [(f"{kind}:{key}", value, f"{name}.{key}") for key, value in named.items()]
+
+    def _name(self, name: str, table: str) -> bool:
+        if _named_with(_LETTERS, name):
+            return True
+        self.report(f"[{table}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
+        return False
+
+    def scripts(self, group: dict[str, dict[str, JSON]], table: str, prefix: str = "") -> list[Any]:
+        """The scripts of a kind; every key that is not ours is the script's own."""
+        section = NAMED_SECTIONS[table]
+        scripts = []
+        for name, entries in self.named(group, table):
+            full = f"{table}.{name}"
+            ours = self.values({key: entries[key] for key in entries if key in section.keys}, section, full)
+            if ours["path"] and not os.path.isfile(ours["path"]):
+                self.report(f"[{full}] path", f"no such file: {entries['path']}")
+            ours["fs"] = tuple(self.absolute(path) for path in ours["fs"] or ())
+            own = {
+                key: self.expand(entries[key], f"[{full}] {key}")
+                for key in entries
+                if key not in section.keys
+            }
+            scripts.append(section(name=prefix + name, **ours, config=_json_only(own)))
+        return scripts
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def values(self, table: dict[str, JSON], section: type[Section], name: str) -> dict[str, JSON]:
+        """A section's attributes, checked, defaults filled."""
+        self.only(table, name, section.keys)
+        return {
+            attribute: self.value(table, key, rule, name) for key, (attribute, rule) in section.keys.items()
+        }
+
+    def value(self, table: dict[str, JSON], key: str, rule: Key, name: str) -> JSON:
+        place = f"[{name}] {key}"
+        if key in table:
+            value = self.expand(table[key], place)
+            problem = _CHECKS[rule.kind](value, rule)
+            if problem is not None:
+                self.report(place, problem)
+                return None
+        elif rule.required:
+            self.report(place, "is required")
+            return None
+        else:
+            value = rule.default
+        if value is None:
+            return None
+        if rule.kind == "path":
+            return self.absolute(value)
+        if rule.kind == "strs":
+            return tuple(value)
+        return float(value) if rule.kind == "float" else value
+
+    def absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
+
+    def expand(self, value: JSON, place: str) -> JSON:
+        """`${VAR}` replaced once (a value is never looked at again); `$${` stands for a literal `${`."""
+        if isinstance(value, str):
+            return self._expanded(value, place) if "${" in value else value
+        if isinstance(value, list):
+            return [self.expand(entry, place) for entry in value]
+        if isinstance(value, dict):
+            return {key: self.expand(entry, place) for key, entry in value.items()}
+        return value
+
+    def _expanded(self, text: str, place: str) -> str:
+        def replace(match: "re.Match[str]") -> str:
+            variable = match[2]
+            if variable is None:
+                return "${"
+            if variable not in self.environ:
+                mend = f"export it, or write $${{{variable}}} to mean the text"
+                self.report(place, f"the environment variable {variable} is not set; {mend}")
+            return self.environ.get(variable, match[0])
+
+        return _VARIABLE.sub(replace, text)
 
 
-def _only(reader: _Reader, table: dict[str, JSON], where: str, known: tuple[str, ...]) -> None:
-    for key in table:
-        if key not in known:
-            raise reader.unknown(key, where, list(known))
+def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[Section]) -> dict[str, JSON]:
+    """The attributes of a table that stands once, with the tables within it."""
+    table = reader.table(tables.get(name, {}), name)
+    if section is Memory:
+        llm = table.get("llm")
+        own = {key: value for key, value in table.items() if key != "llm"}
+        values = reader.values(own, section, name)
+        if llm is not None:
+            values["llm"] = Llm(**reader.values(reader.table(llm, "memory.llm"), Llm, "memory.llm"))
+        else:
+            values["llm"] = None
+        return values
+    if section is Packs:
+        own = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        settings = {key: value for key, value in table.items() if isinstance(value, dict)}
+        values = reader.values(own, section, name)
+        return {**values, "settings": _pack_settings(reader, settings, values["enabled"] or ())}
+    return reader.values(table, section, name)
 
 
-def _llm(reader: _Reader, data: dict[str, JSON]) -> Llm | None:
-    table = reader.table(data.get("memory", {}), "memory").get("llm")
-    if table is None:
-        return None
-    values = reader.values(reader.table(table, "memory.llm"), _LLM, "memory.llm")
-    return Llm(
-        base_url=values["base_url"],
-        model=values["model"],
-        api_key_env=values["api_key_env"],
-        timeout_s=values["timeout"],
-        allow_remote=values["allow_remote"],
-    )
-
-
-def _packs(reader: _Reader, data: dict[str, JSON], enabled: tuple[str, ...]) -> Packs:
-    settings: dict[str, Mapping[str, JSON]] = {}
-    for name, table in reader.table(data.get("packs", {}), "packs").items():
-        if isinstance(table, dict):
-            if name not in enabled:
-                raise reader.fail(
-                    f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]'
-                )
-            settings[name] = _json_only(reader.expand(table, f"[packs.{name}]"))
+def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[str, ...]) -> dict[str, JSON]:
+    for name in settings:
+        if name not in enabled:
+            reader.report(f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
     for name in enabled:
         if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
-            raise reader.fail("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
-    return Packs(enabled=enabled, settings=settings)
+            reader.report("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
+    return {name: _json_only(reader.expand(table, f"[packs.{name}]")) for name, table in settings.items()}
 
 
-def _check_bind(bind: str, reader: _Reader) -> None:
-    host, colon, port = bind.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise reader.fail("[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{bind}'")
+def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Filesystem]:
+    filesystems = []
+    for name, table, place in reader.instances(connectors, "connectors.filesystem", Filesystem):
+        if "max_extract_bytes" in table:  # Context Harness's name for it
+            table = {**table, "max_file_bytes": table["max_extract_bytes"]}
+            del table["max_extract_bytes"]
+        filesystems.append(Filesystem(name=name, **reader.values(table, Filesystem, place)))
+    return filesystems
+
+
+def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
+    gits = []
+    for name, table, place in reader.instances(connectors, "connectors.git", Git):
+        values = reader.values(table, Git, place)
+        url = values["url"]
+        if url is not None and not url.strip():
+            reader.report(f"[{place}] url", "must not be empty")
+        elif url is not None:
+            local = os.path.expanduser(url)
+            if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
+                values["url"] = reader.absolute(local)
+        gits.append(Git(name=name, **values))
+    return gits
+
+
+def _check_together(reader: _Reader, config: Config) -> None:
+    """What no key can tell alone."""
+    embedding = config.embedding
+    if embedding.provider in ("ollama", "openai") and not (embedding.model and embedding.dims):
+        reader.report("[embedding]", f"provider '{embedding.provider}' needs model and dims")
+    if embedding.provider in ("local", "disabled"):
+        for key in ("url", "api_key_env"):
+            if getattr(embedding, key):
+                mend = f"does nothing with provider '{embedding.provider}'; delete it or set provider"
+                reader.report(f"[embedding] {key}", mend)
+    if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
+        reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
+    host, _, port = config.server.bind.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        reader.report(
+            "[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{config.server.bind}'"
+        )
+
+
+def _text_problem(value: JSON, rule: Key) -> str | None:
+    if not isinstance(value, str):
+        return f"must be a string, got {_kind(value)}"
+    if not value and rule.kind == "path":
+        return "must not be empty"
+    if rule.choices and value not in rule.choices:
+        return f"must be one of {', '.join(rule.choices)}, got '{value}'"
+    return None
+
+
+def _texts_problem(value: JSON, rule: Key) -> str | None:
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return None
+    return f"must be a list of strings, got {_kind(value)}"
+
+
+def _flag_problem(value: JSON, rule: Key) -> str | None:
+    return None if isinstance(value, bool) else f"must be true or false, got {_kind(value)}"
+
+
+def _number_problem(value: JSON, rule: Key) -> str | None:
+    whole = rule.kind == "int"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return f"must be {'a whole number' if whole else 'a number'}, got {_kind(value)}"
+    if (rule.low is not None and value < rule.low) or (rule.high is not None and value > rule.high):
+        return f"must be between {rule.low:g} and {rule.high:g}, got {value}"
+    return None
+
+
+_CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
+    "str": _text_problem,
+    "path": _text_problem,
+    "strs": _texts_problem,
+    "bool": _flag_problem,
+    "int": _number_problem,
+    "float": _number_problem,
+}
 
 
 def _named_with(letters: frozenset[str], name: str) -> bool:

@@ -9,9 +9,11 @@ TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 if TYPE_CHECKING:
     from re import compile as compile_pattern
     from typing import Any as Any
+    from typing import Generic as Generic
     from typing import NamedTuple as NamedTuple
     from typing import Protocol as Protocol
     from typing import Self as Self
+    from typing import TypeVar as TypeVar
     from typing import dataclass_transform as dataclass_transform
 
     pattern = compile_pattern
@@ -20,6 +22,16 @@ else:
 
     Any = object
     Self = object
+
+    class Generic:
+        """A class with a type left open; nothing at run time."""
+
+        def __class_getitem__(cls, _):
+            return cls
+
+    def TypeVar(name, **_):
+        """A type left open; nothing at run time."""
+        return name
 
     class Protocol:
         """A shape; nothing at run time."""

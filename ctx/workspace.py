@@ -11,14 +11,15 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.agents import Agents, inline_agent
 from ctx.clock import iso_utc
-from ctx.config import Config, Script
+from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
+from ctx.settings import Script
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
+from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
 from ctx.types import JSON, SourceStatus

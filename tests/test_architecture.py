@@ -1,88 +1,82 @@
-"""The floors of the house: a room imports only lower floors (docs/architecture.md)."""
+"""The floors of the house: a room imports only lower floors. The drawing of docs/architecture.md is read, and the code held to it."""
 
 import ast
+import re
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "ctx"
-
-# A module's floor is that of its longest listed prefix.
-FLOORS = {
-    "ctx": 1,
-    "ctx.types": 1,
-    "ctx.toml": 2,
-    "ctx.errors": 1,
-    "ctx.identity": 1,
-    "ctx.clock": 1,
-    "ctx.lean": 0,
-    "ctx.text": 1,
-    "ctx.files": 1,
-    "ctx.bundled": 1,
-    "ctx.onnx": 1,
-    "ctx.config": 2,
-    "ctx.formats": 2,
-    "ctx.embed": 2,
-    "ctx.models": 2,
-    "ctx.analyze": 2,
-    "ctx.ranking": 2,
-    "ctx.agents": 2,
-    "ctx.connectors": 2,
-    "ctx.store": 2,
-    "ctx.lua": 2,
-    "ctx.indexing": 3,
-    "ctx.search": 3,
-    "ctx.memory": 3,
-    "ctx.tools": 4,
-    "ctx.extensions": 5,
-    "ctx.packs": 6,
-    "ctx.workspace": 7,
-    "ctx.server": 8,
-    "ctx.cli": 9,
-    "ctx.__main__": 10,
-}
-# The sideways steps on floor 2: an engine expresses the analysis, which is defined once; the configuration is a TOML file.
-SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml")}
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "ctx"
+DRAWING = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def _modules() -> dict[str, Path]:
-    found = {}
+def floors() -> dict[str, int]:
+    """Room -> floor: the words of each line before its description, which stands apart."""
+    block = re.search(r"```text\n(9 .*?)```", DRAWING, re.DOTALL)
+    assert block is not None
+    rooms = {"ctx": 1}
+    floor = 0
+    for line in block[1].splitlines():
+        number, words = line[:2].strip(), re.split(r"  +", line[3:].strip())[0]
+        floor = int(number) if number else floor
+        rooms.update({f"ctx.{word.rstrip('/')}": floor for word in words.split()})
+    return rooms
+
+
+def side_steps() -> set[tuple[str, str]]:
+    return {(f"ctx.{room}", f"ctx.{other}") for room, other in re.findall(r"`(\w+) -> (\w+)`", DRAWING)}
+
+
+def modules() -> dict[str, Path]:
+    paths = {}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
-def _room(module: str) -> str:
+def room_of(module: str, rooms: dict[str, int]) -> str:
+    """The room that a module lies in: its longest prefix that is drawn."""
     parts = module.split(".")
-    while ".".join(parts) not in FLOORS:
+    while ".".join(parts) not in rooms:
         parts.pop()
     return ".".join(parts)
 
 
-def _imports(path: Path) -> set[str]:
-    found = set()
+def imports(path: Path) -> set[str]:
+    targets = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ctx":
-            found.update(f"{node.module}.{name.name}" for name in node.names)
+            targets.update(f"{node.module}.{name.name}" for name in node.names)
         elif isinstance(node, ast.Import):
-            found.update(name.name for name in node.names if name.name.split(".")[0] == "ctx")
-    return found
+            targets.update(name.name for name in node.names if name.name.split(".")[0] == "ctx")
+    return targets
 
 
 def test_a_room_imports_only_lower_floors() -> None:
-    wrong = []
-    for module, path in _modules().items():
-        room = _room(module)
-        for target in _imports(path):
-            other = _room(target)
-            if other == room or other == "ctx":
+    rooms, beside = floors(), side_steps()
+    upward = []
+    for module, path in modules().items():
+        room = room_of(module, rooms)
+        for target in imports(path):
+            lower = room_of(target, rooms)
+            if lower in (room, "ctx") or (room, lower) in beside:
                 continue
-            if FLOORS[other] >= FLOORS[room] and (room, other) not in SIDEWAYS:
-                wrong.append(f"{module} (floor {FLOORS[room]}) imports {target} (floor {FLOORS[other]})")
-    assert not wrong, "\n".join(wrong)
+            if rooms[lower] >= rooms[room]:
+                upward.append(f"{module} (floor {rooms[room]}) imports {target} (floor {rooms[lower]})")
+    assert not upward, "\n".join(upward)
 
 
-def test_every_module_has_a_floor_of_its_own() -> None:
-    strays = [
-        module for module in _modules() if _room(module) == "ctx" and module not in ("ctx", "ctx.__init__")
-    ]
-    assert not strays, f"give these a line in FLOORS: {strays}"
+def test_every_module_is_drawn_and_every_room_drawn_is_there() -> None:
+    rooms, paths = floors(), modules()
+    assert [module for module in paths if module != "ctx" and room_of(module, rooms) == "ctx"] == []
+    assert [room for room in rooms if room not in paths] == []
+
+
+def test_no_step_to_the_side_is_drawn_that_nobody_takes() -> None:
+    rooms = floors()
+    steps = {
+        (room_of(module, rooms), room_of(target, rooms))
+        for module, path in modules().items()
+        for target in imports(path)
+    }
+    assert side_steps() - steps == set()

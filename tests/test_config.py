@@ -70,13 +70,34 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
     assert "did you mean 'retrieval'?" in complaint(tmp_path, "[retreival]\nfinal_limit = 3")
 
 
-def test_keys_of_context_harness_that_do_nothing_here_are_told_why(tmp_path: Path) -> None:
-    assert "delete the section" in complaint(tmp_path, "[vector_index]\nbackend = 'auto'")
-    assert "best chunk" in complaint(tmp_path, "[retrieval]\ndoc_agg = 'avg'")
+def test_keys_of_context_harness_that_do_nothing_here_are_told_why_and_the_rest_starts(
+    tmp_path: Path,
+) -> None:
+    config = loaded(
+        tmp_path, "[vector_index]\nbackend = 'auto'\n[retrieval]\ndoc_agg = 'avg'\nfinal_limit = 7"
+    )
+    assert config.retrieval.final_limit == 7
+    first, second = config.warnings
+    assert "[vector_index] has no effect: the vector index needs no settings; delete the section" in first
+    assert "[retrieval] doc_agg has no effect: the best chunk of a document decides" in second
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    message = complaint(
+        tmp_path,
+        "[server]\nbnid = 'x'\nmetrics = 1\n[connectors.git.x]\n[connectors.filesystem.d]\nroot = '${GONE}'\n[agent]\na = 1",
+    )
+    assert sorted(line.split("ctx.toml: ")[1].split(": ")[0] for line in message.splitlines()) == [
+        "[agent]",
+        "[connectors.filesystem.d] root",
+        "[connectors.git.x] url",
+        "[server] bnid",
+        "[server] metrics",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "complaint_words"),
     [
         ("[server]\nbind = 7331", "must be a string, got a whole number (7331)"),
         ("[server]\nbind = 'localhost'", "must be HOST:PORT"),
@@ -98,9 +119,9 @@ def test_keys_of_context_harness_that_do_nothing_here_are_told_why(tmp_path: Pat
         ("a = [", "is not TOML"),
     ],
 )
-def test_wrong_values_are_named(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_values_are_named(tmp_path: Path, text: str, complaint_words: str) -> None:
     message = complaint(tmp_path, text)
-    assert said in message
+    assert complaint_words in message
     assert "ctx.toml: " in message
 
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
-from ctx.cli.serve import key_ring
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.types import Caller

@@ -2,8 +2,8 @@
 
 import sys
 
+from ctx.assemble import key_ring
 from ctx.cli.common import action, configuration, parser, print_json, table
-from ctx.cli.serve import key_ring
 from ctx.clock import iso_utc
 from ctx.server.keys import EVERY_BANK
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ctx.agents import Agents
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import NotTrusted, TrustFile, project_files
+from ctx.tools.agents import Agents
 from ctx.tools.base import NAME, RESERVED, Toolbox
 
 logger = logging.getLogger(__name__)
@@ -92,8 +92,8 @@ class Scripts:
         self._find_new()
         for entry in self._all():
             self._look(entry)
-        self._toolbox.before_call(lambda name: self._look_at("tool", name))
-        self._agents.before_prompt(lambda name: self._look_at("agent", name))
+        self._toolbox.before_use(lambda name: self._look_at("tool", name))
+        self._agents.before_use(lambda name: self._look_at("agent", name))
 
     def watch(self) -> None:
         """Begins to follow edits in the background."""
@@ -104,8 +104,8 @@ class Scripts:
     def close(self) -> None:
         """Stops following. The scripts stay loaded as they are."""
         self._stop.set()
-        self._toolbox.before_call(lambda name: None)
-        self._agents.before_prompt(lambda name: None)
+        self._toolbox.before_use(lambda name: None)
+        self._agents.before_use(lambda name: None)
         if self._thread is not None:
             self._thread.join(2)
 

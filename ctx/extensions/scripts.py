@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ctx.agents import Agent, AgentArgument, Prompt
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
@@ -18,6 +17,7 @@ from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, TrustFile
 from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
+from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
 

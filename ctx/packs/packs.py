@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ctx import __version__
-from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.bundled import bundled_path
 from ctx.errors import (
     BadRequest,
@@ -36,6 +35,7 @@ from ctx.memory.ops import OPS
 from ctx.packs.manifest import Manifest, PackAgent, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.sessions import Rate, Sessions
+from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

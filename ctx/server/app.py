@@ -15,7 +15,6 @@ from starlette.routing import Route, compile_path
 from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
-from ctx.agents import Agents
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.guard import Guard
@@ -24,6 +23,7 @@ from ctx.server.metrics import Metrics
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind, wants_mcp
 from ctx.server.work import Work
+from ctx.tools.agents import Agents
 from ctx.tools.base import NAME, Call, Toolbox
 from ctx.types import JSON
 

@@ -31,11 +31,11 @@ from mcp.server.subscriptions import (
 )
 
 from ctx import __version__
-from ctx.agents import Agents
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors
 from ctx.server.work import Work
 from ctx.store.base import Catalog
+from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

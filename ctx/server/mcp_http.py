@@ -19,9 +19,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from ctx.agents import Agent
 from ctx.server.mcp import Context, McpServer
 from ctx.server.policy import ACCESS, Access
+from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import Caller
 

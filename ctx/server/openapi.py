@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx import __version__
-from ctx.agents import Agent
+from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.tools.schema import is_flat
 from ctx.types import JSON

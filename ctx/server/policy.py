@@ -12,9 +12,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ctx.agents import Agent
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Unauthorized
 from ctx.server.keys import Grant, KeyRing, digest, match
+from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 

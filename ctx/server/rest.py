@@ -10,11 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ctx.agents import Agents
 from ctx.errors import BadRequest, CtxError
 from ctx.server import errors
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
+from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import mcp_types as types
 
-from ctx.agents import Agent, Agents, Prompt
 from ctx.errors import ToolError
 from ctx.server.mcp import Context, McpServer
+from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

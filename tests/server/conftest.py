@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from serving import ANYTHING, DOCUMENT_ID, READING, Serve, Served
 
-from ctx.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.errors import NotFound, ScriptTimeout, ToolError
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import HttpServer, address, open_sockets
+from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 
-from ctx.agents import Agents
 from ctx.server.app import McpDoor
 from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import HttpDoor, enter_http
 from ctx.server.work import Work
 from ctx.store.base import Catalog
+from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON
 

@@ -13,10 +13,10 @@ from mcp import Client
 from mcp_doors import ACCEPT, HELLO, META, answered, mcp_over, message, open_session, stateless
 from serving import ANYTHING, Serve, Served
 
-from ctx.agents import Agent, Prompt
 from ctx.server.app import Services
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
+from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller
 

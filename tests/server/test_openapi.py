@@ -11,10 +11,10 @@ import pytest
 from kit import project, workspace
 from serving import ANYTHING, Serve
 
-from ctx.agents import Agent, Agents, Prompt
 from ctx.server.app import Services
 from ctx.server.openapi import Described, describe, example
 from ctx.server.policy import ServerSettings
+from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

@@ -12,9 +12,9 @@ from kit import project, workspace
 from real_clients import CLIENTS, chromium, missing, node
 from serving import Serve, Served
 
-from ctx.agents import Agents
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
+from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]

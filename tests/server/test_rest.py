@@ -10,12 +10,12 @@ import httpx
 import pytest
 from serving import ANYTHING, DOCUMENT_ID, Serve, failure
 
-from ctx.agents import Agents
 from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, RateLimited, SourceError, StoreError
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
+from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 

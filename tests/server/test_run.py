@@ -19,13 +19,13 @@ import pytest
 from serving import ANYTHING, Serve, failure
 from starlette.types import Receive, Scope, Send
 
-from ctx.agents import Agents
 from ctx.errors import ConfigError, StoreError
 from ctx.server import run
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
 from ctx.server.work import Work
+from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 
@@ -221,7 +221,7 @@ SCRIPT = """
 import sys
 import time
 
-from ctx.agents import Agents
+from ctx.tools.agents import Agents
 from ctx.server import run
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings

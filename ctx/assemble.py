@@ -1,0 +1,124 @@
+"""What a server serves: a workspace and its configuration become services, settings and MCP's door."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ctx.config import Config
+from ctx.errors import ConfigError
+from ctx.server.app import McpDoor, Services
+from ctx.server.keys import KeyRing
+from ctx.server.late import LateDoor
+from ctx.server.policy import ServerSettings
+from ctx.server.work import Work
+from ctx.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ctx.packs.packs import Pack
+    from ctx.server.mcp import Context, Entrance, McpServer
+    from ctx.server.policy import PackPolicy
+    from ctx.server.rest import PackRoute
+
+
+def services(workspace: Workspace) -> Services:
+    """What the server serves of a workspace."""
+    mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
+    return Services(
+        toolbox=workspace.toolbox,
+        agents=workspace.agents,
+        health=workspace.health,
+        start=workspace.start,
+        ending=workspace.wind_down,
+        stop=workspace.close,
+        keys=key_ring(workspace.config),
+        pack_routes=_pack_routes(workspace),
+        mcp=mcp_door(workspace) if mcp else None,
+    )
+
+
+def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
+    if not workspace.packs:
+        return []
+    # The packs' rooms and the MCP SDK: 0.7 s that a server without packs need not wait for.
+    from ctx.server.profiles import pack_routes
+
+    return pack_routes(workspace.toolbox, workspace.packs)
+
+
+def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
+    if not workspace.packs:
+        return ()
+    from ctx.server.profiles import pack_policies  # see `_pack_routes`
+
+    return pack_policies(workspace.packs)
+
+
+def mcp_server(
+    workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
+) -> "McpServer":
+    """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
+    from ctx.server.mcp import INSTRUCTIONS, McpServer
+
+    packs = workspace.packs
+    profile = None
+    if packs:
+        from ctx.server.profiles import profiles  # see `_pack_routes`
+
+        profile = profiles(workspace.toolbox, packs)
+    instructions = [pack.manifest.instructions for pack in packs if pack.manifest.instructions]
+    instructions = [only.manifest.instructions] if only else [INSTRUCTIONS, *instructions]
+    methods = sorted({method for pack in packs for method in pack.manifest.methods})
+    return McpServer(
+        workspace.toolbox,
+        workspace.agents,
+        lambda: workspace.catalog,
+        work,
+        enter=enter,
+        profile=profile,
+        instructions="\n\n".join(instructions),
+        methods=methods,
+    )
+
+
+def mcp_door(workspace: Workspace) -> Callable[[Work], McpDoor]:
+    """MCP over HTTP for a workspace."""
+
+    def make(work: Work) -> McpDoor:
+        # The SDK costs half a second to import, and the other commands of this module need none of it.
+        from ctx.server.mcp_http import HttpDoor, enter_http
+
+        return HttpDoor(mcp_server(workspace, work, enter_http))
+
+    # What is wrong with a pack ends the start; without packs there is nothing to be wrong.
+    return make if workspace.packs else lambda work: LateDoor(lambda: make(work))
+
+
+def key_ring(config: Config) -> KeyRing:
+    """The keys that `ctx key create` made for this store."""
+    return KeyRing(os.path.join(config.folder, "keys.json"))
+
+
+def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> ServerSettings:
+    """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
+    server = workspace.config.server
+    keys: tuple[str, ...] = ()
+    if server.api_key_env:
+        key = os.environ.get(server.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"[server] api_key_env: the environment variable {server.api_key_env} is not set; export it or delete the line"
+            )
+        keys = (key,)
+    return ServerSettings(
+        bind=server.bind,
+        allowed_hosts=server.allowed_hosts,
+        cors_origins=server.cors_origins,
+        cross_site_tools=server.cross_site_tools,
+        allowed_origins=server.allowed_origins,
+        api_keys=keys,
+        rate_limit_per_minute=server.rate_limit_per_minute,
+        max_body_bytes=server.max_body_bytes,
+        insecure_no_auth=insecure_no_auth,
+        packs=_pack_policies(workspace),
+        metrics=server.metrics,
+    )

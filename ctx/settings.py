@@ -1,0 +1,384 @@
+"""What can be configured: each section declares its keys once, with name, type, default, range and note.
+
+The checks and defaults (ctx/config.py), the reference (docs/configuration.md), the commented example (config/ctx.toml) and the JSON
+Schema for editors (config/ctx.schema.json) all follow from here; `python scripts/configuration.py` writes the last three.
+"""
+
+from collections.abc import Mapping
+
+from ctx.lean import Any, Self, dataclass_transform
+from ctx.types import JSON
+
+MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
+
+
+class Key:
+    """One key's rule. `kind` is str | int | float | bool | strs | path; `low` and `high` are within its range.
+
+    `name` is the key in the file, where that is not the attribute's. `shown` is what the example shows for a key whose default
+    says nothing, `unset` what the reference says of one that has no default.
+    """
+
+    __slots__ = ("choices", "default", "high", "kind", "low", "name", "note", "required", "shown", "unset")
+
+    def __init__(
+        self,
+        kind: str,
+        default: JSON = None,
+        note: str = "",
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        choices: tuple[str, ...] = (),
+        required: bool = False,
+        name: str = "",
+        shown: JSON = None,
+        unset: str = "none",
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.note = note
+        self.low = low
+        self.high = high
+        self.choices = choices
+        self.required = required
+        self.name = name
+        self.shown = shown
+        self.unset = unset
+
+
+def key(kind: str, default: JSON = None, note: str = "", **rule: Any) -> Any:
+    """A field of a section, for a type checker; at run time its `Key`."""
+    return Key(kind, default, note, **rule)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(key,))
+class Section:
+    """Values by name, fixed once made. `keys` are its rules by the names that the file uses.
+
+    Not a named tuple: making thirty such classes takes ten milliseconds, a quarter of `ctx search`.
+    """
+
+    keys = {}  # type: ignore[var-annotated]  # noqa: RUF012 - a field to a type checker, were it annotated
+
+    def __init_subclass__(cls) -> None:
+        rules = {**cls.keys}
+        for attribute, rule in vars(cls).items():
+            if isinstance(rule, Key):
+                rule.name = rule.name or attribute
+                rules[rule.name] = attribute, rule
+        cls.keys = rules
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is fixed; make another with replaced({name}=...)")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple((name, repr(value)) for name, value in self.__dict__.items()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({values})"
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same values but for these."""
+        return type(self)(**{**self.__dict__, **changes})
+
+
+class Db(Section):
+    path: str = key(
+        "path", "./.ctx/ctx.db", "the catalog; the index (`index/`), the caches and the keys live beside it"
+    )
+
+
+class Chunking(Section):
+    max_tokens: int = key(
+        "int",
+        180,
+        "how long a passage may be; the bundled model reads 256 tokens and scores best on short ones",
+        low=32,
+        high=8192,
+    )
+    overlap_tokens: int = key("int", 0, "how much neighbours share", low=0, high=4096)
+
+
+class Embedding(Section):
+    provider: str = key(
+        "str",
+        "local",
+        "`local` (in this process, offline), `ollama`, `openai` (any compatible server) or `disabled`",
+        choices=("local", "ollama", "openai", "disabled"),
+    )
+    model: str | None = key(
+        "str",
+        None,
+        "for `local`: the bundled model, any fastembed model by name, or a folder",
+        shown="all-MiniLM-L6-v2",
+        unset="`all-MiniLM-L6-v2`",
+    )
+    dims: int | None = key(
+        "int", None, "`ollama` and `openai` need it", low=1, high=65536, shown=384, unset="of the model"
+    )
+    batch_size: int = key("int", 32, "texts a request, for `ollama` and `openai`", low=1, high=2048)
+    url: str | None = key(
+        "str", None, "where the server is", shown="http://localhost:11434", unset="the provider's own"
+    )
+    api_key_env: str | None = key(
+        "str", None, "the environment variable that holds the provider's key", shown="OPENAI_API_KEY"
+    )
+    timeout_secs: float = key("float", 30.0, "for `ollama` and `openai`", low=0.1, high=3600)
+    max_retries: int = key("int", 5, "for `ollama` and `openai`", low=0, high=20)
+    threads: int = key("int", 0, "threads that embed; 0: one per core", low=0, high=256)
+
+
+class Retrieval(Section):
+    final_limit: int = key("int", 12, "results when a search names no limit", low=1, high=100)
+    fusion: str = key(
+        "str",
+        "minmax",
+        "how hybrid joins its legs: `rrf`, `minmax` or `dbsf` ([ranking](ranking.md))",
+        choices=("rrf", "minmax", "dbsf"),
+    )
+    hybrid_alpha: float | None = key(
+        "float",
+        None,
+        "weight of the semantic leg; absent: chosen by the kind of query",
+        low=0,
+        high=1,
+        shown=0.5,
+        unset="by query",
+    )
+    candidate_k_keyword: int = key("int", 100, "chunks taken from the keyword leg", low=1, high=10_000)
+    candidate_k_vector: int = key("int", 100, "chunks taken from the semantic leg", low=1, high=10_000)
+    max_chunks_per_doc: int = key("int", 3, "chunks of one document that count", low=1, high=100)
+
+
+class Server(Section):
+    bind: str = key("str", "127.0.0.1:7331", "where it listens; any host but this machine's needs a key")
+    allowed_hosts: tuple[str, ...] = key(
+        "strs", (), "further names the server is reached by; any other `Host` is answered 421"
+    )
+    cors_origins: tuple[str, ...] = key(
+        "strs", ("*",), "which web pages may call the document tools and the tools named in this file"
+    )
+    cross_site_tools: str = key(
+        "str",
+        "all",
+        '`"read_only"`: pages of other sites may not call tools that write',
+        choices=("all", "read_only"),
+    )
+    allowed_origins: tuple[str, ...] = key("strs", (), "which web pages may call MCP and the memory packs")
+    api_key_env: str | None = key(
+        "str",
+        None,
+        "the environment variable that holds a key for every door; needed to bind beyond this machine",
+        shown="CTX_API_KEY",
+    )
+    rate_limit_per_minute: int = key(
+        "int", 0, "requests a minute and client; 0: no limit", low=0, high=1_000_000
+    )
+    max_body_bytes: int = key(
+        "int", 1_048_576, "a larger request is answered 413", low=1024, high=1_073_741_824
+    )
+    metrics: bool = key("bool", False, "Prometheus metrics at `/metrics`")
+
+
+class Mcp(Section):
+    enabled: bool = key("bool", True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
+
+
+class Watch(Section):
+    enabled: bool = key("bool", True, "a server follows its sources")
+    debounce_ms: int = key(
+        "int",
+        50,
+        "how long a burst of changes is gathered at least: a lone change waits for half of it to all of it",
+        low=0,
+        high=60_000,
+    )
+    git_interval_s: float = key("float", 300.0, "how often git sources are asked", low=1, high=604_800)
+    script_interval_s: float = key("float", 900.0, "how often script sources are run", low=1, high=604_800)
+
+
+class Lua(Section):
+    tools_dir: str | None = key("path", None, "every `*.lua` in it is a tool", shown="./tools")
+    sandbox: str = key(
+        "str",
+        "auto",
+        '`"strict"`: refuse to run scripts where the strongest layers are missing',
+        choices=("auto", "strict"),
+    )
+    workers: int = key("int", 4, "processes kept ready", low=1, high=64)
+
+
+class Llm(Section):
+    """`[memory.llm]`: one OpenAI-compatible completion that `reflect` may ask; without it, it quotes and counts."""
+
+    base_url: str = key(
+        "str", None, "an OpenAI-compatible server", required=True, shown="http://localhost:11434/v1"
+    )
+    model: str = key("str", None, "what it calls the model", required=True, shown="llama3.2")
+    api_key_env: str | None = key("str", None, "the environment variable that holds its key")
+    timeout_s: float = key("float", 30.0, "seconds for an answer", low=0.1, high=600, name="timeout")
+    allow_remote: bool = key(
+        "bool", False, "`true`: the server may be another machine, which is sent memories"
+    )
+
+
+class Memory(Section):
+    shared: bool = key("bool", False, "the packs use one bank instead of each its own ([packs](packs.md))")
+    secrets: str = key(
+        "str",
+        "flag",
+        "what a write does with passwords and keys: `flag`, `redact`, `refuse`, `off`",
+        choices=("flag", "redact", "refuse", "off"),
+    )
+    llm: Llm | None = None
+
+
+class Packs(Section):
+    enabled: tuple[str, ...] = key(
+        "strs",
+        (),
+        "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))",
+        shown=("hindsight", "claude-recall", "sekha"),
+    )
+    settings: Mapping[str, Mapping[str, JSON]] = {}
+
+
+class Filesystem(Section):
+    """`name` is the full name: filesystem or filesystem:NAME."""
+
+    name: str
+    root: str = key("path", None, "the folder", required=True, shown="./docs")
+    include_globs: tuple[str, ...] | None = key(
+        "strs",
+        None,
+        "which files; `**` crosses folders, a pattern without `/` matches anywhere",
+        shown=("**/*.md", "**/*.py"),
+        unset="Markdown, reStructuredText, text, HTML, notebooks, source code",
+    )
+    exclude_globs: tuple[str, ...] = key(
+        "strs",
+        (),
+        "which not, on top of `.gitignore`, `.ctxignore` and folders such as `.git`, `node_modules`",
+    )
+    follow_symlinks: bool = key("bool", False, "follow links, as long as they stay below `root`")
+    max_file_bytes: int = key(
+        "int", MAX_FILE_BYTES, "larger files are a line of the report", low=1, high=1_000_000_000
+    )
+    gitignore: bool = key("bool", True, "obey `.gitignore` and `.ctxignore` files")
+
+
+class Git(Section):
+    name: str
+    url: str = key(
+        "str",
+        None,
+        "anything `git clone` takes, a local path too; your git's own credentials and SSH keys are used",
+        required=True,
+        shown="https://github.com/acme/platform.git",
+    )
+    branch: str | None = key("str", None, "one branch", shown="main", unset="the remote's default")
+    root: str = key("str", ".", "a folder inside the repository")
+    include_globs: tuple[str, ...] | None = key(
+        "strs", None, "as for a folder", shown=("**/*.md",), unset="as for a folder"
+    )
+    exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder")
+    shallow: bool = key("bool", True, "fetch as little history as the dates of the files need")
+    cache_dir: str | None = key(
+        "path",
+        None,
+        "where the bare clones live",
+        shown="./clones",
+        unset="`ctx/git` in your own cache folder",
+    )
+    max_file_bytes: int = key("int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000)
+    timeout_s: float = key("float", 600.0, "for each git command", low=1, high=86_400)
+    interval_s: float | None = key(
+        "float",
+        None,
+        "how often a server asks the remote",
+        low=1,
+        high=604_800,
+        shown=300,
+        unset="`[watch] git_interval_s`",
+    )
+
+
+class Script(Section):
+    """A Lua file that the operator named: `config` is every key that is not one of ours, and goes to the script."""
+
+    name: str
+    path: str = key(
+        "path",
+        None,
+        "a Lua file; see [the Lua API](lua-api.md)",
+        required=True,
+        shown="./tools/create-ticket.lua",
+    )
+    timeout_s: float = key("float", 30.0, "seconds for a call", low=0.01, high=86_400, name="timeout")
+    reuse: bool = key(
+        "bool", False, "keep the worker process for the next call (faster, for scripts you trust)"
+    )
+    env: tuple[str, ...] = key(
+        "strs", (), "environment variables the script may read", shown=("TICKET_TOKEN",)
+    )
+    allow_hosts: tuple[str, ...] = key(
+        "strs", (), "hosts it may reach besides the public internet", shown=("tickets.internal",)
+    )
+    fs: tuple[str, ...] = key("strs", (), "folders it may read besides its own", shown=("./templates",))
+    interval_s: float | None = None
+    config: Mapping[str, JSON]
+
+
+class ScriptConnector(Script):
+    timeout_s: float = key("float", 300.0, "seconds for a whole scan", low=0.01, high=86_400, name="timeout")
+    interval_s: float | None = key(
+        "float",
+        None,
+        "how often a server runs it",
+        low=1,
+        high=604_800,
+        shown=900,
+        unset="`[watch] script_interval_s`",
+    )
+
+
+class InlineAgent(Section):
+    name: str
+    description: str = key("str", "", "what it is for", shown="Reviews code against the team's documents")
+    tools: tuple[str, ...] = key("strs", (), "the tools it wants", shown=("search", "get"))
+    system_prompt: str = key(
+        "str", None, "its system text", required=True, shown="You review code. Search the documents first."
+    )
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "db": Db,
+    "chunking": Chunking,
+    "embedding": Embedding,
+    "retrieval": Retrieval,
+    "server": Server,
+    "mcp": Mcp,
+    "watch": Watch,
+    "lua": Lua,
+    "packs": Packs,
+    "memory": Memory,
+}
+"""The tables that stand once, by name, in the order of the example."""
+
+NAMED_SECTIONS: Mapping[str, type[Section]] = {
+    "connectors.filesystem": Filesystem,
+    "connectors.git": Git,
+    "connectors.script": ScriptConnector,
+    "tools.script": Script,
+    "agents.inline": InlineAgent,
+    "agents.script": Script,
+}
+"""The tables of which there are many, `[connectors.git.NAME]`."""
