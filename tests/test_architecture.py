@@ -11,12 +11,12 @@ DRAWING = (ROOT / "docs" / "architecture.md").read_text()
 
 def floors() -> dict[str, int]:
     """Room -> floor: the words of each line before its description, which stands apart."""
-    block = re.search(r"```text\n(9 .*?)```", DRAWING, re.DOTALL)
+    block = re.search(r"```text\n(10 .*?)```", DRAWING, re.DOTALL)
     assert block is not None
     rooms = {"ctx": 1}
     floor = 0
     for line in block[1].splitlines():
-        number, words = line[:2].strip(), re.split(r"  +", line[3:].strip())[0]
+        number, words = line[:3].strip(), re.split(r"  +", line[3:].strip())[0]
         floor = int(number) if number else floor
         rooms.update({f"ctx.{word.rstrip('/')}": floor for word in words.split()})
     return rooms
