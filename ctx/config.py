@@ -113,10 +113,10 @@ def project_root(path: str) -> str:
 
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
     """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
-    shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-    tables = read_toml(path, shown, environ, remember=remember)
+    label = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
+    tables = read_toml(path, label, environ, remember=remember)
     return parse_config(
-        tables, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ
+        tables, shown=label, path=os.path.abspath(path), root=project_root(path), environ=environ
     )
 
 
@@ -192,13 +192,13 @@ class _Reader:
         for key in table:
             if key not in choices:
                 full = f"{name}.{key}" if name else key
-                shown = f"[{name}] {key}" if name else f"[{key}]"
+                label = f"[{name}] {key}" if name else f"[{key}]"
                 if full in _WITHOUT_EFFECT:
-                    self.warnings.append(f"{self.shown}: {shown} has no effect: {_WITHOUT_EFFECT[full]}")
+                    self.warnings.append(f"{self.shown}: {label} has no effect: {_WITHOUT_EFFECT[full]}")
                 else:
                     from ctx.text import did_you_mean  # 5 ms, and only a wrong configuration needs it
 
-                    self.report(shown, f"unknown key; {did_you_mean(key, choices)}")
+                    self.report(label, f"unknown key; {did_you_mean(key, choices)}")
 
     def named(self, group: dict[str, dict[str, JSON]], name: str) -> list[tuple[str, dict[str, JSON]]]:
         """The named tables of a kind, as `[tools.script.NAME]`."""
@@ -213,11 +213,11 @@ class _Reader:
         if kind not in group:
             return []
         table = group[kind]
-        own = {
+        entries = {
             key: value for key, value in table.items() if not isinstance(value, dict) or key in section.keys
         }
-        named = {key: value for key, value in table.items() if key not in own and self._name(key, name)}
-        unnamed = [(kind, own, name)] if own or len(named) == 0 == len(table) - len(own) else []
+        named = {key: value for key, value in table.items() if key not in entries and self._name(key, name)}
+        unnamed = [(kind, entries, name)] if entries or len(named) == 0 == len(table) - len(entries) else []
         return unnamed + [(f"{kind}:{key}", value, f"{name}.{key}") for key, value in named.items()]
 
     def _name(self, name: str, table: str) -> bool:
@@ -236,12 +236,12 @@ class _Reader:
             if ours["path"] and not os.path.isfile(ours["path"]):
                 self.report(f"[{full}] path", f"no such file: {entries['path']}")
             ours["fs"] = tuple(self.absolute(path) for path in ours["fs"] or ())
-            own = {
+            extras = {
                 key: self.expand(entries[key], f"[{full}] {key}")
                 for key in entries
                 if key not in section.keys
             }
-            scripts.append(section(name=prefix + name, **ours, config=_json_only(own)))
+            scripts.append(section(name=prefix + name, **ours, config=_json_only(extras)))
         return scripts
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -254,15 +254,15 @@ class _Reader:
         }
 
     def value(self, table: dict[str, JSON], key: str, rule: Key, name: str) -> JSON:
-        place = f"[{name}] {key}"
+        label = f"[{name}] {key}"
         if key in table:
-            value = self.expand(table[key], place)
+            value = self.expand(table[key], label)
             problem = _CHECKS[rule.kind](value, rule)
             if problem is not None:
-                self.report(place, problem)
+                self.report(label, problem)
                 return None
         elif rule.required:
-            self.report(place, "is required")
+            self.report(label, "is required")
             return None
         else:
             value = rule.default
@@ -305,17 +305,17 @@ def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[
     table = reader.table(tables.get(name, {}), name)
     if section is Memory:
         llm = table.get("llm")
-        own = {key: value for key, value in table.items() if key != "llm"}
-        values = reader.values(own, section, name)
+        entries = {key: value for key, value in table.items() if key != "llm"}
+        values = reader.values(entries, section, name)
         if llm is not None:
             values["llm"] = Llm(**reader.values(reader.table(llm, "memory.llm"), Llm, "memory.llm"))
         else:
             values["llm"] = None
         return values
     if section is Packs:
-        own = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        entries = {key: value for key, value in table.items() if not isinstance(value, dict)}
         settings = {key: value for key, value in table.items() if isinstance(value, dict)}
-        values = reader.values(own, section, name)
+        values = reader.values(entries, section, name)
         return {**values, "settings": _pack_settings(reader, settings, values["enabled"] or ())}
     return reader.values(table, section, name)
 
@@ -332,21 +332,21 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
 
 def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Filesystem]:
     filesystems = []
-    for name, table, place in reader.instances(connectors, "connectors.filesystem", Filesystem):
+    for name, table, label in reader.instances(connectors, "connectors.filesystem", Filesystem):
         if "max_extract_bytes" in table:  # Context Harness's name for it
             table = {**table, "max_file_bytes": table["max_extract_bytes"]}
             del table["max_extract_bytes"]
-        filesystems.append(Filesystem(name=name, **reader.values(table, Filesystem, place)))
+        filesystems.append(Filesystem(name=name, **reader.values(table, Filesystem, label)))
     return filesystems
 
 
 def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
     gits = []
-    for name, table, place in reader.instances(connectors, "connectors.git", Git):
-        values = reader.values(table, Git, place)
+    for name, table, label in reader.instances(connectors, "connectors.git", Git):
+        values = reader.values(table, Git, label)
         url = values["url"]
         if url is not None and not url.strip():
-            reader.report(f"[{place}] url", "must not be empty")
+            reader.report(f"[{label}] url", "must not be empty")
         elif url is not None:
             local = os.path.expanduser(url)
             if "://" not in local and ":" not in local:  # a path, relative to the project as every path is

@@ -47,17 +47,17 @@ else:
 
         def __new__(mcls, name, bases, body):
             body["__slots__"] = ()
-            made = super().__new__(mcls, name, bases, body)
+            record_type = super().__new__(mcls, name, bases, body)
             if (
-                bases == (tuple,) or made._fields
+                bases == (tuple,) or record_type._fields
             ):  # NamedTuple itself, or a class that adds methods to a finished one
-                return made
-            fields = tuple(made.__annotations__)
-            made._fields = made.__match_args__ = fields
-            made._field_defaults = {field: body[field] for field in fields if field in body}
+                return record_type
+            fields = tuple(record_type.__annotations__)
+            record_type._fields = record_type.__match_args__ = fields
+            record_type._field_defaults = {field: body[field] for field in fields if field in body}
             for index, field in enumerate(fields):
-                setattr(made, field, _tuplegetter(index, None))
-            return made
+                setattr(record_type, field, _tuplegetter(index, None))
+            return record_type
 
     class NamedTuple(tuple, metaclass=_RecordType):
         """What `typing.NamedTuple` does for a class that is written out (a test holds the two equal)."""
@@ -75,16 +75,16 @@ else:
 
         @classmethod
         def _make(cls, values):
-            made = tuple.__new__(cls, values)
-            if len(made) != len(cls._fields):
-                raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, got {len(made)} values")
-            return made
+            record = tuple.__new__(cls, values)
+            if len(record) != len(cls._fields):
+                raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, got {len(record)} values")
+            return record
 
         def _replace(self, /, **changes):
-            made = self._make(map(changes.pop, self._fields, self))
+            record = self._make(map(changes.pop, self._fields, self))
             if changes:
                 raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
-            return made
+            return record
 
         __replace__ = _replace
 
@@ -106,6 +106,6 @@ else:
         def __getattr__(self, name):
             import re  # 3 ms with `enum`, and a plain search comes by without a pattern
 
-            found = getattr(re.compile(*self._source), name)
-            self.__dict__[name] = found
-            return found
+            method = getattr(re.compile(*self._source), name)
+            self.__dict__[name] = method
+            return method

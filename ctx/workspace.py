@@ -180,9 +180,9 @@ class Workspace:
     def lacking(self) -> str | None:
         """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
         if not self._all_indexed:
-            new = [name for name in self.source_names() if self.catalog.last_run(name) is None]
-            if new:
-                return f"{', '.join(new)} {'has' if len(new) == 1 else 'have'} not been indexed to the end yet: there may be more"
+            never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
+            if never_indexed:
+                return f"{', '.join(never_indexed)} {'has' if len(never_indexed) == 1 else 'have'} not been indexed to the end yet: there may be more"
             self._all_indexed = True
         if self.behind():
             indexer = self.__dict__.get("indexer")
@@ -241,9 +241,9 @@ class Workspace:
     def _connectors(self) -> "list[Connector]":
         from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
 
-        made: list[Connector] = []
+        connectors: list[Connector] = []
         for folder in self.config.filesystems:
-            made.append(
+            connectors.append(
                 FilesystemConnector(
                     folder.name,
                     folder.root,
@@ -259,7 +259,7 @@ class Workspace:
         for repository in self.config.gits:
             from ctx.connectors.git import GitConnector  # 10 ms
 
-            made.append(
+            connectors.append(
                 GitConnector(
                     repository.name,
                     repository.url,
@@ -280,8 +280,8 @@ class Workspace:
                 ScriptConnector,
             )  # 50 ms: the bridge of scripts brings an HTTP client with it
 
-            made.append(ScriptConnector(script_file(script, self.config.root), self.runner))
-        return made
+            connectors.append(ScriptConnector(script_file(script, self.config.root), self.runner))
+        return connectors
 
     def _own_file(self, root: str) -> tuple[str, ...]:
         """The configuration as a pattern to exclude, where it lies below `root`: it is about the documents, and may hold a key."""
@@ -500,7 +500,7 @@ def script_file(script: Script, root: str) -> "ScriptFile":
     """A configured script as the extensions take it. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile
 
-    shown = os.path.relpath(script.path, root)
+    relative = os.path.relpath(script.path, root)
     return ScriptFile(
         script.name,
         script.path,
@@ -510,5 +510,5 @@ def script_file(script: Script, root: str) -> "ScriptFile":
         allow_hosts=script.allow_hosts,
         fs=script.fs,
         config=script.config,
-        shown=os.path.basename(script.path) if shown.startswith("..") else shown,
+        shown=os.path.basename(script.path) if relative.startswith("..") else relative,
     )

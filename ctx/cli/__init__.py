@@ -109,28 +109,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> str | None:
     """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest` for a command there is not."""
-    at = 0
-    while at < len(arguments) and arguments[at].startswith("-"):
-        if arguments[at] in ("-h", "--help", "-V", "--version"):
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        if arguments[position] in ("-h", "--help", "-V", "--version"):
             return None
-        if not arguments[at].startswith("--config"):
-            raise BadRequest(f"unknown option '{arguments[at]}'; `ctx --help` lists the commands")
-        at += 1 if "=" in arguments[at] else 2
-    if at > len(arguments):
+        if not arguments[position].startswith("--config"):
+            raise BadRequest(f"unknown option '{arguments[position]}'; `ctx --help` lists the commands")
+        position += 1 if "=" in arguments[position] else 2
+    if position > len(arguments):
         raise BadRequest("--config needs the path of a configuration file")
-    if at == len(arguments):
+    if position == len(arguments):
         return None
-    command = arguments.pop(at)
+    command = arguments.pop(position)
     if command == "help":
-        if at == len(arguments):
+        if position == len(arguments):
             return None
-        command = arguments[at]
-        arguments[at:] = ["--help"]
+        command = arguments[position]
+        arguments[position:] = ["--help"]
     if command not in COMMANDS:
         import difflib  # 5 ms, and only a mistyped command needs it
 
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean `ctx {near[0]}`?" if near else "`ctx --help` lists them"
+        matches = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f"did you mean `ctx {matches[0]}`?" if matches else "`ctx --help` lists them"
         raise BadRequest(f"unknown command '{command}'; {hint}")
     return command
 

@@ -86,24 +86,24 @@ def run(command: str, argv: list[str]) -> int:
     if args.print:
         print(f"# {path}\n{snippet}")
         return 0
-    old = _read(path)
-    new = _edited(client, old, args.name, entry)
-    if new is None:
+    content = _read(path)
+    revised = _edited(client, content, args.name, entry)
+    if revised is None:
         print(
             f"{path} is not strict {client.form.upper()} (comments?), so it was left alone. Put this into it:\n",
             file=sys.stderr,
         )
         print(snippet)
         return 1
-    if new == old:
+    if revised == content:
         print(f"{client.name} is connected already: {path}")
         return 0
     if args.dry_run:
-        print(_diff(path, old or "", new), end="")
+        print(_diff(path, content or "", revised), end="")
         return 0
-    _write(path, new, private=scope == "user")
-    kept = f" (the old file: {os.path.basename(path)}.bak)" if old is not None else ""
-    print(f"{client.name}: wrote '{args.name}' into {path}{kept}")
+    _write(path, revised, private=scope == "user")
+    backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
+    print(f"{client.name}: wrote '{args.name}' into {path}{backup_note}")
     print(client.then)
     if not server.piped:
         print(f"The server has to run: ctx serve mcp  ({server.url})")
@@ -125,20 +125,20 @@ def _path(client: Client, scope: str, name: str) -> str:
 
 
 def _server(client: Client, scope: str, args: Any) -> Server:
-    found = find_config(args.config, os.environ, os.getcwd())
-    url = remote(args.url or _bound(found), args.bank)
+    path = find_config(args.config, os.environ, os.getcwd())
+    url = remote(args.url or _bound(path), args.bank)
     alone = args.stdio or (client.pipes_only and not args.url)
     by_proxy = not alone and (client.pipes_only or (args.key_env is not None and not client.key_by_reference))
     arguments: tuple[str, ...] = ("mcp",)
     if by_proxy:
         arguments += ("--url", url, *(("--key-env", args.key_env) if args.key_env else ()))
     elif alone:
-        if found is None:
+        if path is None:
             raise ConfigError(
                 "no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another"
             )
         # What a project shares works in any checkout: its client starts in the project's folder.
-        arguments += ("--config", os.path.abspath(found)) if scope == "user" else ()
+        arguments += ("--config", os.path.abspath(path)) if scope == "user" else ()
         arguments += ("--bank", args.bank) if args.bank else ()
     command = "ctx" if scope == "project" else _command()
     return Server(url, command, arguments, args.key_env, piped=alone or by_proxy)
@@ -296,20 +296,20 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def _snippet(client: Client, name: str, entry: Entry) -> str:
-    new = _edited(client, None, name, entry)
-    assert new is not None  # an empty file can always be edited
-    return new.rstrip("\n")
+    revised = _edited(client, None, name, entry)
+    assert revised is not None  # an empty file can always be edited
+    return revised.rstrip("\n")
 
 
 def _edited(client: Client, old: str | None, name: str, entry: Entry) -> str | None:
     """The file with the entry, None where it cannot be edited safely."""
     if client.form == "yaml":
         return _yaml(name, entry)  # the file is this entry's alone
-    (place,) = client.place
+    (key,) = client.place
     return (
-        _edit_toml(old or "", place, name, entry)
+        _edit_toml(old or "", key, name, entry)
         if client.form == "toml"
-        else _edit_json(old or "", place, name, entry)
+        else _edit_json(old or "", key, name, entry)
     )
 
 
@@ -325,33 +325,33 @@ def _edit_json(old: str, place: str, name: str, entry: Entry) -> str | None:
         return old
     step = _indent(text)
     servers, end = _members(text, text.index("{"))
-    at = servers.get(place)
-    if at is None:
+    span = servers.get(place)
+    if span is None:
         value = json.dumps({name: entry}, indent=step, ensure_ascii=False)
-        new = _insert(text, text.index("{"), end, bool(servers), place, value, step, 1)
+        revised = _insert(text, text.index("{"), end, bool(servers), place, value, step, 1)
     else:
-        entries, end = _members(text, at[0])
+        entries, end = _members(text, span[0])
         value = json.dumps(entry, indent=step, ensure_ascii=False)
         if name in entries:
             start, stop = entries[name]
-            new = text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
+            revised = text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
         else:
-            new = _insert(text, at[0], end, bool(entries), name, value, step, 2)
-    wanted = {**before, place: {**before.get(place, {}), name: entry}}
+            revised = _insert(text, span[0], end, bool(entries), name, value, step, 2)
+    expected = {**before, place: {**before.get(place, {}), name: entry}}
     # The edit is of the text; that it means what was meant is seen by reading it again.
-    return new if json.loads(new) == wanted else None
+    return revised if json.loads(revised) == expected else None
 
 
 def _distinct(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         raise ValueError("a name comes twice: which one counts is the client's own affair")
-    return found
+    return table
 
 
 def _indent(text: str) -> str:
-    found = re.search(r"\n([ \t]+)\"", text)
-    return found[1] if found else "  "
+    match = re.search(r"\n([ \t]+)\"", text)
+    return match[1] if match else "  "
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -363,19 +363,19 @@ def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
     spans: dict[str, tuple[int, int]] = {}
 
     def skip(at: int) -> int:
-        found = _SPACE.match(text, at)
-        return found.end() if found else at
+        match = _SPACE.match(text, at)
+        return match.end() if match else at
 
-    at = skip(start + 1)
-    while text[at] != "}":
-        key, at = decoder.raw_decode(text, at)
-        begin = skip(skip(at) + 1)  # behind the colon
+    position = skip(start + 1)
+    while text[position] != "}":
+        key, position = decoder.raw_decode(text, position)
+        begin = skip(skip(position) + 1)  # behind the colon
         _, stop = decoder.raw_decode(text, begin)
         spans[key] = (begin, stop)
-        at = skip(stop)
-        if text[at] == ",":
-            at = skip(at + 1)
-    return spans, at
+        position = skip(stop)
+        if text[position] == ",":
+            position = skip(position + 1)
+    return spans, position
 
 
 def _insert(
@@ -410,15 +410,15 @@ def _edit_toml(old: str, place: str, name: str, entry: Entry) -> str | None:
         after = next((index for index in heads if index > ours[-1]), len(lines))
         if [index for index in heads if ours[0] <= index < after] != ours:
             return None  # its tables stand apart
-        rest = "".join(lines[after:])
-        new = "".join(lines[: ours[0]]) + table + ("\n" + rest if rest else "")
+        following = "".join(lines[after:])
+        revised = "".join(lines[: ours[0]]) + table + ("\n" + following if following else "")
     else:
-        new = (old.rstrip("\n") + "\n\n" if old.strip() else "") + table
+        revised = (old.rstrip("\n") + "\n\n" if old.strip() else "") + table
     try:
-        after_edit = tomllib.loads(new)
+        after_edit = tomllib.loads(revised)
     except tomllib.TOMLDecodeError:
         return None
-    return new if after_edit == {**before, place: {**servers, name: entry}} else None
+    return revised if after_edit == {**before, place: {**servers, name: entry}} else None
 
 
 def _toml(value: JSON) -> str:

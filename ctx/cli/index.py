@@ -162,16 +162,16 @@ def _progress(wanted: bool) -> Iterator[Progress | None]:
     with Bars(
         *columns, console=Console(stderr=True, no_color=not styled(sys.stderr)), transient=True
     ) as bars:
-        shown: dict[
+        bar_totals: dict[
             str, TaskID
         ] = {}  # one at most: sources are read one after the other, then come the embeddings
 
         def progress(source: str, done: int, total: int | None) -> None:
             count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-            if source not in shown:
-                while shown:
-                    bars.remove_task(shown.popitem()[1])
-                shown[source] = bars.add_task(plain(source), total=total, count=count)
-            bars.update(shown[source], completed=done, total=total, count=count)
+            if source not in bar_totals:
+                while bar_totals:
+                    bars.remove_task(bar_totals.popitem()[1])
+                bar_totals[source] = bars.add_task(plain(source), total=total, count=count)
+            bars.update(bar_totals[source], completed=done, total=total, count=count)
 
         yield progress

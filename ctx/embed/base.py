@@ -91,7 +91,7 @@ _PREFIXES = (
 def prefixes(model: str) -> Prefixes:
     """The prefixes of a model by its name, wherever it runs; none for a model that is not known to want any."""
     name = model.lower()
-    return next((found for word, found in _PREFIXES if word in name), Prefixes())
+    return next((pair for word, pair in _PREFIXES if word in name), Prefixes())
 
 
 def catalog_key(name: str, *determinants: object) -> str:
@@ -129,7 +129,7 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> _T | 
         return work()
     result: list[_T] = []
     raised: list[BaseException] = []
-    done = threading.Event()
+    completion = threading.Event()
 
     def run() -> None:
         try:
@@ -137,11 +137,11 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> _T | 
         except BaseException as error:  # carried over to the caller's thread, whatever it is
             raised.append(error)
         finally:
-            done.set()
+            completion.set()
 
     # A daemon: a call that hangs until its own timeout must not keep the process.
     threading.Thread(target=run, name="embed-call", daemon=True).start()
-    while not done.wait(0.05):
+    while not completion.wait(0.05):
         if stop.is_set():
             return None
     if raised:

@@ -56,7 +56,7 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
                     words.append(word)
         cuts = _even_cuts(words, max(1, max_tokens - 2 - SLACK_TOKENS))
         # The first window also has what stands before the first token, and the last what follows the last.
-        places = [0, *(starts[cut] for cut in cuts[1:-1]), len(block)]
+        places = [0, *(starts[border] for border in cuts[1:-1]), len(block)]
         for i in range(len(cuts) - 1):
             yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
 
@@ -66,13 +66,15 @@ def _even_cuts(words: list[int | None], most: int) -> list[int]:
     count = -(-len(words) // most)
     cuts = [0]
     for i in range(1, count):
-        cut = round(i * len(words) / count)
-        between = cut
+        border = round(i * len(words) / count)
+        between = border
         while (
-            between > cuts[-1] + 1 and cut - between < SLACK_TOKENS and words[between] == words[between - 1]
+            between > cuts[-1] + 1
+            and border - between < SLACK_TOKENS
+            and words[between] == words[between - 1]
         ):
             between -= 1
-        cuts.append(cut if words[between] == words[between - 1] else between)
+        cuts.append(border if words[between] == words[between - 1] else between)
     return [*cuts, len(words)]
 
 
@@ -190,13 +192,13 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
 
 def named_dim(name: str) -> int:
     """The length of the vectors of a model of fastembed's list. Raises `ConfigError` where it is not on the list."""
-    known = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
-    entry = known.get(name.lower())
+    models = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
+    entry = models.get(name.lower())
     if entry is None:
         import difflib
 
-        near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.3)
-        hint = f" (near: {', '.join(known[key]['model'] for key in near)})" if near else ""
+        matches = difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.3)
+        hint = f" (near: {', '.join(models[key]['model'] for key in matches)})" if matches else ""
         raise ConfigError(
             f"[embedding] model: '{name}' is neither a folder nor a model that fastembed knows{hint}"
         )

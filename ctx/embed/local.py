@@ -116,10 +116,10 @@ class LocalEmbedder:
         engine = self._fastembed or until_stopped(lambda: self._documents(download=True), stop)
         if engine is None:
             return
-        ended = threading.Event()
+        completion = threading.Event()
 
         def stopped() -> bool:
-            return ended.is_set() or (stop is not None and stop.is_set())
+            return completion.is_set() or (stop is not None and stop.is_set())
 
         def embed_one(text: str) -> "Vector | None":
             return self._vector(engine.passage, engine.tokenizer, self._prefixes.passage, text, stopped)
@@ -141,7 +141,7 @@ class LocalEmbedder:
                         return
                     yield vector
             finally:
-                ended.set()  # before the pool waits for its threads: each ends behind its window
+                completion.set()  # before the pool waits for its threads: each ends behind its window
 
     def embed_query(self, text: str) -> "Vector":
         """The vector of a question, of its first QUERY_WINDOWS windows. Raises `EmbedderError`, `ConfigError`."""
@@ -250,17 +250,17 @@ def _processors() -> int:
 
 def _model_file(folder: str, model: str) -> str:
     """The ONNX file of a folder, relative to it. Raises `ConfigError` where it or the tokenizer is missing."""
-    found = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
-    missing = [
+    filename = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
+    absent = [
         name
         for name in ("tokenizer.json", "tokenizer_config.json")
         if not os.path.isfile(os.path.join(folder, name))
     ]
-    if found is None:
-        missing.insert(0, "model.onnx")
-    if found is None or missing:
-        raise ConfigError(f"[embedding] model: the folder '{model}' has no {', '.join(missing)}")
-    return found
+    if filename is None:
+        absent.insert(0, "model.onnx")
+    if filename is None or absent:
+        raise ConfigError(f"[embedding] model: the folder '{model}' has no {', '.join(absent)}")
+    return filename
 
 
 def _folder_dim(folder: str) -> int | None:

@@ -134,8 +134,8 @@ class _HttpEmbedder:
         owners: list[int] = []
         for owner, text in enumerate(texts):
             # Services refuse an empty text; a blank one gets the vector of a full stop.
-            sound = sound_text(text).replace("\0", " ")
-            for window in cut_text(sound if sound.strip() else ".", WINDOW_CHARS):
+            cleaned = sound_text(text).replace("\0", " ")
+            for window in cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS):
                 windows.append(window)
                 owners.append(owner)
         sums = np.zeros((len(texts), self._dims), np.float32)
@@ -242,11 +242,11 @@ class _HttpEmbedder:
 
     def _log_refusal(self, response: Any) -> None:
         """What the service said, for the operator alone: it may quote the key or the text, so the key is cut out."""
-        said = response.text[:300]
+        reason = response.text[:300]
         if self._api_key:
-            said = said.replace(self._api_key, "***")
+            reason = reason.replace(self._api_key, "***")
         logger.debug(
-            "embedding refused service=%s status=%d said=%r", self._service, response.status_code, said
+            "embedding refused service=%s status=%d said=%r", self._service, response.status_code, reason
         )
 
     def _refusal(self, status: int) -> str:

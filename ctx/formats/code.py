@@ -201,14 +201,14 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
         headings: list[Heading] = []
         open_: list[int] = []  # the indentation of the definitions around, by level
         floor = 0  # what lies before belongs to a heading already
-        for found in pattern.finditer(lines):
-            indent = len(found[1])
+        for match in pattern.finditer(lines):
+            indent = len(match[1])
             name = clipped(
-                joint.join(part.strip("\"'` ") for part in found.groups()[1:] if part).replace('" "', ".")
+                joint.join(part.strip("\"'` ") for part in match.groups()[1:] if part).replace('" "', ".")
             )
             if not name:
                 continue
-            start = _with_comments(lines, found.start(), floor, language.comment, split_return)
+            start = _with_comments(lines, match.start(), floor, language.comment, split_return)
             if language.scoped:
                 floor = _close(lines, open_, start, language, headings, floor)
                 start = max(start, floor)
@@ -217,7 +217,7 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
             if len(open_) < MAX_DEPTH:
                 open_.append(indent)
                 headings.append(Heading(start, len(open_), name))
-                floor = found.end()
+                floor = match.end()
         if language.scoped:
             _close(lines, open_, len(lines), language, headings, floor)
         return Parsed(text, tuple(headings))
@@ -246,11 +246,11 @@ def _close(
     lines: str, open_: list[int], end: int, language: _Language, headings: list[Heading], floor: int
 ) -> int:
     """Ends the scopes that statements between `floor` and `end` show to have ended; the new floor."""
-    while open_ and (found := _statement(open_[-1]).search(lines, floor, end)) is not None:
-        indent = found.end() - found.start() - 2  # the match is a newline, the indentation and one character
+    while open_ and (match := _statement(open_[-1]).search(lines, floor, end)) is not None:
+        indent = match.end() - match.start() - 2  # the match is a newline, the indentation and one character
         while open_ and open_[-1] >= indent:
             open_.pop()
-        at = _with_comments(lines, found.start(), floor, language.comment, False)
-        headings.append(Heading(at, len(open_) + 1, ""))
-        floor = found.end()
+        position = _with_comments(lines, match.start(), floor, language.comment, False)
+        headings.append(Heading(position, len(open_) + 1, ""))
+        floor = match.end()
     return floor

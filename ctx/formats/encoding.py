@@ -58,8 +58,8 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         return _jis(data) if b"\x1b$" in head and data.isascii() else data.decode("utf-8")
     except UnicodeDecodeError as error:
         first_bad = error.start
-    said = _DECLARED.search(head[:1024])
-    for encoding in (declared, said[1].decode("ascii") if said else None):
+    declaration = _DECLARED.search(head[:1024])
+    for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
                 return data.decode(encoding)
@@ -110,9 +110,9 @@ def _mostly_utf8(data: bytes) -> bool:
     """UTF-8 with a few bad bytes: four good characters beyond ASCII for each bad one."""
     sample = data[: 64 * _SAMPLE]
     text = sample.decode("utf-8", "replace")
-    bad = text.count("\ufffd")
-    good = len(sample) - len(text) - bad  # at least: each takes two bytes or more
-    return good >= 4 * bad
+    misfits = text.count("\ufffd")
+    fits = len(sample) - len(text) - misfits  # at least: each takes two bytes or more
+    return fits >= 4 * misfits
 
 
 def _guess(data: bytes, first_bad: int) -> str:
@@ -128,10 +128,10 @@ def _guess(data: bytes, first_bad: int) -> str:
 
     from charset_normalizer import from_bytes  # 30 ms, and nearly every file is UTF-8
 
-    few = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
-    best = from_bytes(sample, cp_isolation=_LATIN if few else None).best()
+    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
+    best = from_bytes(sample, cp_isolation=_LATIN if latin else None).best()
     if best is None:
         return "cp1252"
-    if not few and len(_KATAKANA_HALF.findall(str(best))) * 2 > len(beyond):
+    if not latin and len(_KATAKANA_HALF.findall(str(best))) * 2 > len(beyond):
         return "koi8_r"  # whose letters are the bytes of half-width katakana, which nobody writes
     return best.encoding

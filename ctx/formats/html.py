@@ -60,44 +60,44 @@ class _Tag(NamedTuple):
 def parse(text: str) -> Parsed:
     """An HTML page. Its title is its first heading, else its `<title>`; both and the description are metadata. Never fails."""
     page = _Page()
-    at = 0
+    position = 0
     for tag in _tags(text):
-        if tag.start > at:
-            page.text(text[at : tag.start])
-        at = tag.end
+        if tag.start > position:
+            page.text(text[position : tag.start])
+        position = tag.end
         if tag.name:
             page.tag(tag, text)
-            at = max(at, page.skip_to)
-    page.text(text[at:])
+            position = max(position, page.skip_to)
+    page.text(text[position:])
     return page.parsed()
 
 
 def _tags(source: str) -> Iterator[_Tag]:
     """The tags and comments in order; comments have no name. What does not end is text, not a tag."""
-    at = 0
+    position = 0
     unclosed: set[str] = set()  # quotation marks and comment ends that do not come again
-    while (start := source.find("<", at)) >= 0:
+    while (start := source.find("<", position)) >= 0:
         after = source[start + 1 : start + 2]
         if after == "!" and source.startswith("<!--", start):
             end = source.find("-->", start + 2) if "-->" not in unclosed else -1
             if end < 0:
                 unclosed.add("-->")
-                at = start + 4
+                position = start + 4
                 continue
-            at = end + 3
-            yield _Tag("", False, "", start, at)
+            position = end + 3
+            yield _Tag("", False, "", start, position)
             continue
         if after in ("!", "?"):
             end = source.find(">", start)
             if end < 0:
                 return
-            at = end + 1
-            yield _Tag("", False, "", start, at)
+            position = end + 1
+            yield _Tag("", False, "", start, position)
             continue
         closing = after == "/"
         name = _NAME.match(source, start + 1 + closing)
         if name is None:
-            at = start + 1
+            position = start + 1
             continue
         end = name.end()
         while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
@@ -113,13 +113,13 @@ def _tags(source: str) -> Iterator[_Tag]:
                     end = close + 1
         if stop is None:
             return
-        at = stop.end()
+        position = stop.end()
         yield _Tag(
             name[0].lower(),
             closing,
             source[name.end() : min(stop.start(), name.end() + MAX_ATTRIBUTES)],
             start,
-            at,
+            position,
         )
 
 
@@ -427,11 +427,11 @@ def _unescaped(text: str) -> str:
 
 def _attributes(text: str) -> dict[str, str]:
     return {
-        found[1].lower(): _unescaped(found[2] or found[3] or found[4] or "")
-        for found in _ATTRIBUTE.finditer(text)
+        match[1].lower(): _unescaped(match[2] or match[3] or match[4] or "")
+        for match in _ATTRIBUTE.finditer(text)
     }
 
 
 def _language(attributes: str) -> str:
-    found = _LANGUAGE.search(_attributes(attributes).get("class", "")) if "class" in attributes else None
-    return found[1] if found else ""
+    match = _LANGUAGE.search(_attributes(attributes).get("class", "")) if "class" in attributes else None
+    return match[1] if match else ""

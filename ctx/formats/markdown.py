@@ -43,38 +43,38 @@ def parse(text: str) -> Parsed:
     if begin:
         blocks.atoms.append((0, begin))
     skip_to = begin
-    for found in _MARK.finditer(lines, begin):
-        at = found.start()
-        if at < skip_to:
+    for match in _MARK.finditer(lines, begin):
+        position = match.start()
+        if position < skip_to:
             continue
-        kind = found.lastindex
-        if blocks.fences and blocks.inside(at, skip_to, kind == 1):
+        kind = match.lastindex
+        if blocks.fences and blocks.inside(position, skip_to, kind == 1):
             continue
         if kind == 1:
-            line_end = lines.find("\n", found.end())
-            words = lines[found.end() : line_end if line_end >= 0 else len(lines)].strip()
+            line_end = lines.find("\n", match.end())
+            words = lines[match.end() : line_end if line_end >= 0 else len(lines)].strip()
             if words[-1:] == "#":
                 words = _CLOSING_HASHES.sub("", words)
             words = plain_inline(words)
             if words:
-                headings.append(Heading(at, len(found[1]), words))
+                headings.append(Heading(position, len(match[1]), words))
         elif kind == 2:
-            heading = _setext(lines, at, 1 if found[2][0] == "=" else 2, skip_to)
+            heading = _setext(lines, position, 1 if match[2][0] == "=" else 2, skip_to)
             if heading and not (headings and headings[-1].start >= heading.start):
                 headings.append(heading)
         elif kind == 4:
-            blocks.atoms.append((at, found.end() - 1))
-        elif found[3] == "<!--":
-            end = lines.find("-->", at)
+            blocks.atoms.append((position, match.end() - 1))
+        elif match[3] == "<!--":
+            end = lines.find("-->", position)
             if end < 0:
                 break  # such a block runs to the end of the document
             skip_to = end
         else:
-            end = lines.find(f"</{found[3][1:]}", found.end(), found.end() + _HTML_HEADING)
+            end = lines.find(f"</{match[3][1:]}", match.end(), match.end() + _HTML_HEADING)
             if end >= 0:
-                words = plain_inline(lines[lines.find(">", found.end(), end) + 1 : end])
+                words = plain_inline(lines[lines.find(">", match.end(), end) + 1 : end])
                 if words:
-                    headings.append(Heading(at, int(found[3][2]), words))
+                    headings.append(Heading(position, int(match[3][2]), words))
                 skip_to = end
     blocks.inside(len(lines), skip_to, False)
     title = (front_title(front) if front else None) or first_title(headings)
@@ -98,27 +98,27 @@ class _Fence(NamedTuple):
 
 
 def _fences(lines: str, begin: int) -> list[_Fence]:
-    found = []
+    fences = []
     for triple in ("```", "~~~"):
-        at = (
+        position = (
             lines.find(triple, begin) if triple[0] in lines else -1
         )  # one character is found ten times as fast as three
-        while at >= 0:
-            line_end = lines.find("\n", at)
+        while position >= 0:
+            line_end = lines.find("\n", position)
             line_end = line_end if line_end >= 0 else len(lines)
-            start = lines.rfind("\n", max(0, at - _MAX_FENCE_PREFIX), at)
+            start = lines.rfind("\n", max(0, position - _MAX_FENCE_PREFIX), position)
             if start >= 0:
-                prefix = lines[start + 1 : at]
+                prefix = lines[start + 1 : position]
                 if not prefix or _FENCE_PREFIX.match(prefix):
-                    rest = lines[at:line_end]
-                    info = rest.lstrip(triple[0])
-                    mark = rest[: len(rest) - len(info)]
+                    fence_line = lines[position:line_end]
+                    info = fence_line.lstrip(triple[0])
+                    mark = fence_line[: len(fence_line) - len(info)]
                     if triple[0] == "~" or "`" not in info:  # else it is inline code
                         deep = len(prefix.expandtabs(4)) > 3 if prefix else False
-                        found.append(_Fence(start, line_end, mark, info.strip(), deep))
-            at = lines.find(triple, line_end)
-    found.sort()
-    return found
+                        fences.append(_Fence(start, line_end, mark, info.strip(), deep))
+            position = lines.find(triple, line_end)
+    fences.sort()
+    return fences
 
 
 class _Blocks:

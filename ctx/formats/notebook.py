@@ -53,11 +53,11 @@ def _cells(notebook: JSON) -> list[JSON] | None:
     sheets = notebook.get("worksheets")
     if not isinstance(sheets, list):
         return None
-    found: list[JSON] = []
+    collected: list[JSON] = []
     for sheet in sheets:
         if isinstance(sheet, dict) and isinstance(sheet.get("cells"), list):
-            found.extend(sheet["cells"])
-    return found
+            collected.extend(sheet["cells"])
+    return collected
 
 
 def _language(metadata: dict[str, JSON]) -> str:

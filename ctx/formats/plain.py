@@ -31,14 +31,14 @@ def parse(text: str) -> Parsed:
         text = _ANSI.sub("", text)
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
-    for found in _LINE.finditer(lines):
-        at = found.start()
-        if found[2]:
-            heading = _underlined(lines, at, found.end() - at - 1, 1 if found[2] in "=*#" else 2)
+    for match in _LINE.finditer(lines):
+        position = match.start()
+        if match[2]:
+            heading = _underlined(lines, position, match.end() - position - 1, 1 if match[2] in "=*#" else 2)
             if heading and not (headings and headings[-1].start >= heading.start):
                 headings.append(heading)
-        elif _stands_alone(lines, at, found.end()) and _LETTERS.search(found[1]):
-            headings.append(Heading(at, 1, clipped(found[1].rstrip(" :"))))
+        elif _stands_alone(lines, position, match.end()) and _LETTERS.search(match[1]):
+            headings.append(Heading(position, 1, clipped(match[1].rstrip(" :"))))
     begins = headings and not text[: headings[0].start].strip()
     return Parsed(text, tuple(headings), (), first_title(headings) if begins else None)
 

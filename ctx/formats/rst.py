@@ -30,20 +30,20 @@ def parse(text: str) -> Parsed:
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     styles: list[str] = []  # by level
-    taken = front.end if front else 0  # what lies before belongs to a heading already
-    for found in _ADORNMENT.finditer(lines, taken):
-        at = found.start()
-        if at < taken:
+    consumed = front.end if front else 0  # what lies before belongs to a heading already
+    for match in _ADORNMENT.finditer(lines, consumed):
+        position = match.start()
+        if position < consumed:
             continue
-        mark = found[1]
-        line_start = lines.rfind("\n", max(taken, at - 1000), at) if at else -1
-        title = lines[line_start + 1 : at] if line_start >= 0 else ""
+        mark = match[1]
+        line_start = lines.rfind("\n", max(consumed, position - 1000), position) if position else -1
+        title = lines[line_start + 1 : position] if line_start >= 0 else ""
         if not title.strip() or title[0] in " \t":
             continue  # an overline, or a transition
-        width = found.end() - at - 1
+        width = match.end() - position - 1
         if width < 4 and width < _columns(title.rstrip()):
             continue
-        over = lines.rfind("\n", max(taken, line_start - 1000), line_start) if line_start else -1
+        over = lines.rfind("\n", max(consumed, line_start - 1000), line_start) if line_start else -1
         style, start = mark, line_start
         if over >= 0:
             above = lines[over + 1 : line_start].rstrip()
@@ -56,8 +56,8 @@ def parse(text: str) -> Parsed:
             continue
         if style not in styles:
             styles.append(style)
-        headings.append(Heading(_with_anchors(lines, start, taken), styles.index(style) + 1, words))
-        taken = found.end()
+        headings.append(Heading(_with_anchors(lines, start, consumed), styles.index(style) + 1, words))
+        consumed = match.end()
     title_text = (front_title(front) if front else None) or first_title(headings)
     atoms = _blocks(lines, headings)
     return Parsed(text, tuple(headings), tuple(atoms), title_text, front.metadata if front else NO_METADATA)
@@ -72,71 +72,71 @@ def _columns(title: str) -> int:
 
 def _with_anchors(lines: str, start: int, floor: int) -> int:
     """Where a section begins, with the targets and index entries above its title."""
-    at = start
-    while at > floor:
-        above = lines.rfind("\n", max(floor, at - 400), at)
+    position = start
+    while position > floor:
+        above = lines.rfind("\n", max(floor, position - 400), position)
         if above < 0:
             break
-        line = lines[above + 1 : at]
+        line = lines[above + 1 : position]
         if _ANCHOR.match(line):
             start = above
         elif line.strip():
             break
-        at = above
+        position = above
     return start
 
 
 def _blocks(lines: str, headings: list[Heading]) -> list[tuple[int, int]]:
     """The spans of literal blocks, code directives and tables, in order and disjoint."""
     spans: list[tuple[int, int]] = []
-    at = 0
-    while (found := _LITERAL.search(lines, at)) is not None:
-        end = found.end()
+    position = 0
+    while (rule := _LITERAL.search(lines, position)) is not None:
+        end = rule.end()
         line_start = (
-            found.start()
-            if lines[found.start()] == "\n"
-            else lines.rfind("\n", max(0, found.start() - 1000), found.start())
+            rule.start()
+            if lines[rule.start()] == "\n"
+            else lines.rfind("\n", max(0, rule.start() - 1000), rule.start())
         )
         line = lines[line_start + 1 : end] if line_start >= 0 else ""
-        at = end
+        position = end
         if not line or (
             line.lstrip()[:2] == ".."
-            and lines[found.start()] != "\n"
+            and lines[rule.start()] != "\n"
             and not _LITERAL.match(lines, line_start)
         ):
             continue
-        at = _block_end(lines, end, len(line) - len(line.lstrip(" \t")))
-        if at > end:
-            spans.append((line_start, at - 1))
+        position = _block_end(lines, end, len(line) - len(line.lstrip(" \t")))
+        if position > end:
+            spans.append((line_start, position - 1))
         else:
-            at = end
-    spans.extend((found.start(), found.end() - 1) for found in _GRID.finditer(lines))
-    at = 0
-    while (found := _SIMPLE_TABLE.search(lines, at)) is not None:
-        at = lines.find("\n\n", found.end())
-        at = at if at >= 0 else len(lines)
-        spans.append((found.start(), at - 1))
+            position = end
+    spans.extend((table.start(), table.end() - 1) for table in _GRID.finditer(lines))
+    position = 0
+    while (rule := _SIMPLE_TABLE.search(lines, position)) is not None:
+        position = lines.find("\n\n", rule.end())
+        position = position if position >= 0 else len(lines)
+        spans.append((rule.start(), position - 1))
     spans.sort()
-    apart: list[tuple[int, int]] = []
+    disjoint: list[tuple[int, int]] = []
     for start, end in spans:
-        if not apart or start >= apart[-1][1]:
-            apart.append((start, end))
-    return apart
+        if not disjoint or start >= disjoint[-1][1]:
+            disjoint.append((start, end))
+    return disjoint
 
 
-def _block_end(lines: str, at: int, indent: int) -> int:
+def _block_end(lines: str, position: int, indent: int) -> int:
     """Where the lines that are blank or deeper than `indent` end, after `at`."""
-    end = at
-    while at < len(lines):
-        line_end = lines.find("\n", at)
+    end = position
+    while position < len(lines):
+        line_end = lines.find("\n", position)
         line_end = line_end if line_end >= 0 else len(lines)
-        line = lines[at:line_end]
-        bare = line.lstrip(" \t")
-        if bare:
-            if len(line) - len(bare) <= indent:
+        line = lines[position:line_end]
+        stripped = line.lstrip(" \t")
+        if stripped:
+            if len(line) - len(stripped) <= indent:
                 break
             end = line_end
-        at = line_end + 1
+        position = line_end + 1
     return end
 
 

@@ -173,10 +173,10 @@ class _Cutter:
                 group_cost = costs[start] - costs[group_start]
                 if (group_cost < small or cost < small) and group_cost + cost <= room:
                     # A heading alone says nothing of its own: what it goes with gives the path.
-                    bare = (
+                    alone = (
                         group_is_lead and self._bare(group_start, group_end) and group_cost + cost <= own_room
                     )
-                    group_end, group_path, group_is_lead = end, self.paths[i] if bare else path, False
+                    group_end, group_path, group_is_lead = end, self.paths[i] if alone else path, False
                     i = j
                     continue
                 # What cannot stand alone goes with what follows it, though under a deeper path than its own.
@@ -230,8 +230,8 @@ class _Cutter:
         costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
-            left = costs[end] - costs[start]
-            if left <= room:
+            remainder = costs[end] - costs[start]
+            if remainder <= room:
                 if overlap and start > first:
                     start = self._reach_back(first, start, overlap)
                 pieces.append((start, end, path))
@@ -240,19 +240,23 @@ class _Cutter:
             high = bisect_right(costs, costs[start] + step, start, min(end, start + step)) - 1
             if high <= start:  # one character dearer than a chunk
                 high = start + 1
-            even = left // -(-left // step)
+            even = remainder // -(-remainder // step)
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
-            cut = self._cut(start, ideal, high, room)
+            border = self._cut(start, ideal, high, room)
             pieces.append(
-                (self._reach_back(first, start, overlap) if overlap and start > first else start, cut, path)
+                (
+                    self._reach_back(first, start, overlap) if overlap and start > first else start,
+                    border,
+                    path,
+                )
             )
-            start = cut
+            start = border
             if body[start].isspace():
-                found = _NON_BLANK.search(body, start, end)
-                if found is None:
+                match = _NON_BLANK.search(body, start, end)
+                if match is None:
                     return
                 # Blank lines go, the first line's indentation stays.
-                start = max(start, body.rfind("\n", start, found.start()) + 1)
+                start = max(start, body.rfind("\n", start, match.start()) + 1)
 
     def _reach_back(self, first: int, start: int, overlap: int) -> int:
         """Where a piece that begins at `start` begins with its overlap: at a line, else at a word."""
@@ -279,11 +283,11 @@ class _Cutter:
                 return after + 1
         else:
             borders = [border for span in whole for border in span if low < border <= high]
-            at = body.find("\n\n", low, high)
-            while at >= 0:
-                if not any(a < at + 1 < b for a, b in whole):
-                    borders.append(at + 1)
-                at = body.find("\n\n", at + 2, high)
+            position = body.find("\n\n", low, high)
+            while position >= 0:
+                if not any(a < position + 1 < b for a, b in whole):
+                    borders.append(position + 1)
+                position = body.find("\n\n", position + 2, high)
             if borders:
                 return min(borders, key=lambda border: abs(border - ideal))
             for (
@@ -333,7 +337,7 @@ class _Cutter:
 
     def chunks(self, title: str) -> list[Chunk]:
         body = self.body
-        made: list[Chunk] = []
+        chunks: list[Chunk] = []
         line, counted = 1, 0  # the line at character `counted`
         head, head_path = embedding_text(title, "", ""), ""
         for start, end, path in self.pieces:
@@ -352,9 +356,9 @@ class _Cutter:
             )
             counted = start + len(text)
             last = line + text.count("\n")
-            made.append(Chunk(len(made), start, counted, line, last, path, text_hash(head + text)))
+            chunks.append(Chunk(len(chunks), start, counted, line, last, path, text_hash(head + text)))
             line = last
-        return made
+        return chunks
 
 
 def _head_cost(head: str) -> int:
@@ -366,17 +370,17 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     stride = LONG_LINE // 2
     spans: list[tuple[int, int]] = []
     size = len(body)
-    at = 0
-    while at + stride <= size:  # a line of 2 * stride characters holds one of these windows whole
-        end = body.find("\n", at, at + stride)
+    position = 0
+    while position + stride <= size:  # a line of 2 * stride characters holds one of these windows whole
+        end = body.find("\n", position, position + stride)
         if end < 0:
-            start = body.rfind("\n", 0, at) + 1
-            end = body.find("\n", at + stride)
+            start = body.rfind("\n", 0, position) + 1
+            end = body.find("\n", position + stride)
             end = size if end < 0 else end
             if end - start > LONG_LINE:
                 spans.append((start, end))
-            at = end - stride
-        at += stride
+            position = end - stride
+        position += stride
     return spans
 
 

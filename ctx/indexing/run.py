@@ -74,18 +74,18 @@ class _Known(Mapping[str, str]):
                 self._everything()
             else:
                 self._found[source_id] = self._catalog.fingerprints(self._source, [source_id]).get(source_id)
-        found = self._found.get(source_id) if self._all is None else self._all.get(source_id)
-        return default if found is None else found
+        fingerprint = self._found.get(source_id) if self._all is None else self._all.get(source_id)
+        return default if fingerprint is None else fingerprint
 
     def below(self, tops: Iterable[str]) -> set[str]:
         """The known ids that are one of `tops` or under one."""
         return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __getitem__(self, source_id: str) -> str:
-        found = self.get(source_id)
-        if found is None:
+        fingerprint = self.get(source_id)
+        if fingerprint is None:
             raise KeyError(source_id)
-        return found
+        return fingerprint
 
     def __contains__(self, source_id: object) -> bool:
         return isinstance(source_id, str) and self.get(source_id) is not None
@@ -139,11 +139,11 @@ def index_source(
         _Known(catalog, connector.name) if partial else catalog.fingerprints(connector.name)
     )
     reread = full or last is None or last.signature != signature
-    known = {} if reread else existing
+    fingerprints = {} if reread else existing
     log = ScanLog()
     counts = _Counts()
-    kept: set[str] = set()  # there, but not readable this time: the last good version stays
-    seen: set[str] = set()
+    unreadable: set[str] = set()  # there, but not readable this time: the last good version stays
+    present: set[str] = set()
     batch = _Batch()
     note = None
     ok = True
@@ -153,7 +153,7 @@ def index_source(
             if stop is not None and stop.is_set():
                 log.complete = False
                 break
-            seen.add(item.source_id)
+            present.add(item.source_id)
             if dry_run:
                 counts.added += item.source_id not in existing
                 counts.updated += item.source_id in existing
@@ -166,38 +166,38 @@ def index_source(
                 reread,
                 batch,
                 counts,
-                kept,
+                unreadable,
                 log,
                 max_tokens,
                 overlap_tokens,
             ):
-                seen.discard(item.source_id)  # nothing to index in it any more
+                present.discard(item.source_id)  # nothing to index in it any more
             if batch.full():
                 _store(catalog, batch)
                 if progress:
-                    progress(connector.name, len(seen), None)
+                    progress(connector.name, len(present), None)
                 if published:
                     published()
 
     try:
-        take((items or connector.scan)(known, log))
+        take((items or connector.scan)(fingerprints, log))
         if log.rescan and not (stop is not None and stop.is_set()):
             partial = False
             log = ScanLog()
             existing = catalog.fingerprints(connector.name)
-            known = {} if reread else existing
-            take(connector.scan(known, log))
+            fingerprints = {} if reread else existing
+            take(connector.scan(fingerprints, log))
     except SourceError as error:
         ok = False
         note = error.message
         log.complete = False
     if not dry_run:
         _store(catalog, batch)
-    gone = _gone(existing, seen | kept, log, partial=partial)
-    if gone and not dry_run:
-        catalog.delete_documents(connector.name, gone)
+    departed = _gone(existing, present | unreadable, log, partial=partial)
+    if departed and not dry_run:
+        catalog.delete_documents(connector.name, departed)
     # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
-    news = not partial or seen or gone or log.problems
+    news = not partial or present or departed or log.problems
     if not dry_run and news and (stop is None or not stop.is_set()):
         finished = Run(
             finished_ms=clock(),
@@ -216,7 +216,7 @@ def index_source(
         added=counts.added,
         updated=counts.updated,
         unchanged=len(log.unchanged) + counts.touched,
-        deleted=len(gone),
+        deleted=len(departed),
         chunks=counts.chunks,
         skipped=counts.skipped,
         problems=tuple(log.problems),
@@ -294,10 +294,10 @@ def _content_hash(content: Content) -> bytes:
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )
-    rest = (content.media_type, content.title, content.author, content.created_ms, content.source_url)
-    if any(part is not None for part in rest) or content.metadata:
+    attributes = (content.media_type, content.title, content.author, content.created_ms, content.source_url)
+    if any(part is not None for part in attributes) or content.metadata:
         digest.update(
-            repr((rest, sorted(content.metadata.items(), key=lambda pair: pair[0]))).encode(
+            repr((attributes, sorted(content.metadata.items(), key=lambda pair: pair[0]))).encode(
                 "utf-8", "surrogatepass"
             )
         )
@@ -320,19 +320,19 @@ def _gone(existing: Mapping[str, str], present: set[str], log: ScanLog, *, parti
         return sorted(source_id for source_id in log.gone if source_id in existing)
     if log.complete and len(log.unchanged) == len(existing):
         return []  # all that was known was seen: the usual run, spared three sets of all its ids
-    known = set(existing)
+    ids = set(existing)
     if not log.complete:
         return []
-    missing = known - present - log.unchanged
+    departed = ids - present - log.unchanged
     if log.withheld:
         prefixes = tuple(log.withheld)
-        missing = {source_id for source_id in missing if not source_id.startswith(prefixes)}
-    return sorted(missing)
+        departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}
+    return sorted(departed)
 
 
 def _problem_note(problems: list[Problem]) -> str | None:
     if not problems:
         return None
     first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{first.source_id}: {first.message}{more}" if first.source_id else first.message + more
+    suffix = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{first.source_id}: {first.message}{suffix}" if first.source_id else first.message + suffix

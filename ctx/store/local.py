@@ -136,12 +136,14 @@ class LocalIndex:
 
     def _current_keyword(self) -> KeywordIndex | None:
         """What is published now, opened. None where nothing is."""
-        seen = stamp(self._state_path)
-        if seen == self._seen and seen is not None:
+        current_stamp = stamp(self._state_path)
+        if current_stamp == self._seen and current_stamp is not None:
             return self._keyword
         with self._opening:
             for tries_left in reversed(range(_OPEN_TRIES)):
-                seen = stamp(self._state_path)  # before the state is read: a newer one is then seen next time
+                current_stamp = stamp(
+                    self._state_path
+                )  # before the state is read: a newer one is then seen next time
                 fields = read_state(self._state_path)
                 if fields is None:
                     return None
@@ -156,11 +158,11 @@ class LocalIndex:
                         self._keyword_folder = folder
                     else:
                         self._keyword.reload()
-                    self._seen = seen
+                    self._seen = current_stamp
                     return self._keyword
                 except StoreError:
                     # A writer may have gone on to another folder meanwhile; if it has not, this one is damaged.
-                    if not tries_left or stamp(self._state_path) == seen:
+                    if not tries_left or stamp(self._state_path) == current_stamp:
                         raise
         raise AssertionError("unreachable")
 
@@ -248,8 +250,8 @@ class LocalIndex:
             "patches": PATCH_BYTES * int(fields["patches"]),
         }
         for kind, size in sizes.items():
-            found = stamp(os.path.join(self._vectors_path, f"{fields['generation']}.{kind}"))
-            if found is None or found[2] < size:
+            current_stamp = stamp(os.path.join(self._vectors_path, f"{fields['generation']}.{kind}"))
+            if current_stamp is None or current_stamp[2] < size:
                 return False
         return True
 
@@ -496,17 +498,21 @@ def _inventory(folder: str) -> dict[str, str]:
     for _ in range(_OPEN_TRIES):
         with open(os.path.join(folder, "meta.json"), "rb") as file:
             data = file.read()
-        living = {}
+        live_files = {}
         for segment in json.loads(data)["segments"]:
             deletes = segment.get("deletes")
-            living[segment["segment_id"].replace("-", "")] = f"{deletes['opstamp']}.del" if deletes else None
+            live_files[segment["segment_id"].replace("-", "")] = (
+                f"{deletes['opstamp']}.del" if deletes else None
+            )
         files = []
         for name in sorted(os.listdir(folder)):
             segment_id, _, kind = name.partition(".")
-            if segment_id in living and (not kind.endswith((".del", ".temp")) or kind == living[segment_id]):
-                found = stamp(os.path.join(folder, name))
-                if found is not None:
-                    files.append(f"{name}:{found[2]}")
+            if segment_id in live_files and (
+                not kind.endswith((".del", ".temp")) or kind == live_files[segment_id]
+            ):
+                current_stamp = stamp(os.path.join(folder, name))
+                if current_stamp is not None:
+                    files.append(f"{name}:{current_stamp[2]}")
         meta = f"{zlib.crc32(data):x}"
         if _meta_sum(folder) == meta:
             return {"meta": meta, "files": " ".join(files)}
@@ -520,8 +526,8 @@ def _complete_files(folder: str, fields: Mapping[str, str]) -> bool:
             return True
         for entry in fields["files"].split():
             name, _, size = entry.rpartition(":")
-            found = stamp(os.path.join(folder, name))
-            if found is None or found[2] != int(size):
+            current_stamp = stamp(os.path.join(folder, name))
+            if current_stamp is None or current_stamp[2] != int(size):
                 return _meta_sum(folder) != fields["meta"]
     except (OSError, KeyError, ValueError):
         return False

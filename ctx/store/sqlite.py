@@ -205,29 +205,29 @@ class SqliteCatalog:
             source_no = _source_no(connection, source)
             if below is None:
                 return dict(connection.execute(columns, (source_no,)))
-            found: dict[str, str] = {}
+            fingerprints: dict[str, str] = {}
             for top in below:
                 # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the source.
-                found.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
-                found.update(
+                fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
+                fingerprints.update(
                     connection.execute(
                         f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0")
                     )
                 )
-        return found
+        return fingerprints
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        digests: dict[str, bytes] = {}
         with self._reading() as connection:
             source_no = _source_no(connection, source)
             for ids in _slices(source_ids):
-                found.update(
+                digests.update(
                     connection.execute(
                         f"SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({_marks(ids)})",
                         (source_no, *ids),
                     )
                 )
-        return found
+        return digests
 
     def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
         """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document are.
@@ -250,21 +250,21 @@ class SqliteCatalog:
             updates: list[tuple[object, ...]] = []
             bodies: list[tuple[int, str]] = []
             chunk_values: list[tuple[object, ...]] = []
-            stale: list[tuple[int, int]] = []
+            outdated: list[tuple[int, int]] = []
             stored: list[StoredDocument] = []
             for document, chunks in latest.values():
-                known = connection.execute(
+                stored_row = connection.execute(
                     "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?",
                     (document.id,),
                 ).fetchone()
-                if known is not None and _same_chunks(connection, known[1], known[2], chunks):
-                    no, chunk_first, _, stored_ms = known
+                if stored_row is not None and _same_chunks(connection, stored_row[1], stored_row[2], chunks):
+                    no, chunk_first, _, stored_ms = stored_row
                 else:
-                    if known is None:
+                    if stored_row is None:
                         no, next_document = next_document, next_document + 1
                     else:
-                        no = known[0]
-                        stale.append((known[1], known[1] + known[2]))
+                        no = stored_row[0]
+                        outdated.append((stored_row[1], stored_row[1] + stored_row[2]))
                     stored_ms, chunk_first = stored_now_ms, next_chunk
                     next_chunk += len(chunks)
                     chunk_values.extend(
@@ -293,7 +293,7 @@ class SqliteCatalog:
                     len(chunks),
                     no,
                 )
-                (inserts if known is None else updates).append(values)
+                (inserts if stored_row is None else updates).append(values)
                 bodies.append((no, document.body))
                 if metadata is not None:
                     document = document._replace(metadata=_json(metadata))
@@ -303,7 +303,7 @@ class SqliteCatalog:
                 "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
                 "created_ms, metadata, stored_ms, chunk_first, chunk_count"
             )
-            write.drop_chunks(stale)
+            write.drop_chunks(outdated)
             connection.executemany(
                 f"INSERT INTO document ({columns}, no) VALUES ({_marks(range(17))})", inserts
             )
@@ -331,12 +331,12 @@ class SqliteCatalog:
             sources = {name: _source_no(connection, name) for name in {entry[0] for entry in batch}}
             moved = []
             for source, source_id, _, updated_ms in batch:
-                known = connection.execute(
+                row = connection.execute(
                     "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
                     (sources[source], source_id),
                 ).fetchone()
-                if known is not None and known[1] != updated_ms:
-                    moved.append((updated_ms, known[0]))
+                if row is not None and row[1] != updated_ms:
+                    moved.append((updated_ms, row[0]))
             connection.executemany(
                 "UPDATE document SET fingerprint = ? WHERE source_no = ? AND source_id = ?",
                 [(fingerprint, sources[source], source_id) for source, source_id, fingerprint, _ in batch],
@@ -353,13 +353,13 @@ class SqliteCatalog:
     def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
         with self._writing() as write:
             source_no = _source_no(write.connection, source)
-            found: list[tuple[int, int, int]] = []
+            spans: list[tuple[int, int, int]] = []
             for ids in _slices(source_ids):
-                found += write.connection.execute(
+                spans += write.connection.execute(
                     f"SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id IN ({_marks(ids)})",
                     (source_no, *ids),
                 )
-            return write.drop_documents(found)
+            return write.drop_documents(spans)
 
     def delete_source(self, source: str) -> int:
         with self._writing() as write:
@@ -378,7 +378,7 @@ class SqliteCatalog:
             return None if row is None else _stored(connection, row)
 
     def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
-        found: dict[int, ChunkRow] = {}
+        chunk_rows: dict[int, ChunkRow] = {}
         bodies: dict[int, str] = {}
         with self._reading() as connection:
             for nos in _slices(chunk_nos):
@@ -393,8 +393,8 @@ class SqliteCatalog:
                     body = bodies.get(row[1])
                     if body is None:
                         body = bodies[row[1]] = _body(connection, row[1])
-                    found[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
-        return found
+                    chunk_rows[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
+        return chunk_rows
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
         with self._reading() as connection:
@@ -428,35 +428,35 @@ class SqliteCatalog:
 
         What the last write stored is given from memory, once: a projection follows each batch of a long run.
         """
-        seen = (seq, _EVERY)
+        cursor = (seq, _EVERY)
         latest, self._latest = self._latest, []
         while latest and latest[0].seq == seq + 1 == self.seq():
             page, latest = latest[:_PAGE], latest[_PAGE:]
             yield from page
-            seen = (page[-1].seq, page[-1].document_no)
+            cursor = (page[-1].seq, page[-1].document_no)
         while True:
             with self._reading() as connection:
                 page = [
                     _stored(
                         connection, connection.execute(f"SELECT {_DOCUMENT} WHERE d.no = ?", (no,)).fetchone()
                     )
-                    for _, no, _, _ in _documents_after(connection, seen, _PAGE)
+                    for _, no, _, _ in _documents_after(connection, cursor, _PAGE)
                 ]
             if not page:
                 return
             yield from page
-            seen = (page[-1].seq, page[-1].document_no)
+            cursor = (page[-1].seq, page[-1].document_no)
 
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        seen = (seq, _EVERY)
+        cursor = (seq, _EVERY)
         while True:
             with self._reading() as connection:
-                page = _documents_after(connection, seen, 100 * _PAGE)
+                page = _documents_after(connection, cursor, 100 * _PAGE)
             if not page:
                 return
-            for written, no, first, count in page:
-                yield written, no, tuple(range(first, first + count))
-            seen = page[-1][:2]
+            for row_seq, no, first, count in page:
+                yield row_seq, no, tuple(range(first, first + count))
+            cursor = page[-1][:2]
 
     def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
         with self._reading() as connection:
@@ -525,7 +525,7 @@ class SqliteCatalog:
         with self._writing() as write:
             connection = write.connection
             model_no = write.ensure_model(model, dim)
-            fresh = [
+            inserts = [
                 (text_hash, blob)
                 for text_hash, blob in blobs.items()
                 if connection.execute(
@@ -533,16 +533,16 @@ class SqliteCatalog:
                 ).fetchone()
                 is None
             ]
-            if not fresh:
+            if not inserts:
                 return _seq(connection)
             seq = write.next_seq()
             connection.executemany(
                 f"INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES ({model_no}, {seq}, ?, ?)",
-                fresh,
+                inserts,
             )
             connection.executemany(
                 f"DELETE FROM pending WHERE model_no = {model_no} AND chunk_no IN (SELECT no FROM chunk WHERE text_hash = ?)",
-                [(text_hash,) for text_hash, _ in fresh],
+                [(text_hash,) for text_hash, _ in inserts],
             )
         return seq
 
@@ -564,10 +564,10 @@ class SqliteCatalog:
 
     def _vector_rows(self, model_no: int, seq: int) -> Iterator[list[tuple[int, int, str, int, bytes]]]:
         columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
-        seen = (seq, _EVERY)
+        cursor = (seq, _EVERY)
         while True:
             with self._reading() as connection:
-                page = _documents_after(connection, seen, _PAGE)
+                page = _documents_after(connection, cursor, _PAGE)
                 for _, no, first, count in page:
                     yield connection.execute(
                         f"SELECT {columns} FROM document d CROSS JOIN source s ON s.no = d.source_no CROSS JOIN chunk c "
@@ -577,27 +577,27 @@ class SqliteCatalog:
                     ).fetchall()
             if not page:
                 break
-            seen = page[-1][:2]
+            cursor = page[-1][:2]
         embedded = (seq, _EVERY)
         while True:
             with self._reading() as connection:
-                found = _after(
+                embeddings = _after(
                     connection,
                     "SELECT seq, no FROM embedding WHERE model_no = ? AND ",
                     (model_no,),
                     embedded,
                     1000,
                 )
-                if not found:
+                if not embeddings:
                     return
-                for nos in _slices([no for _, no in found]):
+                for nos in _slices([no for _, no in embeddings]):
                     yield connection.execute(
                         f"SELECT {columns} FROM embedding e CROSS JOIN chunk c ON c.text_hash = e.text_hash "
                         "CROSS JOIN document d ON d.no = c.document_no CROSS JOIN source s ON s.no = d.source_no "
                         f"WHERE e.no IN ({_marks(nos)}) AND d.seq <= ?",  # the others came above
                         (*nos, seq),
                     ).fetchall()
-            embedded = (found[-1][0], found[-1][1])
+            embedded = (embeddings[-1][0], embeddings[-1][1])
 
     def forget_embeddings(self, model: str) -> int:
         with self._writing() as write:
@@ -665,7 +665,7 @@ class SqliteCatalog:
                     (model_no,),
                 )
             }
-        found: dict[str, SourceStatus] = {}
+        statuses: dict[str, SourceStatus] = {}
         for no, (name, finished_ms, ok, note, revision, succeeded_ms) in runs.items():
             documents, chunks, oldest_ms = sizes.get(no, (0, 0, None))
             if name not in names and not documents:
@@ -673,7 +673,7 @@ class SqliteCatalog:
             waiting: tuple[int, int | None] = (0, None)
             if model is not None:
                 waiting = (chunks, oldest_ms) if model_no is None else pending.get(no, waiting)
-            found[name] = SourceStatus(
+            statuses[name] = SourceStatus(
                 name=name,
                 configured=name in names,
                 healthy=finished_ms is None or bool(ok),
@@ -685,9 +685,9 @@ class SqliteCatalog:
                 revision=revision,
                 oldest_pending_ms=waiting[1],
             )
-        for name in names - found.keys():
-            found[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
-        return sorted(found.values(), key=lambda status: (not status.configured, status.name))
+        for name in names - statuses.keys():
+            statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
+        return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
 
     def stats(self) -> Mapping[str, int]:
         with self._reading() as connection:
@@ -748,12 +748,12 @@ class _Reading:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         catalog, connection = self._catalog, self._view.connection
-        sound = False
+        clean = False
         try:
             self._view.__exit__(kind, error, trace)
-            sound = error is None
+            clean = error is None
         finally:
-            if sound and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
+            if clean and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
                 catalog._idle.append(connection)
             else:
                 connection.close()
@@ -924,8 +924,8 @@ def _stored(connection: sqlite3.Connection, row: tuple[Any, ...]) -> StoredDocum
 def _json(text: object) -> Mapping[str, object]:
     import json  # 2 ms, and few documents have metadata
 
-    found: Mapping[str, object] = json.loads(str(text))
-    return found
+    value: Mapping[str, object] = json.loads(str(text))
+    return value
 
 
 def _json_of(metadata: Mapping[str, object]) -> str | None:

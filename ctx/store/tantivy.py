@@ -158,11 +158,11 @@ class KeywordIndex:
         try:
             counts = self._rarest(searcher, counts)
             scored: dict[tuple[int, int], tuple[float, Any]] = {}
-            for wanted, factor in self._queries(query, counts):
-                for score, address in searcher.search(self._narrowed(wanted, filters), k, count=False).hits:
+            for subquery, factor in self._queries(query, counts):
+                for score, address in searcher.search(self._narrowed(subquery, filters), k, count=False).hits:
                     key = (address.segment_ord, address.doc)
-                    known = scored.get(key)
-                    if known is None or known[0] < score * factor:
+                    best_score = scored.get(key)
+                    if best_score is None or best_score[0] < score * factor:
                         scored[key] = (score * factor, address)
             addresses = [address for _, address in scored.values()]
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
@@ -194,9 +194,9 @@ class KeywordIndex:
 
         if self._links is None:
             self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
-        made = set(os.listdir(self._links.name))
+        linked_names = set(os.listdir(self._links.name))
         for name in os.listdir(self._path):
-            if name not in made and not name.endswith(".lock"):
+            if name not in linked_names and not name.endswith(".lock"):
                 os.symlink(
                     os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name)
                 )
@@ -236,11 +236,11 @@ class KeywordIndex:
     def _rarest(self, searcher: Any, counts: dict[str, int]) -> dict[str, int]:
         if len(counts) <= MAX_TERMS:
             return counts
-        found = {term: searcher.doc_freq("text", term) for term in counts}
-        kept = sorted(filter(found.__getitem__, counts), key=lambda term: (found[term] / counts[term], term))[
-            :MAX_TERMS
-        ]
-        return {term: counts[term] for term in kept or list(counts)[:MAX_TERMS]}
+        frequencies = {term: searcher.doc_freq("text", term) for term in counts}
+        rarest = sorted(
+            filter(frequencies.__getitem__, counts), key=lambda term: (frequencies[term] / counts[term], term)
+        )[:MAX_TERMS]
+        return {term: counts[term] for term in rarest or list(counts)[:MAX_TERMS]}
 
     def _queries(self, query: str, counts: dict[str, int]) -> Iterator[tuple[Any, float]]:
         """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
@@ -309,12 +309,12 @@ def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:
     base = chunks[0].start
     chars = chunks[-1].end - base
     target = chars / max(1, round(chars / PASSAGE_CHARS))
-    first, place = 0, 0
+    first, position = 0, 0
     for i, chunk in enumerate(chunks):
         middle = (chunk.start + chunk.end) / 2 - base
-        if i > first and (middle >= (place + 1) * target or numbers[i] != numbers[i - 1] + 1):
+        if i > first and (middle >= (position + 1) * target or numbers[i] != numbers[i - 1] + 1):
             yield first, i - first
             first = i
-        while middle >= (place + 1) * target and target:
-            place += 1
+        while middle >= (position + 1) * target and target:
+            position += 1
     yield first, len(chunks) - first

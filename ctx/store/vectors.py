@@ -201,10 +201,10 @@ class _Snapshot:
         """Which rows a search may find; None for all."""
         mask = None if self.all_alive else self.alive
         if filters.sources is not None:
-            known = np.array(
+            admitted = np.array(
                 [name in filters.sources for name in self.state.sources] or [False], dtype=np.bool_
             )
-            mask = _both(mask, known[self.source_codes])
+            mask = _both(mask, admitted[self.source_codes])
         if filters.since_ms is not None:
             mask = _both(mask, self.updated_ms >= filters.since_ms)
         if filters.until_ms is not None:
@@ -223,17 +223,19 @@ class _Snapshot:
         rows = None if mask is None else np.flatnonzero(mask)
         if rows is not None and not len(rows):
             return []
-        found = self._candidates(query, rows, k)
-        near = self.vectors[found]
-        if not (np.abs(np.sqrt(np.einsum("ij,ij->i", near, near)) - 1) <= _UNIT).all():
+        candidates = self._candidates(query, rows, k)
+        candidate_vectors = self.vectors[candidates]
+        if not (
+            np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
+        ).all():
             raise VectorsDamaged(_DAMAGED)
-        exact = (near * query).sum(axis=1, dtype=np.float64)
-        order = np.lexsort((self.chunk_nos[found], -exact))[:k]
+        exact = (candidate_vectors * query).sum(axis=1, dtype=np.float64)
+        order = np.lexsort((self.chunk_nos[candidates], -exact))[:k]
         return [
             Hit(chunk_no, document_no, score)
             for chunk_no, document_no, score in zip(
-                self.chunk_nos[found][order].tolist(),
-                self.document_nos[found][order].tolist(),
+                self.chunk_nos[candidates][order].tolist(),
+                self.document_nos[candidates][order].tolist(),
                 exact[order].tolist(),
                 strict=True,
             )
@@ -245,18 +247,18 @@ class _Snapshot:
         span = slice(0, self.state.rows) if rows is None else slice(int(rows[0]), int(rows[-1]) + 1)
         within = slice(None) if rows is None else rows - span.start
         width = span.stop - span.start
-        few = rows if rows is not None and len(rows) < GATHER_SHARE * width else None
-        if few is None and width >= CODED_ROWS:
+        gathered = rows if rows is not None and len(rows) < GATHER_SHARE * width else None
+        if gathered is None and width >= CODED_ROWS:
             scores, margins = codes.estimate(self.codes[span], self.steps[span], query)
-            near = _best(scores[within], margins[within], k)
-            if len(near) < GATHER_SHARE * width:  # else so many are alike that the codes do not part them
-                few = near if rows is None else rows[near]
-        if few is None:
+            nearest = _best(scores[within], margins[within], k)
+            if len(nearest) < GATHER_SHARE * width:  # else so many are alike that the codes do not part them
+                gathered = nearest if rows is None else rows[nearest]
+        if gathered is None:
             best = _best((self.vectors[span] @ query)[within], _NEAR, k)
             return best if rows is None else rows[best]
-        parts = (few[start : start + _GATHER_ROWS] for start in range(0, len(few), _GATHER_ROWS))
+        parts = (gathered[start : start + _GATHER_ROWS] for start in range(0, len(gathered), _GATHER_ROWS))
         # Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small.
-        return few[
+        return gathered[
             _best(
                 np.concatenate([np.einsum("ij,j->i", self.vectors[part], query) for part in parts]), _NEAR, k
             )
@@ -267,10 +269,10 @@ def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:
     """Where the k highest are, at least, if each score is within its margin of the true one. In order. Raises `VectorsDamaged`."""
     if k >= len(scores):
         return np.arange(len(scores))
-    least = np.partition(scores - margins, len(scores) - k)[len(scores) - k]
-    if not np.isfinite(least):
+    threshold = np.partition(scores - margins, len(scores) - k)[len(scores) - k]
+    if not np.isfinite(threshold):
         raise VectorsDamaged(_DAMAGED)
-    return np.flatnonzero(scores + margins >= least)
+    return np.flatnonzero(scores + margins >= threshold)
 
 
 def _both(one: Mask | None, other: Mask) -> Mask:
@@ -343,14 +345,18 @@ class VectorReader:
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
     def _current(self) -> _Snapshot | None:
-        seen = stamp(self._state_path)
-        if seen != self._seen or seen is None:
+        current_stamp = stamp(self._state_path)
+        if current_stamp != self._seen or current_stamp is None:
             with self._lock:
-                if seen != self._seen or seen is None:
+                if current_stamp != self._seen or current_stamp is None:
                     self._snapshot = (
-                        None if seen is None else _open_snapshot(self._folder, self._model, self._snapshot)
+                        None
+                        if current_stamp is None
+                        else _open_snapshot(self._folder, self._model, self._snapshot)
                     )
-                    self._seen = seen  # taken before the state was read: a newer one is then seen next time
+                    self._seen = (
+                        current_stamp  # taken before the state was read: a newer one is then seen next time
+                    )
         return self._snapshot
 
 
@@ -482,8 +488,10 @@ class VectorWriter:
         nos = np.fromiter(documents, dtype=np.int64, count=len(documents))
         rows = np.flatnonzero(self._alive[:n] & np.isin(self._document_nos[:n], nos))
         if len(rows):
-            kept = np.array([no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64)
-            rows = rows[~np.isin(self._chunk_nos[rows], kept)]
+            chunk_numbers = np.array(
+                [no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64
+            )
+            rows = rows[~np.isin(self._chunk_nos[rows], chunk_numbers)]
             try:
                 self._patch(rows, np.full(len(rows), DEAD, dtype=np.int64))
             except OSError as error:
@@ -500,13 +508,13 @@ class VectorWriter:
             )  # nothing here compares with them
         self.dim = dim
         try:
-            new = self._new_rows(batch)
+            added = self._new_rows(batch)
             self._append(
-                batch.vectors[new],
-                batch.chunk_nos[new],
-                batch.document_nos[new],
-                batch.updated_ms[new],
-                np.array([self._code(batch.sources[i]) for i in new.tolist()], dtype=np.int32),
+                batch.vectors[added],
+                batch.chunk_nos[added],
+                batch.document_nos[added],
+                batch.updated_ms[added],
+                np.array([self._code(batch.sources[i]) for i in added.tolist()], dtype=np.int32),
             )
         except OSError as error:
             raise _unwritable(error) from error
@@ -518,11 +526,11 @@ class VectorWriter:
         if n and int(batch.chunk_nos.min()) <= self._max_chunk_no:
             rows = np.flatnonzero(self._alive[:n] & np.isin(self._chunk_nos[:n], batch.chunk_nos))
             updated_ms = np.full(len(rows), DEAD, dtype=np.int64)
-            for at, row in enumerate(rows.tolist()):
+            for index, row in enumerate(rows.tolist()):
                 i = position[int(self._chunk_nos[row])]
                 stored = os.pread(self._vectors_fd, self.dim * 4, row * self.dim * 4)
                 if stored == batch.vectors[i].astype("<f4", copy=False).tobytes():
-                    updated_ms[at] = batch.updated_ms[i]
+                    updated_ms[index] = batch.updated_ms[i]
                     del position[int(self._chunk_nos[row])]
             self._patch(rows, updated_ms)
         return np.fromiter(position.values(), dtype=np.int64, count=len(position))
@@ -575,8 +583,8 @@ class VectorWriter:
 
     def _patch(self, rows: Ints, updated_ms: Ints) -> None:
         """Gives living rows another time, or DEAD. Raises `OSError`."""
-        told = self._updated_ms[rows] != updated_ms
-        rows, updated_ms = rows[told], updated_ms[told]
+        changed = self._updated_ms[rows] != updated_ms
+        rows, updated_ms = rows[changed], updated_ms[changed]
         if not len(rows):
             return
         patches = np.zeros(len(rows), dtype=PATCH)
@@ -585,9 +593,9 @@ class VectorWriter:
         self._patches_sum = zlib.crc32(patches.data, self._patches_sum)
         self._patch_count += len(rows)
         self._updated_ms[rows] = updated_ms
-        dead = rows[updated_ms == DEAD]
-        self._alive[dead] = False
-        self.alive_count -= len(dead)
+        dead_rows = rows[updated_ms == DEAD]
+        self._alive[dead_rows] = False
+        self.alive_count -= len(dead_rows)
         self._changed = True
 
     # -- publishing ----------------------------------------------------------------------------------------------
@@ -596,8 +604,8 @@ class VectorWriter:
         if not self._changed and (applied, history) == (self.applied, self.history):
             return
         try:
-            dead = self.row_count - self.alive_count
-            if dead >= COMPACT_MIN_DEAD and dead > COMPACT_DEAD_SHARE * self.row_count:
+            dead_count = self.row_count - self.alive_count
+            if dead_count >= COMPACT_MIN_DEAD and dead_count > COMPACT_DEAD_SHARE * self.row_count:
                 self._compact()
             if self._changed:
                 for descriptor in self._descriptors():
@@ -628,17 +636,17 @@ class VectorWriter:
 
     def _compact(self) -> None:
         """Copies the living rows into a new generation."""
-        living = np.flatnonzero(self._alive[: self.row_count])
+        alive_rows = np.flatnonzero(self._alive[: self.row_count])
         source_fd = os.dup(self._vectors_fd)
         rows_fd = os.dup(self._rows_fd)
         dim, sources, old_count = self.dim, self._sources, self.row_count
         chunk_nos, document_nos, updated_ms = self._chunk_nos, self._document_nos, self._updated_ms
-        logger.info("vectors compacted rows=%d living=%d", self.row_count, len(living))
+        logger.info("vectors compacted rows=%d living=%d", self.row_count, len(alive_rows))
         try:
             self._begin()
             self.dim, self._sources = dim, sources
             for rows in np.split(
-                living, np.searchsorted(living, np.arange(BLOCK_ROWS, old_count, BLOCK_ROWS))
+                alive_rows, np.searchsorted(alive_rows, np.arange(BLOCK_ROWS, old_count, BLOCK_ROWS))
             ):
                 if not len(rows):
                     continue
@@ -661,9 +669,9 @@ class VectorWriter:
             os.close(rows_fd)
 
     def _delete_other_generations(self) -> None:
-        own = {os.path.basename(path) for path in _paths(self._folder, self._generation)}
+        current_files = {os.path.basename(path) for path in _paths(self._folder, self._generation)}
         for name in os.listdir(self._folder):
-            if name.split(".")[0].isdigit() and name not in own:
+            if name.split(".")[0].isdigit() and name not in current_files:
                 os.unlink(os.path.join(self._folder, name))
 
     def close(self) -> None:
@@ -685,14 +693,14 @@ class VectorWriter:
 
 def _extend_sums(sums: list[int], used: int, added: npt.NDArray[Any]) -> None:
     """Carries the checksums of blocks on over rows that follow the `used` first."""
-    done, filled = 0, used % BLOCK_ROWS
-    while done < len(added):
-        part = added[done : done + BLOCK_ROWS - filled]
+    summed, filled = 0, used % BLOCK_ROWS
+    while summed < len(added):
+        part = added[summed : summed + BLOCK_ROWS - filled]
         if filled:
             sums[-1] = zlib.crc32(part.data, sums[-1])
         else:
             sums.append(zlib.crc32(part.data))
-        done += len(part)
+        summed += len(part)
         filled = 0
 
 
@@ -709,8 +717,8 @@ def _grown(array: npt.NDArray[_T], used: int, added: npt.NDArray[_T]) -> npt.NDA
 def _write_all(descriptor: int, data: npt.NDArray[np.generic], offset: int) -> None:
     view = data.view(np.uint8).reshape(-1).data
     while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+        count = os.pwrite(descriptor, view, offset)
+        view, offset = view[count:], offset + count
 
 
 def _unwritable(error: OSError) -> StoreError:
