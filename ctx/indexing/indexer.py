@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
-from ctx.indexing.run import IndexReport, Progress, index_source
+from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity
 from ctx.store.base import Catalog, SearchIndex
 from ctx.types import SourceItem
@@ -117,7 +117,7 @@ class Indexer:
         stop: threading.Event | None = None,
         items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
     ) -> IndexReport:
-        """Indexes one source. `items` as in `index_source`."""
+        """Indexes one source. `items` as in `IndexRun`."""
 
         def report_progress(source: str, done: int, total: int | None) -> None:
             self._now(phase="indexing", source=source, done=done, total=total)
@@ -185,7 +185,7 @@ class Indexer:
         stop: threading.Event | None,
         items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None,
     ) -> IndexReport:
-        return index_source(
+        run = IndexRun(
             connector,
             self.catalog,
             max_tokens=self._max_tokens,
@@ -197,6 +197,7 @@ class Indexer:
             stop=stop,
             items=items,
         )
+        return run.run()
 
     def embed(
         self,

@@ -18,7 +18,7 @@ from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.store.base import Catalog, Run
-from ctx.types import Chunk, Content, Document, SourceItem
+from ctx.types import Chunk, Content, Document, Extracted, SourceItem
 
 BATCH_DOCUMENTS = (
     256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
@@ -102,191 +102,208 @@ class _Known(Mapping[str, str]):
         return self._all
 
 
-class _Counts:
-    def __init__(self) -> None:
-        self.added = self.updated = self.touched = self.chunks = self.skipped = 0
-
-
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
     """What must be equal for a known fingerprint to mean "nothing to do": how the source is read, and how text is cut."""
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
-def index_source(
-    connector: Connector,
-    catalog: Catalog,
-    *,
-    max_tokens: int,
-    overlap_tokens: int = 0,
-    full: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    published: Callable[[], None] | None = None,
-    stop: threading.Event | None = None,
-    items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
-    clock: Callable[[], int] = now_ms,
-) -> IndexReport:
-    """Brings the catalog up to date with a source.
+class IndexRun:
+    """One run of one source; `run` once.
 
     `full` reads everything again. `published` is called after each batch, for a projection that wants to follow. `items` stands in for
-    `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted. Raises `StoreError`.
+    `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted.
     """
-    began_s = time.monotonic()
-    signature = run_signature(connector, max_tokens, overlap_tokens)
-    last = catalog.last_run(connector.name)
-    partial = items is not None
-    existing: Mapping[str, str] = (
-        _Known(catalog, connector.name) if partial else catalog.fingerprints(connector.name)
-    )
-    reread = full or last is None or last.signature != signature
-    fingerprints = {} if reread else existing
-    log = ScanLog()
-    counts = _Counts()
-    unreadable: set[str] = set()  # there, but not readable this time: the last good version stays
-    present: set[str] = set()
-    batch = _Batch()
-    note = None
-    ok = True
 
-    def take(scan: Iterator[SourceItem]) -> None:
-        for item in scan:
-            if stop is not None and stop.is_set():
-                log.complete = False
-                break
-            present.add(item.source_id)
-            if dry_run:
-                counts.added += item.source_id not in existing
-                counts.updated += item.source_id in existing
-                continue
-            if _read(
-                item,
-                connector.name,
-                catalog,
-                existing,
-                reread,
-                batch,
-                counts,
-                unreadable,
-                log,
-                max_tokens,
-                overlap_tokens,
-            ):
-                present.discard(item.source_id)  # nothing to index in it any more
-            if batch.full():
-                _store(catalog, batch)
-                if progress:
-                    progress(connector.name, len(present), None)
-                if published:
-                    published()
+    def __init__(
+        self,
+        connector: Connector,
+        catalog: Catalog,
+        *,
+        max_tokens: int,
+        overlap_tokens: int = 0,
+        full: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        published: Callable[[], None] | None = None,
+        stop: threading.Event | None = None,
+        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._connector = connector
+        self._source = connector.name
+        self._catalog = catalog
+        self._max_tokens = max_tokens
+        self._overlap_tokens = overlap_tokens
+        self._dry_run = dry_run
+        self._progress = progress
+        self._published = published
+        self._stop = stop
+        self._items = items
+        self._clock = clock
+        self._signature = run_signature(connector, max_tokens, overlap_tokens)
+        self._last = catalog.last_run(connector.name)
+        self._reread = full or self._last is None or self._last.signature != self._signature
+        self._batch = _Batch()
+        self._present: set[str] = set()
+        self._unreadable: set[str] = set()  # there, but not this time: the last good version stays
+        self._added = self._updated = self._touched = self._chunks = self._skipped = 0
+        self._begin(partial=items is not None)
 
-    try:
-        take((items or connector.scan)(fingerprints, log))
-        if log.rescan and not (stop is not None and stop.is_set()):
-            partial = False
-            log = ScanLog()
-            existing = catalog.fingerprints(connector.name)
-            fingerprints = {} if reread else existing
-            take(connector.scan(fingerprints, log))
-    except SourceError as error:
-        ok = False
-        note = error.message
-        log.complete = False
-    if not dry_run:
-        _store(catalog, batch)
-    departed = _gone(existing, present | unreadable, log, partial=partial)
-    if departed and not dry_run:
-        catalog.delete_documents(connector.name, departed)
-    # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
-    news = not partial or present or departed or log.problems
-    if not dry_run and news and (stop is None or not stop.is_set()):
-        finished = Run(
-            finished_ms=clock(),
-            ok=ok,
-            note=note or _problem_note(log.problems),
-            revision=log.revision or (last.revision if last and (not ok or partial) else None),
-            # A run that could not finish must not make the next one believe that everything was read the new way.
-            signature=signature if (ok and log.complete) or not reread else (last.signature if last else ""),
+    def _begin(self, *, partial: bool) -> None:
+        self._partial = partial
+        self._log = ScanLog()
+        self._existing: Mapping[str, str] = (
+            _Known(self._catalog, self._source) if partial else self._catalog.fingerprints(self._source)
         )
-        catalog.record_run(connector.name, finished)
-    if published and not dry_run:
-        published()
-    return IndexReport(
-        source=connector.name,
-        ok=ok,
-        added=counts.added,
-        updated=counts.updated,
-        unchanged=len(log.unchanged) + counts.touched,
-        deleted=len(departed),
-        chunks=counts.chunks,
-        skipped=counts.skipped,
-        problems=tuple(log.problems),
-        note=note,
-        revision=log.revision,
-        duration_s=time.monotonic() - began_s,
-    )
 
+    def run(self) -> IndexReport:
+        """Brings the catalog up to date with the source. Raises `StoreError`."""
+        began_s = time.monotonic()
+        note = None
+        try:
+            self._take(self._items or self._connector.scan)
+            if self._log.rescan and not self._stopped():
+                self._begin(partial=False)
+                self._take(self._connector.scan)
+        except SourceError as error:
+            note = error.message
+            self._log.complete = False
+        departed = self._departed()
+        if not self._dry_run:
+            self._store()
+            if departed:
+                self._catalog.delete_documents(self._source, departed)
+            self._record(note, departed)
+            if self._published:
+                self._published()
+        return IndexReport(
+            source=self._source,
+            ok=note is None,
+            added=self._added,
+            updated=self._updated,
+            unchanged=len(self._log.unchanged) + self._touched,
+            deleted=len(departed),
+            chunks=self._chunks,
+            skipped=self._skipped,
+            problems=tuple(self._log.problems),
+            note=note,
+            revision=self._log.revision,
+            duration_s=time.monotonic() - began_s,
+        )
 
-def _read(
-    item: SourceItem,
-    source: str,
-    catalog: Catalog,
-    existing: Mapping[str, str],
-    reread: bool,
-    batch: _Batch,
-    counts: _Counts,
-    kept: set[str],
-    log: ScanLog,
-    max_tokens: int,
-    overlap_tokens: int,
-) -> bool:
-    """Reads one item into the batch. True where it holds no text, so that an older version of it has to go."""
-    present = item.source_id in existing
-    try:
-        content = item.read()
-        digest = _content_hash(content)
-        if (
-            present
-            and not reread
-            and catalog.content_hashes(source, [item.source_id]).get(item.source_id) == digest
-        ):
-            batch.touch.append(
-                (source, item.source_id, item.fingerprint, content.updated_ms or item.updated_ms)
-            )
-            counts.touched += 1
+    def _stopped(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
+
+    def _take(self, scan: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]) -> None:
+        for item in scan({} if self._reread else self._existing, self._log):
+            if self._stopped():
+                self._log.complete = False
+                break
+            self._present.add(item.source_id)
+            if self._dry_run:
+                self._added += item.source_id not in self._existing
+                self._updated += item.source_id in self._existing
+                continue
+            self._read(item)
+            if self._batch.full():
+                self._store()
+                if self._progress:
+                    self._progress(self._source, len(self._present), None)
+                if self._published:
+                    self._published()
+
+    def _read(self, item: SourceItem) -> None:
+        """Reads one item into the batch. What holds no text is not present: an older version of it has to go."""
+        try:
+            content = item.read()
+            digest = _content_hash(content)
+            if self._unchanged(item.source_id, digest):
+                updated_ms = content.updated_ms or item.updated_ms
+                self._batch.touch.append((self._source, item.source_id, item.fingerprint, updated_ms))
+                self._touched += 1
+                return
+            extracted = extract(content, item.source_id)
+        except SourceError as error:
+            self._log.problem(item.source_id, error.message)
+            self._unreadable.add(item.source_id)
+            return
+        if extracted is None:
+            self._skipped += 1
+            self._present.discard(item.source_id)
+            return
+        self._put(item, content, digest, extracted)
+
+    def _unchanged(self, source_id: str, digest: bytes) -> bool:
+        """Whether only the fingerprint of a known item is new."""
+        if self._reread or source_id not in self._existing:
             return False
-        extracted = extract(content, item.source_id)
-    except SourceError as error:
-        log.problem(item.source_id, error.message)
-        kept.add(item.source_id)
-        return False
-    if extracted is None:
-        counts.skipped += 1
-        return True
-    metadata = {**extracted.metadata, **content.metadata}
-    document = Document(
-        id=document_id(source, item.source_id),
-        source=source,
-        source_id=item.source_id,
-        title=extracted.title,
-        body=extracted.body,
-        media_type=extracted.media_type,
-        updated_ms=item.updated_ms if content.updated_ms is None else content.updated_ms,
-        fingerprint=item.fingerprint,
-        content_hash=digest,
-        source_url=content.source_url,
-        author=content.author,
-        created_ms=content.created_ms,
-        metadata=metadata,
-    )
-    chunks = chunk(extracted, extracted.title, max_tokens=max_tokens, overlap_tokens=overlap_tokens)
-    batch.put.append((document, chunks))
-    batch.characters += len(extracted.body)
-    counts.chunks += len(chunks)
-    if present:
-        counts.updated += 1
-    else:
-        counts.added += 1
-    return False
+        return self._catalog.content_hashes(self._source, [source_id]).get(source_id) == digest
+
+    def _put(self, item: SourceItem, content: Content, digest: bytes, extracted: Extracted) -> None:
+        document = Document(
+            id=document_id(self._source, item.source_id),
+            source=self._source,
+            source_id=item.source_id,
+            title=extracted.title,
+            body=extracted.body,
+            media_type=extracted.media_type,
+            updated_ms=item.updated_ms if content.updated_ms is None else content.updated_ms,
+            fingerprint=item.fingerprint,
+            content_hash=digest,
+            source_url=content.source_url,
+            author=content.author,
+            created_ms=content.created_ms,
+            metadata={**extracted.metadata, **content.metadata},
+        )
+        chunks = chunk(
+            extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
+        )
+        self._batch.put.append((document, chunks))
+        self._batch.characters += len(extracted.body)
+        self._chunks += len(chunks)
+        if item.source_id in self._existing:
+            self._updated += 1
+        else:
+            self._added += 1
+
+    def _store(self) -> None:
+        if self._batch.put:
+            self._catalog.put_documents(self._batch.put)
+        if self._batch.touch:
+            self._catalog.touch_documents(self._batch.touch)
+        self._batch = _Batch()
+
+    def _departed(self) -> list[str]:
+        """The ids to delete: known and no longer there. A scan that did not see everything deletes only what it knows to be gone."""
+        log, existing = self._log, self._existing
+        if self._partial:
+            return sorted(source_id for source_id in log.gone if source_id in existing)
+        if not log.complete:
+            return []
+        if len(log.unchanged) == len(existing):
+            return []  # all that was known was seen: the usual run, spared three sets of all its ids
+        departed = set(existing) - self._present - self._unreadable - log.unchanged
+        if log.withheld:
+            prefixes = tuple(log.withheld)
+            departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}
+        return sorted(departed)
+
+    def _record(self, note: str | None, departed: list[str]) -> None:
+        log, last = self._log, self._last
+        # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
+        news = not self._partial or self._present or departed or log.problems
+        if not news or self._stopped():
+            return
+        # A run that could not finish must not make the next one believe that everything was read the new way.
+        whole = (note is None and log.complete) or not self._reread
+        run = Run(
+            finished_ms=self._clock(),
+            ok=note is None,
+            note=note or _problem_note(log.problems),
+            revision=log.revision or (last.revision if last and (note or self._partial) else None),
+            signature=self._signature if whole else (last.signature if last else ""),
+        )
+        self._catalog.record_run(self._source, run)
 
 
 def _content_hash(content: Content) -> bytes:
@@ -302,32 +319,6 @@ def _content_hash(content: Content) -> bytes:
             )
         )
     return digest.digest()
-
-
-def _store(catalog: Catalog, batch: _Batch) -> None:
-    if batch.put:
-        catalog.put_documents(batch.put)
-    if batch.touch:
-        catalog.touch_documents(batch.touch)
-    batch.put = []
-    batch.touch = []
-    batch.characters = 0
-
-
-def _gone(existing: Mapping[str, str], present: set[str], log: ScanLog, *, partial: bool) -> list[str]:
-    """The ids to delete: known and no longer there. A scan that did not see everything deletes only what it knows to be gone."""
-    if partial:
-        return sorted(source_id for source_id in log.gone if source_id in existing)
-    if log.complete and len(log.unchanged) == len(existing):
-        return []  # all that was known was seen: the usual run, spared three sets of all its ids
-    ids = set(existing)
-    if not log.complete:
-        return []
-    departed = ids - present - log.unchanged
-    if log.withheld:
-        prefixes = tuple(log.withheld)
-        departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}
-    return sorted(departed)
 
 
 def _problem_note(problems: list[Problem]) -> str | None:
