@@ -1,9 +1,12 @@
 """The seam between a source and the index."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from ctx.types import SourceItem
+
+Progress = Callable[[str, int, int | None], None]
+"""`progress(step, count, total)`: how far a source, or a step of it, has come, and how far it has to go where that is known."""
 
 
 class Problem(NamedTuple):
@@ -22,10 +25,12 @@ class ScanLog:
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
+    progress    who wants to know how far a long step has come (a first copy); None where nobody does
     rescan      a look at single paths cannot tell (an ignore file changed): the whole source has to be scanned
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress = progress
         self.unchanged: set[str] = set()
         self.problems: list[Problem] = []
         self.gone: set[str] = set()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
+from ctx.connectors.base import Progress as Progress  # of the whole run, and of a connector's own steps
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
 from ctx.identity import document_id
@@ -25,9 +26,6 @@ BATCH_DOCUMENTS = (
 )
 BATCH_CHARACTERS = 4_000_000
 SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
-
-Progress = Callable[[str, int, int | None], None]
-"""`progress(source, done, total)`: documents stored so far, and how many there will be where that is known."""
 
 
 class IndexReport(NamedTuple):
@@ -140,7 +138,7 @@ def index_source(
     )
     reread = full or last is None or last.signature != signature
     known = {} if reread else existing
-    log = ScanLog()
+    log = ScanLog(progress)
     counts = _Counts()
     kept: set[str] = set()  # there, but not readable this time: the last good version stays
     seen: set[str] = set()
@@ -183,7 +181,7 @@ def index_source(
         take((items or connector.scan)(known, log))
         if log.rescan and not (stop is not None and stop.is_set()):
             partial = False
-            log = ScanLog()
+            log = ScanLog(progress)
             existing = catalog.fingerprints(connector.name)
             known = {} if reread else existing
             take(connector.scan(known, log))

@@ -34,6 +34,7 @@ def _plain_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(key)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
 
 
 def git(
@@ -627,13 +628,10 @@ def test_a_repository_of_another_user_can_be_named(upstream: Upstream, tmp_path:
 
 def test_progress_is_told(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({f"{number}.md": str(number) for number in range(50)})
-    told: list[tuple[float, float | None, str]] = []
-    Seen(
-        connector(
-            upstream, tmp_path, progress=lambda done, total, message: told.append((done, total, message))
-        )
-    )
-    assert any(done == total and "objects" in message for done, total, message in told)
+    steps: list[tuple[str, int, int | None]] = []
+    log = ScanLog(lambda step, count, total: steps.append((step, count, total)))
+    list(connector(upstream, tmp_path).scan({}, log))
+    assert any(count == total and "objects" in step for step, count, total in steps)
 
 
 # -- servers ----------------------------------------------------------------------------------------------------------
