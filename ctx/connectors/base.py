@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from ctx.types import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
-"""`progress(step, count, total)`: how far a source, or a step of it, has come, and how far it has to go where that is known."""
+"""`progress(step, count, total)`: how far a source, or a step of it, has come; the total where it is known."""
 
 
 class Problem(NamedTuple):
@@ -26,7 +26,7 @@ class ScanLog:
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
-    rescan      a look at single paths cannot tell (an ignore file changed): the whole source has to be scanned
+    rescan      a look at single paths cannot tell (an ignore file changed): the source has to be scanned whole
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -46,7 +46,8 @@ class ScanLog:
 class Connector(Protocol):
     """A source of documents.
 
-    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the part before
+    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the part
+    before
     the colon. `signature` changes when the configuration changes what a scan would yield or how an item reads
     (globs, root, branch): the run then ignores the known fingerprints.
     """

@@ -1,8 +1,9 @@
-"""The bare copies of git repositories: where they are kept, whose they are, and nothing in them that git obeys.
+"""The bare copies of git repositories: where they are, whose they are, and nothing in them that git obeys.
 
-git does what the files of a repository tell it: programs to run, other folders to read, other addresses to ask. A folder that somebody
-else brought must therefore never be taken for a copy of ours. We know our own by a random token, written in the copy and in the user's
-cache, where no project can lay anything; and of what we know we still write all that is configuration, whole, before each use.
+git does what the files of a repository tell it: programs to run, other folders to read, other addresses to
+ask. A folder that somebody else brought must therefore never be taken for a copy of ours. We know our own by a
+random token, written in the copy and in the user's cache, where no project can lay anything; and of what we
+know we still write all that is configuration, whole, before each use.
 """
 
 import fcntl
@@ -32,8 +33,8 @@ _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
     b'[extensions]\n\tpartialClone = %s\n[remote "%s"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
 )
-# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so not borne: hooks,
-# config.worktree, commondir, gitdir, worktrees, modules.
+# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so not
+# borne: hooks, config.worktree, commondir, gitdir, worktrees, modules.
 _TOP_FILES = {"HEAD", "config", "packed-refs", "shallow", "FETCH_HEAD", "gc.log", "gc.pid", _TOKEN_FILE}
 _TOP_FOLDERS = {"objects", "refs", "info", "logs"}
 _INFO = {"refs"}  # not grafts, attributes, sparse-checkout
@@ -54,8 +55,8 @@ def user_folder(environ: Mapping[str, str]) -> str:
 class Copy:
     """The copy of one remote: its folder, the lock on it, and the proof that we made it.
 
-    `folder` is where copies are kept; None is the user's own place, `own`, which holds the proofs in either case. `key` tells one remote
-    from another. `source` is the connector's name, for messages.
+    `folder` is where copies are kept; None is the user's own place, `own`, which holds the proofs in either case.
+    `key` tells one remote from another. `source` is the connector's name, for messages.
     """
 
     def __init__(self, key: str, *, own: str, folder: str | None, source: str) -> None:
@@ -67,14 +68,14 @@ class Copy:
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[int]:
-        """Holds the copy: alone at first, `share` lets other readers in. Gives the lock's descriptor. Raises `SourceError`.
+        """Holds the copy: alone at first, `share` lets other readers in. Gives the lock's descriptor.
 
-        The children that write to the copy hold the same lock, so that one that outlives us (we may be killed) keeps the next run
-        waiting instead of being taken for dead.
+        The children that write to the copy hold the same lock, so that one that outlives us (we may be killed)
+        keeps the next run waiting instead of being taken for dead. Raises `SourceError`.
         """
         if not os.path.isabs(self.own):  # below the working folder, where anybody's clone may be
             raise SourceError(
-                f"{self._source}: there is no home folder to keep copies of repositories in; set XDG_CACHE_HOME"
+                f"{self._source}: no home folder to keep copies of repositories in; set XDG_CACHE_HOME"
             )
         self._private(self.own)
         try:
@@ -101,8 +102,8 @@ class Copy:
     def prepare(self) -> None:
         """Makes the copy ready for git, under the lock, or makes an empty one.
 
-        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises `SourceError` where a folder of its
-        name was not made by us and is not ours to remove.
+        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises `SourceError`
+        where a folder of its name was not made by us and is not ours to remove.
         """
         try:
             if self._present() and not self._sound():
@@ -114,10 +115,10 @@ class Copy:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    # -- whose it is ---------------------------------------------------------------------------------------------
+    # -- whose it is -------------------------------------------------------------------------------
 
     def _present(self) -> bool:
-        """Whether there is a copy that may be looked into; what is not ours is removed from the user's own place, and refused elsewhere."""
+        """Whether there is a copy of ours. Another is removed from the user's own place, and refused elsewhere."""
         if not os.path.lexists(self.path):
             return False
         token = _read_private(self._proof())
@@ -125,8 +126,8 @@ class Copy:
             return True
         if os.path.realpath(self.folder) != os.path.realpath(self.own):
             raise SourceError(
-                f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, and what such a folder says, git "
-                "would do; delete it, or leave `cache_dir` out"
+                f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, and git "
+                "would do what it says; delete it, or leave `cache_dir` out"
             )
         logger.warning("git copy not ours source=%s copy=%s: made anew", self._source, self.name)
         self._remove()
@@ -134,12 +135,12 @@ class Copy:
 
     def _proof(self) -> str:
         """The file in the user's own place that holds the token of the copy at this very path."""
-        place = os.path.join(os.path.realpath(self.folder), self.name)
-        digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:32]
+        path = os.path.join(os.path.realpath(self.folder), self.name)
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
         return os.path.join(self.own, "made", digest)
 
     def _make(self) -> None:
-        """An empty repository, made beside and put in place whole: a kill leaves either none or one with its proof."""
+        """An empty repository, made beside and put in place whole: a kill leaves none or one with its proof."""
         partial = tempfile.mkdtemp(prefix=f"{self.name}.", suffix=".new", dir=self.folder)  # 0700
         try:
             for folder in ("objects/pack", "objects/info", "refs"):
@@ -175,19 +176,20 @@ class Copy:
             raise self._unwritable(error) from error
         if status.st_uid != os.geteuid():
             raise SourceError(
-                f"{self._source}: the cache folder for copies of repositories belongs to another user; point XDG_CACHE_HOME to one of your own"
+                f"{self._source}: the cache folder for copies of repositories belongs to another user; point "
+                "XDG_CACHE_HOME to one of your own"
             )
 
     def _unwritable(self, error: OSError) -> SourceError:
         return SourceError(
-            f"{self._source}: the folder for copies of repositories cannot be used: {error.strerror}; it is `cache_dir`, else ctx/git in "
-            "$XDG_CACHE_HOME or ~/.cache (which is needed in either case)"
+            f"{self._source}: the folder for copies of repositories cannot be used: {error.strerror}; it is "
+            "`cache_dir`, else ctx/git in $XDG_CACHE_HOME or ~/.cache (which is needed in either case)"
         )
 
-    # -- what is in it -------------------------------------------------------------------------------------------
+    # -- what is in it -----------------------------------------------------------------------------
 
     def _sound(self) -> bool:
-        """Whether it holds only what git makes there; removes what a killed git left. One look at folders, none into packs."""
+        """Whether it holds only what git makes there; removes what a killed git left."""
         stray = _stray(self.path)
         if stray is not None:
             logger.warning(
@@ -196,7 +198,7 @@ class Copy:
         return stray is None
 
     def _write_settings(self, repository: str) -> None:
-        """All that git reads as configuration, written whole by us; the address and the rest come in the environment."""
+        """All that git reads as configuration, whole; the address and the rest come in the environment."""
         for folder in ("objects", "objects/pack", "refs"):
             os.makedirs(os.path.join(repository, folder), exist_ok=True)
         partial = holds_partial_packs(repository)
@@ -219,7 +221,10 @@ def share(lock: int) -> None:
 
 
 def _stray(repository: str) -> str | None:
-    """The path of something in a bare repository that git did not put there for our commands; None where there is none."""
+    """The path of something in a bare repository that our git did not put there; None where there is none.
+
+    Removes what a killed git left. Files of packs and loose objects are not read: a look at their folders.
+    """
     borne = {
         "": _TOP_FILES | _TOP_FOLDERS,
         "objects": {"pack", "info"} | _LOOSE,

@@ -43,7 +43,7 @@ class Remote(NamedTuple):
 
 
 def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` with a sentence for what git must not be given: options, commands, unknown transports."""
+    """Raises `ValueError` with a sentence for what git must not be given: options, commands, odd transports."""
     if not url.strip():
         raise ValueError("url is empty")
     if url.startswith("-"):
@@ -52,7 +52,8 @@ def parse_remote(url: str) -> Remote:
         raise ValueError("url holds a control character")
     if _HELPER.match(url):
         raise ValueError(
-            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; use https, ssh or a path"
+            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
+            "use https, ssh or a path"
         )
     if "://" in url:
         return _parse_url(url)
@@ -106,8 +107,9 @@ def _parse_url(url: str) -> Remote:
 
 
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:
-    """Where the forge shows a file of a branch (of the commit, where the branch has no name); None where we do not know the forge.
+    """Where the forge shows a file of a branch (of the commit, where the branch has no name).
 
+    None where we do not know the forge.
     `path` is from the top of the repository. The forge is told by its host's name.
     """
     if remote.host is None:
@@ -141,4 +143,5 @@ def _bitbucket_server(base: str, repository: str, branch: str | None, revision: 
         return None
     owner, name = parts
     home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
-    return f"{base}/{home}/repos/{name}/browse/{file}?at={quote(f'refs/heads/{branch}' if branch else revision, safe='')}"
+    ref = quote(f"refs/heads/{branch}" if branch else revision, safe="")
+    return f"{base}/{home}/repos/{name}/browse/{file}?at={ref}"

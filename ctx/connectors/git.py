@@ -1,8 +1,9 @@
 """A git repository as a source, read from its objects; there is no work tree.
 
-A bare copy (see `copies`) fetches one branch. Where the remote can, it fetches commits and folders only, and then just the files that
-the globs take, in their latest version: that is what `shallow` means here, because with a cut history every file would bear the date of
-the last commit. A file's fingerprint is the name of its blob, so a new commit costs what it changed.
+A bare copy (see `copies`) fetches one branch. Where the remote can, it fetches commits and folders only, and
+then just the files that the globs take, in their latest version: that is what `shallow` means here, because
+with a cut history every file would bear the date of the last commit. A file's fingerprint is the name of its
+blob, so a new commit costs what it changed.
 """
 
 import hashlib
@@ -70,8 +71,10 @@ class _Change(NamedTuple):
 class GitConnector:
     """The files of one branch below `root` that the globs take.
 
-    `url` is whatever git can clone: https, ssh, git@host:path, git://, file://, a path. `branch` None is the remote's default. Ids are
-    paths below `root`; web addresses are of the whole path. `cache_dir` is where the copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git must not be given.
+    `url` is whatever git can clone: https, ssh, git@host:path, git://, file://, a path. `branch` None is the
+    remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where the
+    copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git must not
+    be given.
     """
 
     def __init__(
@@ -109,30 +112,30 @@ class GitConnector:
         # Without the credentials: a new token is no reason to copy everything again.
         address = self.remote.display if self.remote.host else self.remote.url
         key = f"{address}\0{'partial' if shallow else 'whole'}"
-        self._copy = Copy(key, own=user_folder(os.environ), folder=cache_dir, source=name)
-        self._git = Git(self._copy.path, self.remote, name)
+        self.copy = Copy(key, own=user_folder(os.environ), folder=cache_dir, source=name)
+        self._git = Git(self.copy.path, self.remote, name)
 
     @property
     def signature(self) -> str:
         origin = (
             SCAN_FORMAT,
-            self._copy.name,
+            self.copy.name,
             self.branch,
             self.root,
         )  # the copy's name stands for the address
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
         return hashlib.sha256(repr((origin, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    # -- scanning ------------------------------------------------------------------------------------------------
+    # -- scanning ----------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The files whose blobs are new or changed, in order of their paths.
 
-        Raises `SourceError` where the remote cannot be asked, the branch or the root is not there, or the repository lost all its
-        commits; nothing is deleted then.
+        Raises `SourceError` where the remote cannot be asked, the branch or the root is not there, or the
+        repository lost all its commits; nothing is deleted then.
         """
         self._git.check_version()
-        with self._copy.locked(self.timeout_s) as lock:
+        with self.copy.locked(self.timeout_s) as lock:
             tip = self._updated(lock, known, log)
             if tip is None:
                 return
@@ -155,13 +158,14 @@ class GitConnector:
                 blobs.close()
 
     def _updated(self, lock: int, known: Mapping[str, str], log: ScanLog) -> _Tip | None:
-        """The branch's newest commit, fetched; None where the repository has no commits (and nothing is known of it)."""
-        self._copy.prepare()
+        """The branch's newest commit, fetched; None where there are no commits (and nothing is known of it)."""
+        self.copy.prepare()
         tip = self._ask()
         if tip is None:
             if known:
                 raise SourceError(
-                    f"{self.name}: the repository has no commits any more; the {len(known)} documents indexed from it are kept"
+                    f"{self.name}: the repository has no commits any more; the {len(known)} documents "
+                    "indexed from it are kept"
                 )
             return None
         if self._have(tip) != tip.oid:
@@ -173,8 +177,9 @@ class GitConnector:
         if os.path.exists(os.path.join(self._git.repository, "shallow")):
             log.problem(
                 "",
-                "the remote serves no partial copies, so its history was cut: a file that has not changed since the first index run bears "
-                "the date of the commit that was newest then; `shallow = false` fetches everything",
+                "the remote serves no partial copies, so its history was cut: a file that has not changed since "
+                "the first index run bears the date of the commit that was newest then; `shallow = false` "
+                "fetches everything",
             )
         return tip
 
@@ -237,7 +242,7 @@ class GitConnector:
         return oid.decode().strip()
 
     def _fetch(self, tip: _Tip, lock: int, progress: Progress | None) -> None:
-        """Brings the branch over. Its commits and folders always come whole where the remote allows it; see the module."""
+        """Brings the branch over; its commits and folders come whole where the remote allows it."""
         source = f"refs/heads/{tip.branch}" if tip.branch else "HEAD"
         refspec = f"+{source}:{self._ref(tip)}"
         depth: list[str] = []
@@ -301,7 +306,7 @@ class GitConnector:
             except GitFailed as error:
                 logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- what is there -----------------------------------------------------------------------------
 
     def _changed(self, tip: _Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
         """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
@@ -343,23 +348,23 @@ class GitConnector:
         return {folder: parse_ignore_file(os.fsdecode(data)) for folder, data in texts.items()}
 
     def _prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
-        """Fetches what a partial copy lacks, all at once: left to itself, git would ask for each file alone."""
-        if not holds_partial_packs(self._copy.path):
+        """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
+        if not holds_partial_packs(self.copy.path):
             return
         heads = self._quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()
         objects = self._quick(
             ["rev-list", "--objects", "--no-walk", "--missing=print", "--no-object-names", *heads]
         ).split()
         promised = {line[1:].decode() for line in objects if line.startswith(b"?")}
-        lacking = [oid for oid in dict.fromkeys(oids) if oid in promised]
-        for start in range(0, len(lacking), PREFETCH):
+        absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
+        for start in range(0, len(absent), PREFETCH):
             try:
                 self._run_fetch(
                     ["--filter=blob:none", "--stdin", REMOTE],
                     lock,
                     progress,
                     settings=["-c", "fetch.negotiationAlgorithm=noop"],
-                    stdin="".join(f"{oid}\n" for oid in lacking[start : start + PREFETCH]).encode(),
+                    stdin="".join(f"{oid}\n" for oid in absent[start : start + PREFETCH]).encode(),
                 )
             except GitFailed as error:
                 raise self._unreachable(error) from error
@@ -378,7 +383,7 @@ class GitConnector:
         return readable
 
     def _history(self, tip: _Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, _Change]:
-        """The last commit of each file, by one walk from the newest commit down that ends when all are found."""
+        """The last commit of each file, by one walk from the newest down that ends when all are found."""
         prefix = os.fsencode(self.root) + b"/" if self.root else b""
         paths = {entry.path for entry in entries}
         changes: dict[bytes, _Change] = {}
@@ -413,7 +418,7 @@ class GitConnector:
             )
         return changes
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _read(self, blobs: Blobs, entry: _Entry, tip: _Tip, change: _Change) -> Content:
         data = blobs.read(entry.oid, self.timeout_s)
@@ -427,7 +432,7 @@ class GitConnector:
             metadata={"commit": change.commit},
         )
 
-    # -- the copy ------------------------------------------------------------------------------------------------
+    # -- the copy ----------------------------------------------------------------------------------
 
     def _quick(self, arguments: Sequence[str], *, stdin: bytes | None = None, inside: bool = True) -> bytes:
         try:
@@ -488,7 +493,7 @@ class _Scopes:
 def _log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[_Change, bytes]]:
     """(commit, path) of `git log -z --name-only`, newest first; ends at the deadline.
 
-    After a commit's own fields git writes a newline before the first path, but a NUL instead where it is a merge.
+    After a commit's own fields git writes a newline before the first path, but a NUL where it is a merge.
     """
     change = _Change("", 0, "")
     fields: list[bytes] | None = None

@@ -1,4 +1,7 @@
-"""Runs the user's `git`: from lists, never through a shell; it cannot ask anything; every call has a deadline and dies with its children."""
+"""Runs the user's `git`: from lists, never through a shell.
+
+It cannot ask anything; every call has a deadline and dies with its children.
+"""
 
 import os
 import re
@@ -23,12 +26,14 @@ QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a
 CHUNK_BYTES = 1 << 16
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
-# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository, or set what we set:
-# its `-c` settings come after ours. GIT_CONFIG_COUNT and its keys stay, for so a container is given its settings; ours follow them.
+# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository,
+# or overrule us: its `-c` settings (GIT_CONFIG_PARAMETERS) come after ours. GIT_CONFIG_COUNT and its keys stay,
+# because so a container is given its user's settings; ours follow them.
 _FOREIGN = re.compile(
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
-    "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS|CURL_VERBOSE|TRACE.*)"
+    "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS|CURL_VERBOSE"
+    "|TRACE.*)"
 )
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
 
@@ -48,7 +53,8 @@ class GitFailed(Exception):
 class Git:
     """git, at work on one bare repository of ours that fetches from one remote.
 
-    The address is handed over in the environment: on the command line other users could read it, and in the repository's own
+    The address is handed over in the environment: on the command line other users could read it, and in the
+    repository's own
     configuration it would lie on the disk with its password.
     """
 
@@ -128,7 +134,10 @@ class Git:
         keep_fds: Sequence[int] = (),
         progress: Progress | None = None,
     ) -> bytes:
-        """What git printed. `trace` adds the packets exchanged (they hold no credentials). Raises `GitFailed`, `SourceError`."""
+        """What git printed. `trace` adds the packets exchanged (they hold no credentials).
+
+        Raises `GitFailed`, `SourceError`.
+        """
         with self.started(arguments, stdin=stdin, inside=inside, trace=trace, keep_fds=keep_fds) as process:
             out, err = self._drain(process, time.monotonic() + timeout_s, timeout_s, arguments[0], progress)
         if process.returncode != 0:
@@ -149,7 +158,7 @@ class Git:
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """A git that runs for the time of the block; it and all it started are killed at its end.
 
-        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so that nobody has to read it.
+        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so nobody has to read it.
         """
         env = self.environment()
         if trace:
@@ -190,7 +199,7 @@ class Git:
         verb: str,
         progress: Progress | None,
     ) -> tuple[bytes, bytes]:
-        """Reads both pipes to their ends, or until git is gone: a daemon that it left behind may hold them open."""
+        """Reads both pipes to their ends, or until git is gone: a daemon left behind may hold them open."""
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
@@ -253,8 +262,8 @@ class Git:
 def _upload_pack(path: str) -> str:
     """What answers us in a repository of this machine, where our settings do not reach.
 
-    The operator named its path, so it is to be trusted to be read; and a copy of a copy need not hold every old file. But nothing that is
-    written in it may run, nor be fetched for us.
+    The operator named its path, so it may be read whoever owns it; and a copy of a copy need not hold every old
+    file. But nothing that is written in it may run, nor be fetched for us.
     """
     settings = [
         f"safe.directory={path}",
