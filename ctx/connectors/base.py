@@ -10,7 +10,7 @@ Progress = Callable[[str, int, int | None], None]
 
 
 class Problem(NamedTuple):
-    """One thing that could not be read: a line of the report, never the end of the run."""
+    """A line of the report on one thing (one that could not be read, most often), never the end of the run."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str
@@ -21,6 +21,7 @@ class ScanLog:
 
     unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
+    notes       what whoever asks should know of what was read, or is rightly not
     gone        ids that a look at single paths (watch mode) found to be no longer there
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
     complete    False: the scan stopped early, and nothing at all may be deleted
@@ -33,6 +34,7 @@ class ScanLog:
         self.progress = progress
         self.unchanged: set[str] = set()
         self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
         self.gone: set[str] = set()
         self.withheld: list[str] = []
         self.complete = True
@@ -41,6 +43,9 @@ class ScanLog:
 
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))
+
+    def note(self, source_id: str, message: str) -> None:
+        self.notes.append(Problem(source_id, message))
 
 
 class Connector(Protocol):

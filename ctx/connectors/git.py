@@ -38,7 +38,8 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LFS_POINTER_BYTES = 1024
 LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
 
-_FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000), not submodules (160000)
+_FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
+_SUBMODULE_MODE = b"160000"
 _BRANCH_REFUSED = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|^[-/.]|/\.|[/.]$|^@$")
 
 
@@ -152,7 +153,7 @@ class GitConnector:
             try:
                 for entry in changed:
                     change = changes[entry.path]
-                    read = partial(self._read, blobs, entry, tip, change)
+                    read = partial(self._read, blobs, entry, tip, change, log)
                     yield SourceItem(entry.source_id, f"{entry.oid}@{ref}", change.at_ms, read)
             finally:
                 blobs.close()
@@ -175,7 +176,7 @@ class GitConnector:
                 raise SourceError(f"{self.name}: the branch could not be fetched; try again")
             tip = tip._replace(oid=oid)  # it may have moved on since we asked
         if os.path.exists(os.path.join(self._git.repository, "shallow")):
-            log.problem(
+            log.note(
                 "",
                 "the remote serves no partial copies, so its history was cut: a file that has not changed since "
                 "the first index run bears the date of the commit that was newest then; `shallow = false` "
@@ -319,7 +320,10 @@ class GitConnector:
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} ({error.words}). "
                 "What is indexed from it is kept"
             ) from error
-        files, rules = _files(listing)
+        files, rules, modules = _files(listing)
+        if modules:
+            names = ", ".join(modules[:3]) + (", ..." if len(modules) > 3 else "")
+            log.note("", f"submodules are not read ({names}); a source of its own reads one")
         scopes = _Scopes(Scope.top(self.include_globs, self.exclude_globs), self._rules(rules, lock))
         mark = f"@{tip.branch or ''}"
         changed = []
@@ -413,17 +417,18 @@ class GitConnector:
         undated = paths - changes.keys()
         if undated:  # the walk was cut by its deadline: they are at least as old as where it ended
             changes |= dict.fromkeys(undated, change)
-            log.problem(
+            log.note(
                 "", f"the dates of {len(undated)} files could not be told; they are older than they seem"
             )
         return changes
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def _read(self, blobs: Blobs, entry: _Entry, tip: _Tip, change: _Change) -> Content:
+    def _read(self, blobs: Blobs, entry: _Entry, tip: _Tip, change: _Change, log: ScanLog) -> Content:
         data = blobs.read(entry.oid, self.timeout_s)
         if len(data) <= LFS_POINTER_BYTES and data.startswith(LFS_POINTER):
-            data = b""  # it stands for a large file that is kept elsewhere, and says nothing itself
+            data = b""  # it says nothing itself
+            log.note(entry.source_id, "not indexed: a Git LFS pointer, whose file is kept elsewhere")
         full = (os.fsencode(self.root) + b"/" if self.root else b"") + entry.path
         return Content(
             data,
@@ -457,13 +462,16 @@ def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
     return oid, branch
 
 
-def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[bytes, str]]:
-    """(path, blob) of the files in an `ls-tree -r -z`, and (folder, blob) of the rule files among them."""
+def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[bytes, str], list[str]]:
+    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them; ids of submodules."""
     files: list[tuple[bytes, str]] = []
     rules: dict[bytes, str] = {}
+    modules: list[str] = []
     for row in listing.split(b"\0"):
         head, _, path = row.partition(b"\t")
         mode, _, kind_and_oid = head.partition(b" ")
+        if mode == _SUBMODULE_MODE:
+            modules.append(encode_name(path.decode("utf-8", "surrogateescape")))
         if mode not in _FILE_MODES:
             continue
         oid = kind_and_oid.partition(b" ")[2].decode()
@@ -471,7 +479,7 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[bytes, str]]:
         folder, _, base = path.rpartition(b"/")
         if base == RULE_FILE.encode():
             rules[folder] = oid
-    return files, rules
+    return files, rules, modules
 
 
 class _Scopes:

@@ -43,6 +43,7 @@ class IndexReport(NamedTuple):
     note: str | None
     revision: str | None
     duration_s: float
+    notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
 
 
 class _Batch:
@@ -200,7 +201,7 @@ def index_source(
         finished = Run(
             finished_ms=clock(),
             ok=ok,
-            note=note or _problem_note(log.problems),
+            note=note or _first_of([*log.problems, *log.notes]),
             revision=log.revision or (last.revision if last and (not ok or partial) else None),
             # A run that could not finish must not make the next one believe that everything was read the new way.
             signature=signature if (ok and log.complete) or not reread else (last.signature if last else ""),
@@ -221,6 +222,7 @@ def index_source(
         note=note,
         revision=log.revision,
         duration_s=time.monotonic() - began_s,
+        notes=tuple(log.notes),
     )
 
 
@@ -328,7 +330,7 @@ def _gone(existing: Mapping[str, str], present: set[str], log: ScanLog, *, parti
     return sorted(missing)
 
 
-def _problem_note(problems: list[Problem]) -> str | None:
+def _first_of(problems: list[Problem]) -> str | None:
     if not problems:
         return None
     first = problems[0]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from git_kit import Scan, Upstream, connector, git, use_instead
 
+from ctx.config import load_config
 from ctx.connectors.base import Connector, ScanLog
 from ctx.errors import SourceError
+from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.usefixtures("plain_git")
 
@@ -199,7 +201,13 @@ def test_links_submodules_and_large_file_pointers_are_not_documents(
     git(upstream.work, "update-index", "--add", "--cacheinfo", f"160000,{sha},vendor.md")
     git(upstream.work, "commit", "-q", "-m", "vendor", at=upstream.clock)
     upstream.push()
-    assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a", "model.md": b""}
+    scan = Scan(connector(upstream, tmp_path))
+    assert scan.data == {"a.md": b"a", "model.md": b""}
+    assert scan.log.problems == []
+    assert scan.log.notes == [
+        ("", "submodules are not read (vendor.md); a source of its own reads one"),
+        ("model.md", "not indexed: a Git LFS pointer, whose file is kept elsewhere"),
+    ]
 
 
 def test_odd_names_are_told_apart(upstream: Upstream, tmp_path: Path) -> None:
@@ -283,9 +291,25 @@ def test_a_history_with_many_commits_is_read_no_further_than_needed(
     }
 
 
-def test_progress_is_told(upstream: Upstream, tmp_path: Path) -> None:
+def test_whoever_indexes_is_told_how_far_the_first_copy_has_come(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({f"{number}.md": str(number) for number in range(50)})
+    config = tmp_path / "ctx.toml"
+    config.write_text(f'[embedding]\nprovider = "disabled"\n[connectors.git.docs]\nurl = "{upstream.bare}"\n')
     steps: list[tuple[str, int, int | None]] = []
-    log = ScanLog(lambda step, count, total: steps.append((step, count, total)))
-    list(connector(upstream, tmp_path).scan({}, log))
-    assert any(count == total and "objects" in step for step, count, total in steps)
+    with open_workspace(load_config(str(config), os.environ)) as workspace:
+        workspace.indexer.run(progress=lambda step, count, total: steps.append((step, count, total)))
+    assert any(step.startswith("git:docs: ") and "objects" in step and n == total for step, n, total in steps)
+
+
+def test_what_the_remote_cannot_give_is_a_note_of_the_run(upstream: Upstream, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    upstream.commit({"a.md": "a", "model.md": pointer})
+    config = tmp_path / "ctx.toml"
+    config.write_text(f'[embedding]\nprovider = "disabled"\n[connectors.git.docs]\nurl = "{upstream.bare}"\n')
+    with open_workspace(load_config(str(config), os.environ)) as workspace:
+        report = workspace.indexer.run()[0]
+        status = workspace.statuses()[0]
+    assert (report.ok, report.added, report.problems) == (True, 1, ())
+    assert [note.source_id for note in report.notes] == ["model.md"]
+    assert status.healthy
+    assert status.note == "model.md: not indexed: a Git LFS pointer, whose file is kept elsewhere"

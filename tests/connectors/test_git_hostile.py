@@ -331,9 +331,9 @@ def test_a_cloned_project_runs_nothing_when_it_is_indexed(
     git(tmp_path, "clone", "-q", str(made), str(clone))
     with open_workspace(load_config(str(clone / "ctx.toml"), os.environ)) as workspace:
         reports = workspace.indexer.run()
+    assert not trap.mark.exists()
     assert [report.ok for report in reports] == [True, False, False, False]
     assert reports[0].added == 1
-    assert not trap.mark.exists()
     assert len(list((tmp_path / "user-cache" / "ctx" / "git").glob("*.git"))) == len(urls)
 
 

@@ -121,14 +121,15 @@ def test_a_server_without_partial_copies_is_said_to_tell_dates_badly(
     source = connector(f"{daemon}/upstream.git", tmp_path)
     first = Scan(source)
     assert first.data == {"old.md": b"old", "a.md": b"a"}
-    assert ["`shallow = false`" in problem.message for problem in first.log.problems] == [True]
+    assert ["`shallow = false`" in note.message for note in first.log.notes] == [True]
+    assert first.log.problems == []  # everything was indexed
     upstream.commit({"a.md": "b"})
     second = Scan(source, first.known)
     assert (second.ids, second.log.unchanged) == ({"a.md"}, {"old.md"})
     assert second.items["a.md"].updated_ms == 1_700_003_000_000
     whole = Scan(connector(f"{daemon}/upstream.git", tmp_path, shallow=False))
     assert whole.items["old.md"].updated_ms == 1_700_001_000_000
-    assert whole.log.problems == []
+    assert whole.log.notes == []
 
 
 def test_a_server_with_partial_copies_gives_true_dates(
@@ -139,7 +140,7 @@ def test_a_server_with_partial_copies_gives_true_dates(
     upstream.commit({"a.md": "a"})
     scan = Scan(connector(f"{daemon}/upstream.git", tmp_path))
     assert scan.items["old.md"].updated_ms == 1_700_001_000_000
-    assert scan.log.problems == []
+    assert scan.log.notes == []
     copy = next((tmp_path / "cache").glob("*.git"))
     assert sum(path.stat().st_size for path in copy.rglob("*") if path.is_file()) < 100_000
 
