@@ -6,11 +6,11 @@ from typing import NamedTuple, Protocol
 from ctx.types import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
-"""`progress(step, count, total)`: how far a source, or a step of it, has come; the total where it is known."""
+"""`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""
 
 
 class Problem(NamedTuple):
-    """A line of the report on one thing (one that could not be read, most often), never the end of the run."""
+    """A line of the report, most often on what could not be read; never the end of the run."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str
@@ -27,7 +27,7 @@ class ScanLog:
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
-    rescan      a look at single paths cannot tell (an ignore file changed): the source has to be scanned whole
+    rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -51,10 +51,9 @@ class ScanLog:
 class Connector(Protocol):
     """A source of documents.
 
-    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the part
-    before
-    the colon. `signature` changes when the configuration changes what a scan would yield or how an item reads
-    (globs, root, branch): the run then ignores the known fingerprints.
+    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the
+    part before the colon. `signature` changes when the configuration changes what a scan would yield or how an item
+    reads (globs, root, branch): the run then ignores the known fingerprints.
     """
 
     @property

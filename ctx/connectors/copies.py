@@ -1,8 +1,8 @@
 """The bare copies of git repositories: where they are, whose they are, and nothing in them that git obeys.
 
 git does what the files of a repository tell it: programs to run, other folders to read, other addresses to
-ask. A folder that somebody else brought must therefore never be taken for a copy of ours. We know our own by a
-random token, written in the copy and in the user's cache, where no project can lay anything; and of what we
+ask. A folder that somebody else brought must therefore never be taken for a copy of ours. We know our own by
+a random token, written in the copy and in the user's cache, where no project can lay anything; and of what we
 know we still write all that is configuration, whole, before each use.
 """
 
@@ -33,8 +33,8 @@ _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
     b'[extensions]\n\tpartialClone = %s\n[remote "%s"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
 )
-# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so not
-# borne: hooks, config.worktree, commondir, gitdir, worktrees, modules.
+# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so
+# not borne: hooks, config.worktree, commondir, gitdir, worktrees, modules.
 _TOP_FILES = {"HEAD", "config", "packed-refs", "shallow", "FETCH_HEAD", "gc.log", "gc.pid", _TOKEN_FILE}
 _TOP_FOLDERS = {"objects", "refs", "info", "logs"}
 _INFO = {"refs"}  # not grafts, attributes, sparse-checkout
@@ -45,9 +45,7 @@ _LOOSE = frozenset(f"{number:02x}" for number in range(256))
 def user_folder(environ: Mapping[str, str]) -> str:
     """Where the user's copies are kept: below `$XDG_CACHE_HOME`, else `~/.cache`. Not yet made."""
     caches = environ.get("XDG_CACHE_HOME") or ""
-    if not os.path.isabs(
-        caches
-    ):  # the standard wants a relative one passed over: it would mean another place in each folder
+    if not os.path.isabs(caches):  # which the standard wants passed over
         caches = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(caches, "ctx", "git")
 
@@ -55,7 +53,7 @@ def user_folder(environ: Mapping[str, str]) -> str:
 class Copy:
     """The copy of one remote: its folder, the lock on it, and the proof that we made it.
 
-    `folder` is where copies are kept; None is the user's own place, `own`, which holds the proofs in either case.
+    `folder` is where copies are kept; None is the user's own place, `own`, which has the proofs in any case.
     `key` tells one remote from another. `source` is the connector's name, for messages.
     """
 
@@ -70,8 +68,8 @@ class Copy:
     def locked(self, timeout_s: float) -> Iterator[int]:
         """Holds the copy: alone at first, `share` lets other readers in. Gives the lock's descriptor.
 
-        The children that write to the copy hold the same lock, so that one that outlives us (we may be killed)
-        keeps the next run waiting instead of being taken for dead. Raises `SourceError`.
+        The children that write to the copy hold the same lock, so that one that outlives us (we may be
+        killed) keeps the next run waiting instead of being taken for dead. Raises `SourceError`.
         """
         if not os.path.isabs(self.own):  # below the working folder, where anybody's clone may be
             raise SourceError(
@@ -102,8 +100,8 @@ class Copy:
     def prepare(self) -> None:
         """Makes the copy ready for git, under the lock, or makes an empty one.
 
-        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises `SourceError`
-        where a folder of its name was not made by us and is not ours to remove.
+        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises
+        `SourceError` where a folder of its name was not made by us and is not ours to remove.
         """
         try:
             if self._present() and not self._sound():
@@ -118,16 +116,17 @@ class Copy:
     # -- whose it is -------------------------------------------------------------------------------
 
     def _present(self) -> bool:
-        """Whether there is a copy of ours. Another is removed from the user's own place, and refused elsewhere."""
+        """Whether there is a copy of ours. Another is removed from the user's own place, or refused."""
         if not os.path.lexists(self.path):
             return False
         token = _read_private(self._proof())
-        if len(token or b"") == _TOKEN_BYTES and token == _read_plain(os.path.join(self.path, _TOKEN_FILE)):
+        copied = None if os.path.islink(self.path) else _read_plain(os.path.join(self.path, _TOKEN_FILE))
+        if token == copied and len(token or b"") == _TOKEN_BYTES:
             return True
         if os.path.realpath(self.folder) != os.path.realpath(self.own):
             raise SourceError(
-                f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, and git "
-                "would do what it says; delete it, or leave `cache_dir` out"
+                f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, "
+                "and git would do what it says; delete it, or leave `cache_dir` out"
             )
         logger.warning("git copy not ours source=%s copy=%s: made anew", self._source, self.name)
         self._remove()
@@ -140,7 +139,7 @@ class Copy:
         return os.path.join(self.own, "made", digest)
 
     def _make(self) -> None:
-        """An empty repository, made beside and put in place whole: a kill leaves none or one with its proof."""
+        """An empty repository, made beside and put in place whole: a kill leaves none, or one with proof."""
         partial = tempfile.mkdtemp(prefix=f"{self.name}.", suffix=".new", dir=self.folder)  # 0700
         try:
             for folder in ("objects/pack", "objects/info", "refs"):

@@ -43,7 +43,7 @@ class Remote(NamedTuple):
 
 
 def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` with a sentence for what git must not be given: options, commands, odd transports."""
+    """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
     if not url.strip():
         raise ValueError("url is empty")
     if url.startswith("-"):

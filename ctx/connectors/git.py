@@ -73,9 +73,9 @@ class GitConnector:
     """The files of one branch below `root` that the globs take.
 
     `url` is whatever git can clone: https, ssh, git@host:path, git://, file://, a path. `branch` None is the
-    remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where the
-    copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git must not
-    be given.
+    remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where
+    the copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git
+    must not be given.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class GitConnector:
                 blobs.close()
 
     def _updated(self, lock: int, known: Mapping[str, str], log: ScanLog) -> _Tip | None:
-        """The branch's newest commit, fetched; None where there are no commits (and nothing is known of it)."""
+        """The branch's newest commit, fetched; None where there are none (and nothing is known of any)."""
         self.copy.prepare()
         tip = self._ask()
         if tip is None:
@@ -178,9 +178,9 @@ class GitConnector:
         if os.path.exists(os.path.join(self._git.repository, "shallow")):
             log.note(
                 "",
-                "the remote serves no partial copies, so its history was cut: a file that has not changed since "
-                "the first index run bears the date of the commit that was newest then; `shallow = false` "
-                "fetches everything",
+                "the remote serves no partial copies, so its history was cut: a file that has not changed "
+                "since the first index run bears the date of the commit that was newest then; "
+                "`shallow = false` fetches everything",
             )
         return tip
 
@@ -220,7 +220,10 @@ class GitConnector:
     def _unreachable(self, error: GitFailed) -> SourceError:
         words = error.words
         if _DENIED.search(words):
-            words += "; give git a credential helper, an SSH key in the agent, or a token in the url (by ${VARIABLE})"
+            words += (
+                "; give git a credential helper, an SSH key in the agent, or a token in the url"
+                " (by ${VARIABLE})"
+            )
         logger.warning(
             "git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words
         )
@@ -317,8 +320,8 @@ class GitConnector:
             )
         except GitFailed as error:
             raise SourceError(
-                f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} ({error.words}). "
-                "What is indexed from it is kept"
+                f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
+                f"({error.words}). What is indexed from it is kept"
             ) from error
         files, rules, modules = _files(listing)
         if modules:

@@ -26,9 +26,9 @@ QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a
 CHUNK_BYTES = 1 << 16
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
-# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository,
-# or overrule us: its `-c` settings (GIT_CONFIG_PARAMETERS) come after ours. GIT_CONFIG_COUNT and its keys stay,
-# because so a container is given its user's settings; ours follow them.
+# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
+# repository, or overrule us: its `-c` settings (GIT_CONFIG_PARAMETERS) come after ours. GIT_CONFIG_COUNT and
+# its keys stay, because so a container is given its user's settings; ours follow them.
 _FOREIGN = re.compile(
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
@@ -54,8 +54,7 @@ class Git:
     """git, at work on one bare repository of ours that fetches from one remote.
 
     The address is handed over in the environment: on the command line other users could read it, and in the
-    repository's own
-    configuration it would lie on the disk with its password.
+    repository's own configuration it would lie on the disk with its password.
     """
 
     def __init__(self, repository: str, remote: Remote, name: str) -> None:
@@ -262,8 +261,8 @@ class Git:
 def _upload_pack(path: str) -> str:
     """What answers us in a repository of this machine, where our settings do not reach.
 
-    The operator named its path, so it may be read whoever owns it; and a copy of a copy need not hold every old
-    file. But nothing that is written in it may run, nor be fetched for us.
+    The operator named its path, so it may be read whoever owns it; and a copy of a copy need not hold every
+    old file. But nothing that is written in it may run, nor be fetched for us.
     """
     settings = [
         f"safe.directory={path}",

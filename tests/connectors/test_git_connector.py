@@ -279,7 +279,8 @@ def test_a_history_with_many_commits_is_read_no_further_than_needed(
     upstream: Upstream, tmp_path: Path
 ) -> None:
     stream = b"".join(
-        b"commit refs/heads/main\ncommitter A <a@b> %d +0000\ndata 1\nx\nM 100644 inline f%d.md\ndata %d\n%d\n"
+        b"commit refs/heads/main\ncommitter A <a@b> %d +0000\ndata 1\nx\n"
+        b"M 100644 inline f%d.md\ndata %d\n%d\n"
         % (1_600_000_000 + number, number % 500, len(str(number)), number)
         for number in range(5000)
     )

@@ -1,4 +1,4 @@
-"""Copies of git repositories that a stranger brought, or changed: none decides a command, a path or an address."""
+"""Copies of git repositories that a stranger brought or changed: none decides a command, path or address."""
 
 import os
 import shutil
@@ -310,25 +310,25 @@ def test_what_was_laid_into_a_copy_of_ours_is_not_asked_for_a_password(
 def test_a_cloned_project_runs_nothing_when_it_is_indexed(
     upstream: Upstream, tmp_path: Path, web: str, trap: Trap
 ) -> None:
-    """The whole of it: a repository that ships a configuration, and copies below `.ctx` as ctx once kept them."""
+    """A repository that ships a configuration, and copies below `.ctx`, where ctx once kept them."""
     upstream.commit({"a.md": "a"})
     urls = remotes(upstream, web)
-    made = tmp_path / "stranger"
+    origin = tmp_path / "stranger"
     tables = "".join(
         f'[connectors.git.n{number}]\nurl = "{url}"\ntimeout_s = 20\n' for number, url in enumerate(urls)
     )
     for number, url in enumerate(urls):
-        source = GitConnector(f"git:n{number}", url, cache_dir=str(made / ".ctx" / "cache" / "git"))
+        source = GitConnector(f"git:n{number}", url, cache_dir=str(origin / ".ctx" / "cache" / "git"))
         stranger(source, configured(*TRAPS), trap)
         alternates("alternates")(copy_of(source), trap)
         for folder in ("objects/pack", "refs/heads"):
             (copy_of(source) / folder / "keep").touch()  # git carries no empty folders
-    (made / "ctx.toml").write_text(f'[embedding]\nprovider = "disabled"\n{tables}')
-    git(made, "init", "-q", "-b", "main")
-    git(made, "add", "-A", "--force")
-    git(made, "commit", "-q", "-m", "hello", at=1_700_000_000)
+    (origin / "ctx.toml").write_text(f'[embedding]\nprovider = "disabled"\n{tables}')
+    git(origin, "init", "-q", "-b", "main")
+    git(origin, "add", "-A", "--force")
+    git(origin, "commit", "-q", "-m", "hello", at=1_700_000_000)
     clone = tmp_path / "clone"
-    git(tmp_path, "clone", "-q", str(made), str(clone))
+    git(tmp_path, "clone", "-q", str(origin), str(clone))
     with open_workspace(load_config(str(clone / "ctx.toml"), os.environ)) as workspace:
         reports = workspace.indexer.run()
     assert not trap.mark.exists()
@@ -349,7 +349,7 @@ def test_a_local_repository_that_a_clone_brought_runs_nothing(
     assert not trap.mark.exists()
 
 
-# -- the proof ------------------------------------------------------------------------------------------------
+# -- the proof -------------------------------------------------------------------------------------
 
 
 def proofs(tmp_path: Path) -> list[Path]:
@@ -444,7 +444,7 @@ def test_a_relative_cache_or_home_is_never_the_working_folder(
     assert not (tmp_path / "clone").exists()
 
 
-# -- the user's own word --------------------------------------------------------------------------------------
+# -- the user's own word ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["global", "environment"])

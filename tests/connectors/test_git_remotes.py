@@ -1,4 +1,4 @@
-"""The git connector against remotes: ssh, `git daemon`, an HTTP server behind a password, and those that fail."""
+"""The git connector against remotes: ssh, `git daemon`, HTTP behind a password, and those that fail."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def test_ssh_is_gone_through_the_users_own_command(
     assert "git@gitlab.local" in (tmp_path / "said").read_text()
 
 
-# -- remotes that fail ------------------------------------------------------------------------------------------------
+# -- remotes that fail -----------------------------------------------------------------------------
 
 
 def test_a_dead_remote_is_a_source_error_and_comes_back(upstream: Upstream, tmp_path: Path) -> None:
