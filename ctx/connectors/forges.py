@@ -3,7 +3,7 @@
 import os
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 TRANSPORTS = {
     "file": "file",
@@ -86,24 +86,19 @@ def _parse_url(url: str) -> Remote:
         raise ValueError("url names no host")
     if host.startswith("-") or (parts.username or "").startswith("-"):
         raise ValueError("url: neither host nor user may begin with a dash")
-    shown_user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
-    hidden = [parts.password] if parts.password else []
-    if parts.username and transport != "ssh":  # a token often stands alone, in the place of the user
-        hidden.append(parts.username)
-    hidden += [value for _, value in parse_qsl(parts.query)] + ([parts.query] if parts.query else [])
-    # The longer ones first, so that one that is a part of another leaves no rest of it.
-    secrets = sorted({form for secret in hidden for form in (secret, unquote(secret))}, key=len, reverse=True)
+    user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
     bracketed = f"[{host}]" if ":" in host else host
-    display = f"{parts.scheme}://{shown_user}{bracketed}{f':{port}' if port else ''}{parts.path}"
-    return Remote(
-        url,
-        transport,
-        host,
-        port,
-        unquote(parts.path),
-        display,
-        tuple(secret for secret in secrets if len(secret) > 2),
-    )
+    display = f"{parts.scheme}://{user}{bracketed}{f':{port}' if port else ''}{parts.path}"
+    return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))
+
+
+def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
+    """What of an address nobody may see, in every form; the longer first, so that none leaves a rest."""
+    secrets = [parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query))]
+    if transport != "ssh":  # a token often stands alone, in the place of the user
+        secrets.append(parts.username or "")
+    forms = {form for secret in secrets for form in (secret, unquote(secret)) if len(form) > 2}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:

@@ -100,11 +100,8 @@ class GitConnector:
             raise ConfigError(f"{section} {error}") from error
         if branch is not None and (not branch or _BRANCH_REFUSED.search(branch)):
             raise ConfigError(f"{section} branch: {branch!r} cannot be the name of a branch")
-        folder = posixpath.normpath(root.replace(os.sep, "/") or ".").strip("/")
-        if folder == ".." or folder.startswith("../") or "\0" in folder:
-            raise ConfigError(f"{section} root: {root!r} is not within the repository")
         self.branch = branch
-        self.root = "" if folder == "." else folder
+        self.root = _inside(root, section)
         self.include_globs = tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.shallow = shallow
@@ -451,6 +448,14 @@ class GitConnector:
             raise SourceError(
                 f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"
             ) from error
+
+
+def _inside(root: str, section: str) -> str:
+    """A folder of a repository as git names it, "" for the top. Raises `ConfigError` for one outside."""
+    folder = posixpath.normpath(root.replace(os.sep, "/") or ".").strip("/")
+    if folder == ".." or folder.startswith("../") or "\0" in folder:
+        raise ConfigError(f"{section} root: {root!r} is not within the repository")
+    return "" if folder == "." else folder
 
 
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
