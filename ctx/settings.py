@@ -294,9 +294,9 @@ class Git(Section):
     cache_dir: str | None = key(
         "path",
         None,
-        "where the bare clones live",
+        "where the bare copies are kept; one there that ctx did not make for this user is refused",
         shown="./clones",
-        unset="`ctx/git` in your own cache folder",
+        unset="`ctx/git` in `$XDG_CACHE_HOME` or `~/.cache`",
     )
     max_file_bytes: int = key("int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000)
     timeout_s: float = key("float", 600.0, "for each git command", low=1, high=86_400)

@@ -270,7 +270,7 @@ class Workspace:
                     else repository.include_globs,
                     exclude_globs=repository.exclude_globs,
                     shallow=repository.shallow,
-                    cache_dir=repository.cache_dir or os.path.join(self.config.folder, "cache", "git"),
+                    cache_dir=repository.cache_dir,
                     timeout_s=repository.timeout_s,
                     max_file_bytes=repository.max_file_bytes,
                 )

@@ -85,6 +85,7 @@ def report_json(report: IndexReport) -> JSON:
         "problems": [
             {"source_id": problem.source_id, "message": problem.message} for problem in report.problems
         ],
+        "notes": [{"source_id": note.source_id, "message": note.message} for note in report.notes],
         "note": report.note,
         "revision": report.revision,
         "seconds": round(report.duration_s, 3),
@@ -109,6 +110,10 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
         print(f"  not indexed: {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     if len(report.problems) > 10:
         print(f"  ... and {len(report.problems) - 10:,} more (--json lists all)", file=sys.stderr)
+    for note in report.notes[:10]:
+        print(f"  note: {plain(': '.join(filter(None, note)))}", file=sys.stderr)
+    if len(report.notes) > 10:
+        print(f"  ... and {len(report.notes) - 10:,} more (--json lists all)", file=sys.stderr)
 
 
 def _embed(argv: list[str]) -> int:

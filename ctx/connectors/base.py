@@ -1,13 +1,16 @@
 """The seam between a source and the index."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from ctx.types import SourceItem
 
+Progress = Callable[[str, int, int | None], None]
+"""`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""
+
 
 class Problem(NamedTuple):
-    """One thing that could not be read: a line of the report, never the end of the run."""
+    """A line of the report, most often on what could not be read; never the end of the run."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str
@@ -18,16 +21,20 @@ class ScanLog:
 
     unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
+    notes       what whoever asks should know of what was read, or is rightly not
     gone        ids that a look at single paths (watch mode) found to be no longer there
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
-    rescan      a look at single paths cannot tell (an ignore file changed): the whole source has to be scanned
+    progress    who wants to know how far a long step has come (a first copy); None where nobody does
+    rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress = progress
         self.unchanged: set[str] = set()
         self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
         self.gone: set[str] = set()
         self.withheld: list[str] = []
         self.complete = True
@@ -37,13 +44,16 @@ class ScanLog:
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))
 
+    def note(self, source_id: str, message: str) -> None:
+        self.notes.append(Problem(source_id, message))
+
 
 class Connector(Protocol):
     """A source of documents.
 
-    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the part before
-    the colon. `signature` changes when the configuration changes what a scan would yield or how an item reads
-    (globs, root, branch): the run then ignores the known fingerprints.
+    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the
+    part before the colon. `signature` changes when the configuration changes what a scan would yield or how an item
+    reads (globs, root, branch): the run then ignores the known fingerprints.
     """
 
     @property

@@ -3,7 +3,7 @@
 import os
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 TRANSPORTS = {
     "file": "file",
@@ -43,7 +43,7 @@ class Remote(NamedTuple):
 
 
 def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` with a sentence for what git must not be given: options, commands, unknown transports."""
+    """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
     if not url.strip():
         raise ValueError("url is empty")
     if url.startswith("-"):
@@ -52,7 +52,8 @@ def parse_remote(url: str) -> Remote:
         raise ValueError("url holds a control character")
     if _HELPER.match(url):
         raise ValueError(
-            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; use https, ssh or a path"
+            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
+            "use https, ssh or a path"
         )
     if "://" in url:
         return _parse_url(url)
@@ -85,29 +86,25 @@ def _parse_url(url: str) -> Remote:
         raise ValueError("url names no host")
     if host.startswith("-") or (parts.username or "").startswith("-"):
         raise ValueError("url: neither host nor user may begin with a dash")
-    shown_user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
-    hidden = [parts.password] if parts.password else []
-    if parts.username and transport != "ssh":  # a token often stands alone, in the place of the user
-        hidden.append(parts.username)
-    hidden += [value for _, value in parse_qsl(parts.query)] + ([parts.query] if parts.query else [])
-    # The longer ones first, so that one that is a part of another leaves no rest of it.
-    secrets = sorted({form for secret in hidden for form in (secret, unquote(secret))}, key=len, reverse=True)
+    user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
     bracketed = f"[{host}]" if ":" in host else host
-    display = f"{parts.scheme}://{shown_user}{bracketed}{f':{port}' if port else ''}{parts.path}"
-    return Remote(
-        url,
-        transport,
-        host,
-        port,
-        unquote(parts.path),
-        display,
-        tuple(secret for secret in secrets if len(secret) > 2),
-    )
+    display = f"{parts.scheme}://{user}{bracketed}{f':{port}' if port else ''}{parts.path}"
+    return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))
+
+
+def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
+    """What of an address nobody may see, in every form; the longer first, so that none leaves a rest."""
+    secrets = [parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query))]
+    if transport != "ssh":  # a token often stands alone, in the place of the user
+        secrets.append(parts.username or "")
+    forms = {form for secret in secrets for form in (secret, unquote(secret)) if len(form) > 2}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:
-    """Where the forge shows a file of a branch (of the commit, where the branch has no name); None where we do not know the forge.
+    """Where the forge shows a file of a branch (of the commit, where the branch has no name).
 
+    None where we do not know the forge.
     `path` is from the top of the repository. The forge is told by its host's name.
     """
     if remote.host is None:
@@ -141,4 +138,5 @@ def _bitbucket_server(base: str, repository: str, branch: str | None, revision: 
         return None
     owner, name = parts
     home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
-    return f"{base}/{home}/repos/{name}/browse/{file}?at={quote(f'refs/heads/{branch}' if branch else revision, safe='')}"
+    ref = quote(f"refs/heads/{branch}" if branch else revision, safe="")
+    return f"{base}/{home}/repos/{name}/browse/{file}?at={ref}"

@@ -1,4 +1,7 @@
-"""Runs the user's `git`: from lists, never through a shell; it cannot ask anything; every call has a deadline and dies with its children."""
+"""Runs the user's `git`: from lists, never through a shell.
+
+It cannot ask anything; every call has a deadline and dies with its children.
+"""
 
 import os
 import re
@@ -9,59 +12,33 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO
 
+from ctx.connectors.base import Progress
+from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
 from ctx.errors import SourceError
-
-Progress = Callable[[float, float | None, str], None]
-"""`progress(done, total, message)`, as in `types.Caller`."""
 
 OLDEST_GIT = (2, 31)  # the first that takes configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a remote for its branches
 CHUNK_BYTES = 1 << 16
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
-# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own repository.
-_FOREIGN = (
-    *(
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_COMMON_DIR",
-    ),
-    *(
-        "GIT_NAMESPACE",
-        "GIT_PREFIX",
-        "GIT_SHALLOW_FILE",
-        "GIT_GRAFT_FILE",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_CONFIG",
-        "GIT_QUARANTINE_PATH",
-    ),
-    *(
-        "GIT_TRACE",
-        "GIT_TRACE_CURL",
-        "GIT_CURL_VERBOSE",
-        "GIT_TRACE_SETUP",
-        "GIT_TRACE2",
-        "GIT_TRACE2_EVENT",
-        "GIT_TRACE2_PERF",
-    ),
-    *(
-        "GIT_TRACE_PACKET",
-        "GIT_PAGER",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_LITERAL_PATHSPECS",
-        "GIT_GLOB_PATHSPECS",
-        "GIT_ICASE_PATHSPECS",
-    ),
+# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
+# repository, or overrule us: its `-c` settings (GIT_CONFIG_PARAMETERS) come after ours. GIT_CONFIG_COUNT and
+# its keys stay, because so a container is given its user's settings; ours follow them.
+_FOREIGN = re.compile(
+    "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
+    "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
+    "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS|CURL_VERBOSE"
+    "|TRACE.*)"
 )
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
+
+
+_SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
 
 
 class GitFailed(Exception):
@@ -76,8 +53,8 @@ class GitFailed(Exception):
 class Git:
     """git, at work on one bare repository of ours that fetches from one remote.
 
-    The address is handed over in the environment: on the command line other users could read it, and in the repository's own
-    configuration it would lie on the disk with its password.
+    The address is handed over in the environment: on the command line other users could read it, and in the
+    repository's own configuration it would lie on the disk with its password.
     """
 
     def __init__(self, repository: str, remote: Remote, name: str) -> None:
@@ -86,7 +63,7 @@ class Git:
         self._name = name
 
     def environment(self) -> dict[str, str]:
-        env = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+        env = {key: value for key, value in os.environ.items() if not _FOREIGN.fullmatch(key)}
         env |= {
             "LC_ALL": "C",
             "GIT_TERMINAL_PROMPT": "0",
@@ -99,7 +76,7 @@ class Git:
             "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
         }
         settings = [
-            ("remote.origin.url", self._remote.url),
+            (f"remote.{REMOTE}.url", self._remote.url),
             ("core.hooksPath", os.devnull),
             ("core.fsmonitor", "false"),
             ("gc.auto", "0"),  # under a lock, when we say so
@@ -110,37 +87,25 @@ class Git:
             ("http.lowSpeedLimit", "1"),  # bytes a second: a connection that is dead, not one that is slow
             ("http.lowSpeedTime", "60"),
             ("log.showSignature", "false"),
+            ("core.logAllRefUpdates", "false"),
             ("core.quotePath", "false"),
             ("advice.detachedHead", "false"),
         ]
         if self._remote.transport in ("local", "file"):
-            # The other side runs on this machine too, and our settings do not reach it. The operator named this path, so it is to
-            # be trusted; and a copy of a copy need not hold every old file.
-            path = self._remote.path
-            trusted = [
-                f"safe.directory={path}",
-                f"safe.directory={path.rstrip('/')}/.git",
-                "uploadpack.allowFilter=true",
-            ]
-            options = " ".join(f"-c {shlex.quote(each)}" for each in trusted)
-            settings.append(("remote.origin.uploadpack", f"git {options} upload-pack"))
-        if (
-            self._remote.transport == "ssh"
-            and not (env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH"))
-            and not self._ssh_configured(env)
-        ):
-            env["GIT_SSH_COMMAND"] = (
-                "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
-            )
-        given = int(env.get("GIT_CONFIG_COUNT") or 0)  # the operator's own stay
-        for number, (key, value) in enumerate(settings, start=given):
+            settings.append((f"remote.{REMOTE}.uploadpack", _upload_pack(self._remote.path)))
+        ssh = env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH")
+        if self._remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
+            env["GIT_SSH_COMMAND"] = _SSH
+        count = env.get("GIT_CONFIG_COUNT") or "0"
+        start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
+        for number, (key, value) in enumerate(settings, start=start):
             env[f"GIT_CONFIG_KEY_{number}"] = key
             env[f"GIT_CONFIG_VALUE_{number}"] = value
-        env["GIT_CONFIG_COUNT"] = str(given + len(settings))
+        env["GIT_CONFIG_COUNT"] = str(start + len(settings))
         return env
 
     def _ssh_configured(self, env: dict[str, str]) -> bool:
-        asked = subprocess.run(
+        command = subprocess.run(
             ["git", "config", "--get", "core.sshCommand"],
             env=env,
             capture_output=True,
@@ -148,14 +113,14 @@ class Git:
             check=False,
             cwd="/",
         )
-        return asked.returncode == 0
+        return command.returncode == 0
 
     def check_version(self) -> None:
         """Raises `SourceError` where git is missing or too old."""
-        said = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
-        found = re.search(r"(\d+)\.(\d+)", said)
-        if found and (int(found[1]), int(found[2])) < OLDEST_GIT:
-            raise SourceError(f"{self._name}: git {found[0]} is too old; 2.31 or newer is needed")
+        version = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
+        match = re.search(r"(\d+)\.(\d+)", version)
+        if match and (int(match[1]), int(match[2])) < OLDEST_GIT:
+            raise SourceError(f"{self._name}: git {match[0]} is too old; 2.31 or newer is needed")
 
     def run(
         self,
@@ -168,7 +133,10 @@ class Git:
         keep_fds: Sequence[int] = (),
         progress: Progress | None = None,
     ) -> bytes:
-        """What git printed. `trace` adds the packets exchanged (they hold no credentials). Raises `GitFailed`, `SourceError`."""
+        """What git printed. `trace` adds the packets exchanged (they hold no credentials).
+
+        Raises `GitFailed`, `SourceError`.
+        """
         with self.started(arguments, stdin=stdin, inside=inside, trace=trace, keep_fds=keep_fds) as process:
             out, err = self._drain(process, time.monotonic() + timeout_s, timeout_s, arguments[0], progress)
         if process.returncode != 0:
@@ -189,22 +157,22 @@ class Git:
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """A git that runs for the time of the block; it and all it started are killed at its end.
 
-        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so that nobody has to read it.
+        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so nobody has to read it.
         """
         env = self.environment()
         if trace:
             env["GIT_TRACE_PACKET"] = "1"
         command = ["git", *(["--git-dir", self.repository] if inside else []), *arguments]
-        given: IO[bytes] | int = subprocess.PIPE if talk else subprocess.DEVNULL
+        source: IO[bytes] | int = subprocess.PIPE if talk else subprocess.DEVNULL
         with tempfile.TemporaryFile() as file:
             if stdin is not None:  # a file, not a pipe: no writer has to keep pace with git's reading
                 file.write(stdin)
                 file.seek(0)
-                given = file
+                source = file
             try:
                 process = subprocess.Popen(
                     command,
-                    stdin=given,
+                    stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
                     env=env,
@@ -230,7 +198,7 @@ class Git:
         verb: str,
         progress: Progress | None,
     ) -> tuple[bytes, bytes]:
-        """Reads both pipes to their ends, or until git is gone: a daemon that it left behind may hold them open."""
+        """Reads both pipes to their ends, or until git is gone: a daemon left behind may hold them open."""
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
@@ -245,10 +213,10 @@ class Git:
                     raise SourceError(
                         f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
                     )
-                ready = selector.select(min(left_s, 0.5))
-                if not ready and process.poll() is not None:
+                events = selector.select(min(left_s, 0.5))
+                if not events and process.poll() is not None:
                     break
-                for key, _ in ready:
+                for key, _ in events:
                     data = os.read(key.fd, CHUNK_BYTES)
                     if not data:
                         selector.unregister(key.fileobj)
@@ -269,25 +237,43 @@ class Git:
         return b"".join(out), err
 
     def _report(self, data: bytes, progress: Progress) -> None:
-        found = _PROGRESS.findall(data)
-        if found:
-            phase, done, total = found[-1]
-            progress(float(done), float(total), f"{self._name}: {phase.decode().lower()}")
+        lines = _PROGRESS.findall(data)
+        if lines:
+            phase, count, total = lines[-1]
+            progress(f"{self._name}: {phase.decode().lower()}", int(count), int(total))
 
     def _said(self, err: bytes) -> str:
         """Why git failed: its fatal and error lines, or its last one."""
         text = self._remote.redact(err.decode("utf-8", "replace"))
-        for path, shown in ((self.repository, "the local copy"), (self._remote.url, self._remote.display)):
-            text = text.replace(path, shown)
+        for address, name in ((self.repository, "the local copy"), (self._remote.url, self._remote.display)):
+            text = text.replace(address, name)
         lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
-        telling = [
+        reasons = [
             line
             for line in lines
             if re.match(
                 r"(remote: )?(fatal|error|ERROR|Permission denied|ssh:|Host key)", line, re.IGNORECASE
             )
         ]
-        return "; ".join(dict.fromkeys(telling[-3:] or lines[-1:])) or "git gave no reason"
+        return "; ".join(dict.fromkeys(reasons[-3:] or lines[-1:])) or "git gave no reason"
+
+
+def _upload_pack(path: str) -> str:
+    """What answers us in a repository of this machine, where our settings do not reach.
+
+    The operator named its path, so it may be read whoever owns it; and a copy of a copy need not hold every
+    old file. But nothing that is written in it may run, nor be fetched for us.
+    """
+    settings = [
+        f"safe.directory={path}",
+        f"safe.directory={path.rstrip('/')}/.git",
+        "uploadpack.allowFilter=true",
+        f"core.hooksPath={os.devnull}",
+        "core.fsmonitor=false",
+        "core.alternateRefsCommand=true",
+    ]
+    options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
+    return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none git {options} upload-pack"
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
@@ -321,13 +307,13 @@ class Blobs:
     def read(self, oid: str, timeout_s: float) -> bytes:
         """The content of a blob. Raises `SourceError`. After `close` each call runs a git of its own."""
         with self._lock:
-            done = False
+            reusable = False
             try:
                 data = self._read(oid, time.monotonic() + timeout_s)
-                done = not self._closed
+                reusable = not self._closed
                 return data
             finally:
-                if not done:  # what it may still say would be taken for the next answer
+                if not reusable:  # what it may still say would be taken for the next answer
                     self._stop()
 
     def close(self) -> None:

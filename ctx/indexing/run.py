@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
+from ctx.connectors.base import Progress as Progress  # of the whole run, and of a connector's own steps
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
 from ctx.formats.table import TEXT_FORMAT
@@ -25,9 +26,6 @@ BATCH_DOCUMENTS = (
 )
 BATCH_CHARACTERS = 4_000_000
 SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
-
-Progress = Callable[[str, int, int | None], None]
-"""`progress(source, done, total)`: documents stored so far, and how many there will be where that is known."""
 
 
 class IndexReport(NamedTuple):
@@ -45,6 +43,7 @@ class IndexReport(NamedTuple):
     note: str | None
     revision: str | None
     duration_s: float
+    notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
 
 
 class _Batch:
@@ -151,7 +150,7 @@ class IndexRun:
 
     def _begin(self, *, partial: bool) -> None:
         self._partial = partial
-        self._log = ScanLog()
+        self._log = ScanLog(self._progress)
         self._existing: Mapping[str, str] = (
             _Known(self._catalog, self._source) if partial else self._catalog.fingerprints(self._source)
         )
@@ -189,6 +188,7 @@ class IndexRun:
             note=note,
             revision=self._log.revision,
             duration_s=time.monotonic() - began_s,
+            notes=tuple(self._log.notes),
         )
 
     def _stopped(self) -> bool:
@@ -299,7 +299,7 @@ class IndexRun:
         run = Run(
             finished_ms=self._clock(),
             ok=note is None,
-            note=note or _problem_note(log.problems),
+            note=note or _first_of([*log.problems, *log.notes]),
             revision=log.revision or (last.revision if last and (note or self._partial) else None),
             signature=self._signature if whole else (last.signature if last else ""),
         )
@@ -321,7 +321,7 @@ def _content_hash(content: Content) -> bytes:
     return digest.digest()
 
 
-def _problem_note(problems: list[Problem]) -> str | None:
+def _first_of(problems: list[Problem]) -> str | None:
     if not problems:
         return None
     first = problems[0]

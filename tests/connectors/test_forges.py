@@ -98,9 +98,9 @@ def test_a_commit_stands_in_where_there_is_no_branch() -> None:
 def test_an_address_is_shown_without_its_credentials(url: str, shown: str) -> None:
     remote = parse_remote(url)
     assert remote.display == shown
-    said = f"fatal: unable to access '{url}'"
+    message = f"fatal: unable to access '{url}'"
     for secret in ("s3cret", "ghp_abcdef"):
-        assert secret not in remote.redact(said + (f" with {secret}" if secret in url else ""))
+        assert secret not in remote.redact(message + (f" with {secret}" if secret in url else ""))
 
 
 def test_an_escaped_secret_is_hidden_in_both_its_forms() -> None:

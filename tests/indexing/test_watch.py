@@ -142,7 +142,11 @@ def test_a_folder_that_may_not_be_read_does_not_end_the_watch_of_the_others(tmp_
         assert server.search("quokka") == []
 
 
-def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(tmp_path: Path) -> None:
+def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))  # where the copy goes
+
     def git(*arguments: str, cwd: Path) -> None:
         subprocess.run(
             ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", *arguments],

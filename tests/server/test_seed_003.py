@@ -90,7 +90,8 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
         "deploy.md": "# Deployment\n\nDeploy with the pipeline. Authentication is by key.\n",
     }
     config = project(tmp_path, files, CONFIG.format(provider="local", repository=repository))
-    with workspace(config) as opened:
+    with pytest.MonkeyPatch.context() as patch, workspace(config) as opened:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))  # where the copy goes
         opened.refresh([])
         yield opened
 

@@ -1,0 +1,294 @@
+"""The bare copies of git repositories: where they are, whose they are, and nothing in them that git obeys.
+
+git does what the files of a repository tell it: programs to run, other folders to read, other addresses to
+ask. A folder that somebody else brought must therefore never be taken for a copy of ours. We know our own by
+a random token, written in the copy and in the user's cache, where no project can lay anything; and of what we
+know we still write all that is configuration, whole, before each use.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ctx import files
+from ctx.errors import SourceError
+
+logger = logging.getLogger(__name__)
+
+REMOTE = "ctx"  # a name that no user's own configuration speaks of, as many do of `origin`
+LOCK_POLL_S = 0.05
+
+_TOKEN_FILE = "ctx-token"  # noqa: S105 - a name
+_TOKEN_BYTES = 64  # of hexadecimal digits
+_HEAD = b"ref: refs/heads/main\n"  # names nothing: our branches are below refs/ctx
+_CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
+_PARTIAL = (
+    b'[extensions]\n\tpartialClone = %s\n[remote "%s"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
+)
+# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so
+# not borne: hooks, config.worktree, commondir, gitdir, worktrees, modules.
+_TOP_FILES = {"HEAD", "config", "packed-refs", "shallow", "FETCH_HEAD", "gc.log", "gc.pid", _TOKEN_FILE}
+_TOP_FOLDERS = {"objects", "refs", "info", "logs"}
+_INFO = {"refs"}  # not grafts, attributes, sparse-checkout
+_OBJECTS_INFO = {"packs", "commit-graph", "commit-graphs"}  # not alternates, http-alternates
+_LOOSE = frozenset(f"{number:02x}" for number in range(256))
+
+
+def user_folder(environ: Mapping[str, str]) -> str:
+    """Where the user's copies are kept: below `$XDG_CACHE_HOME`, else `~/.cache`. Not yet made."""
+    caches = environ.get("XDG_CACHE_HOME") or ""
+    if not os.path.isabs(caches):  # which the standard wants passed over
+        caches = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(caches, "ctx", "git")
+
+
+class Copy:
+    """The copy of one remote: its folder, the lock on it, and the proof that we made it.
+
+    `folder` is where copies are kept; None is the user's own place, `own`, which has the proofs in any case.
+    `key` tells one remote from another. `source` is the connector's name, for messages.
+    """
+
+    def __init__(self, key: str, *, own: str, folder: str | None, source: str) -> None:
+        self.own = own
+        self.folder = own if folder is None else os.path.abspath(folder)
+        self.name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self.path = os.path.join(self.folder, self.name + ".git")
+        self._source = source
+
+    @contextmanager
+    def locked(self, timeout_s: float) -> Iterator[int]:
+        """Holds the copy: alone at first, `share` lets other readers in. Gives the lock's descriptor.
+
+        The children that write to the copy hold the same lock, so that one that outlives us (we may be
+        killed) keeps the next run waiting instead of being taken for dead. Raises `SourceError`.
+        """
+        if not os.path.isabs(self.own):  # below the working folder, where anybody's clone may be
+            raise SourceError(
+                f"{self._source}: no home folder to keep copies of repositories in; set XDG_CACHE_HOME"
+            )
+        self._private(self.own)
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            lock = os.open(os.path.join(self.folder, self.name + ".lock"), flags, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            deadline_s = time.monotonic() + timeout_s
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline_s:
+                        message = f"another process has been fetching this repository for {timeout_s:g} s"
+                        raise SourceError(f"{self._source}: {message}") from error
+                    time.sleep(LOCK_POLL_S)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def prepare(self) -> None:
+        """Makes the copy ready for git, under the lock, or makes an empty one.
+
+        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises
+        `SourceError` where a folder of its name was not made by us and is not ours to remove.
+        """
+        try:
+            if self._present() and not self._sound():
+                self._remove()
+            if os.path.lexists(self.path):
+                self._write_settings(self.path)
+            else:
+                self._make()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    # -- whose it is -------------------------------------------------------------------------------
+
+    def _present(self) -> bool:
+        """Whether there is a copy of ours. Another is removed from the user's own place, or refused."""
+        if not os.path.lexists(self.path):
+            return False
+        token = _read_private(self._proof())
+        copied = None if os.path.islink(self.path) else _read_plain(os.path.join(self.path, _TOKEN_FILE))
+        if token == copied and len(token or b"") == _TOKEN_BYTES:
+            return True
+        if os.path.realpath(self.folder) != os.path.realpath(self.own):
+            raise SourceError(
+                f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, "
+                "and git would do what it says; delete it, or leave `cache_dir` out"
+            )
+        logger.warning("git copy not ours source=%s copy=%s: made anew", self._source, self.name)
+        self._remove()
+        return False
+
+    def _proof(self) -> str:
+        """The file in the user's own place that holds the token of the copy at this very path."""
+        path = os.path.join(os.path.realpath(self.folder), self.name)
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+        return os.path.join(self.own, "made", digest)
+
+    def _make(self) -> None:
+        """An empty repository, made beside and put in place whole: a kill leaves none, or one with proof."""
+        partial = tempfile.mkdtemp(prefix=f"{self.name}.", suffix=".new", dir=self.folder)  # 0700
+        try:
+            for folder in ("objects/pack", "objects/info", "refs"):
+                os.makedirs(os.path.join(partial, folder))
+            token = secrets.token_hex(_TOKEN_BYTES // 2).encode()
+            files.replace(os.path.join(partial, _TOKEN_FILE), token)
+            self._write_settings(partial)
+            self._private(os.path.dirname(self._proof()))
+            files.replace(self._proof(), token)
+            os.rename(partial, self.path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+    def _remove(self) -> None:
+        if os.path.islink(self.path) or not os.path.isdir(self.path):
+            os.unlink(self.path)
+        else:
+            shutil.rmtree(self.path)
+
+    def _private(self, folder: str) -> None:
+        """Makes a folder of the user's own place, 0700. Raises `SourceError` where it is somebody else's."""
+        try:
+            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+            try:
+                os.mkdir(folder, 0o700)
+            except FileExistsError:
+                pass
+            status = os.stat(folder)
+            if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+                os.chmod(folder, 0o700)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if status.st_uid != os.geteuid():
+            raise SourceError(
+                f"{self._source}: the cache folder for copies of repositories belongs to another user; point "
+                "XDG_CACHE_HOME to one of your own"
+            )
+
+    def _unwritable(self, error: OSError) -> SourceError:
+        return SourceError(
+            f"{self._source}: the folder for copies of repositories cannot be used: {error.strerror}; it is "
+            "`cache_dir`, else ctx/git in $XDG_CACHE_HOME or ~/.cache (which is needed in either case)"
+        )
+
+    # -- what is in it -----------------------------------------------------------------------------
+
+    def _sound(self) -> bool:
+        """Whether it holds only what git makes there; removes what a killed git left."""
+        stray = _stray(self.path)
+        if stray is not None:
+            logger.warning(
+                "git copy holds %r, which git did not put there source=%s: made anew", stray, self._source
+            )
+        return stray is None
+
+    def _write_settings(self, repository: str) -> None:
+        """All that git reads as configuration, whole; the address and the rest come in the environment."""
+        for folder in ("objects", "objects/pack", "refs"):
+            os.makedirs(os.path.join(repository, folder), exist_ok=True)
+        partial = holds_partial_packs(repository)
+        config = _CONFIG % partial + (_PARTIAL % ((REMOTE.encode(),) * 2) if partial else b"")
+        for name, content in (("config", config), ("HEAD", _HEAD)):
+            path = os.path.join(repository, name)
+            if _read_plain(path) != content:
+                files.replace(path, content)
+
+
+def holds_partial_packs(repository: str) -> bool:
+    """Whether some of its packs lack objects that the remote has promised."""
+    packs = os.path.join(repository, "objects", "pack")
+    return os.path.isdir(packs) and any(name.endswith(".promisor") for name in os.listdir(packs))
+
+
+def share(lock: int) -> None:
+    """Lets other readers in beside the one that holds `lock`."""
+    fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def _stray(repository: str) -> str | None:
+    """The path of something in a bare repository that our git did not put there; None where there is none.
+
+    Removes what a killed git left. Files of packs and loose objects are not read: a look at their folders.
+    """
+    borne = {
+        "": _TOP_FILES | _TOP_FOLDERS,
+        "objects": {"pack", "info"} | _LOOSE,
+        "objects/info": _OBJECTS_INFO,
+        "info": _INFO,
+    }
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        for entry in sorted(os.scandir(os.path.join(repository, folder)), key=_name):
+            path = os.path.join(folder, entry.name)
+            if entry.is_file(follow_symlinks=False) and _left_behind(folder, entry.name):
+                os.unlink(entry.path)
+            elif not _fits(entry, folder) or entry.name not in borne.get(folder, (entry.name,)):
+                return path
+            elif entry.is_dir(follow_symlinks=False) and not (folder == "objects" and entry.name in _LOOSE):
+                folders.append(path)
+    return None
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _left_behind(folder: str, name: str) -> bool:
+    """Whether a killed git (or a file manager, or NFS) left the file, and git does not read it."""
+    if folder.startswith("objects"):
+        return name.endswith((".lock", ".keep")) or name.startswith(("tmp_", ".tmp-"))
+    return name.endswith(".lock") or (
+        not folder and (name.startswith((".", "shallow_")) or ".partial-" in name)
+    )
+
+
+def _fits(entry: os.DirEntry[str], folder: str) -> bool:
+    """Whether it is a plain file, or a folder where git has folders: never a link, a pipe or a device."""
+    if entry.is_dir(follow_symlinks=False):
+        return folder not in ("objects/pack", "info") and not (not folder and entry.name in _TOP_FILES)
+    if (not folder and entry.name in _TOP_FOLDERS) or folder == "objects":
+        return False
+    return entry.is_file(follow_symlinks=False)
+
+
+def _read_plain(path: str) -> bytes | None:
+    """A small plain file's content, no link followed; None where it is anything else."""
+    return _read(path, private=False)
+
+
+def _read_private(path: str) -> bytes | None:
+    """The same of a file that is the user's alone."""
+    return _read(path, private=True)
+
+
+def _read(path: str, *, private: bool) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if private and (status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_nlink != 1):
+            return None
+        return os.read(descriptor, 1 << 16)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,482 @@
+"""Copies of git repositories that a stranger brought or changed: none decides a command, path or address."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from git_kit import TOKEN, Scan, Upstream, connector, git
+
+from ctx.config import load_config
+from ctx.connectors.git import GitConnector
+from ctx.errors import SourceError
+from ctx.workspace import open_workspace
+
+pytestmark = pytest.mark.usefixtures("plain_git")
+
+
+class Trap(NamedTuple):
+    """Where a hostile copy writes when it gets its way."""
+
+    folder: Path  # outside of every project and cache
+
+    @property
+    def mark(self) -> Path:
+        return self.folder / "mark"
+
+    def script(self) -> str:
+        """A program that leaves the mark."""
+        path = self.folder.parent / "trap.sh"
+        path.write_text(f"#!/bin/sh\necho ran >> {self.mark}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def repository(self) -> Path:
+        """A repository of the stranger's, complete, whose configuration is a trap in all ways at once."""
+        path = self.folder.parent / "stranger.git"
+        if not path.exists():
+            git(self.folder, "init", "-q", "--bare", str(path))
+            settings(path, self, *TRAPS)
+        return path
+
+
+Plant = Callable[[Path, Trap], None]
+"""Lays a trap in a bare repository."""
+
+
+def settings(copy: Path, trap: Trap, *lines: str) -> None:
+    """Appends `[section] key = value` lines to the copy's configuration; TRAP is the program."""
+    with open(copy / "config", "a") as file:
+        file.writelines(line.replace("TRAP", trap.script()) + "\n" for line in lines)
+
+
+def configured(*lines: str) -> Plant:
+    return lambda copy, trap: settings(copy, trap, *lines)
+
+
+TRAPS = [
+    '[credential] helper = "!TRAP"',
+    '[credential] probe = "!TRAP"',
+    '[credential "http://127.0.0.1"] helper = "!TRAP"',
+    '[remote "origin"] uploadpack = "TRAP"',
+    '[remote "ctx"] uploadpack = "TRAP"',
+    '[core] sshCommand = "TRAP"',
+    '[core] gitProxy = "TRAP"',
+    '[core] askPass = "TRAP"',
+    '[core] fsmonitor = "TRAP"',
+    '[core] alternateRefsCommand = "TRAP"',
+    '[core] pager = "TRAP"',
+    '[uploadpack] packObjectsHook = "TRAP"',
+    '[gpg] program = "TRAP"',
+    '[diff] external = "TRAP"',
+    '[ssh] variant = "simple"',
+]
+
+
+def alternates(name: str) -> Plant:
+    """Objects of another repository, with the command that lists its branches."""
+
+    def plant(copy: Path, trap: Trap) -> None:
+        settings(copy, trap, '[core] alternateRefsCommand = "TRAP"')
+        (copy / "objects" / "info").mkdir(exist_ok=True)
+        (copy / "objects" / "info" / name).write_text(f"{trap.repository() / 'objects'}\n")
+
+    return plant
+
+
+def hooks(folder: str, *lines: str) -> Plant:
+    def plant(copy: Path, trap: Trap) -> None:
+        settings(copy, trap, *lines)
+        (copy / folder).mkdir(exist_ok=True)
+        for name in ("reference-transaction", "post-checkout", "pre-auto-gc", "post-rewrite"):
+            shutil.copy(trap.script(), copy / folder / name)
+
+    return plant
+
+
+def included(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, "[include] path = more.config")
+    (copy / "more.config").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
+
+
+def included_by_folder(copy: Path, trap: Trap) -> None:
+    included(copy, trap)
+    settings(copy, trap, '[includeIf "gitdir:/**"] path = more.config')
+
+
+def of_a_worktree(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, "[core] repositoryformatversion = 1", "[extensions] worktreeConfig = true")
+    (copy / "config.worktree").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
+
+
+def common_folder(copy: Path, trap: Trap) -> None:
+    (copy / "commondir").write_text(f"{trap.repository()}\n")
+
+
+def git_folder(copy: Path, trap: Trap) -> None:
+    (copy / ".git").write_text(f"gitdir: {trap.repository()}\n")
+    (copy / "gitdir").write_text(f"{trap.repository()}\n")
+    settings(copy, trap, *TRAPS)
+
+
+def linked(name: str) -> Plant:
+    """A part of the copy is a link to the same part of the stranger's repository, where git would write."""
+
+    def plant(copy: Path, trap: Trap) -> None:
+        target = trap.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(copy / name) if (copy / name).is_dir() else (copy / name).unlink(missing_ok=True)
+        source = trap.repository() / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            shutil.copy(source, target)
+        else:
+            target.mkdir()
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).symlink_to(target)
+
+    return plant
+
+
+def linked_whole(copy: Path, trap: Trap) -> None:
+    shutil.rmtree(copy)
+    copy.symlink_to(trap.repository())
+
+
+def grafted(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, *TRAPS)
+    (copy / "info").mkdir(exist_ok=True)
+    (copy / "info" / "grafts").write_text("")
+    (copy / "shallow").write_text("")
+
+
+def cookies(copy: Path, trap: Trap) -> None:
+    """git's own way to write a file of anybody's choice."""
+    settings(copy, trap, f"[http] cookieFile = {trap.mark}", "[http] saveCookies = true")
+
+
+def piped(copy: Path, _: Trap) -> None:
+    (copy / "HEAD").unlink()
+    os.mkfifo(copy / "HEAD")
+
+
+PLANTS: dict[str, Plant] = {
+    **{line.replace('"', ""): configured(line) for line in TRAPS},
+    "all at once": configured(*TRAPS),
+    "another address": configured('[url "ext::TRAP "] insteadOf = http', '[protocol "ext"] allow = always'),
+    "another program for the address": configured('[remote "ctx"] vcs = ext', '[remote "origin"] vcs = ext'),
+    "a signature to check": configured("[log] showSignature = true", '[gpg] program = "TRAP"'),
+    "alternates": alternates("alternates"),
+    "alternates of the web": alternates("http-alternates"),
+    "hooks": hooks("hooks"),
+    "hooks elsewhere": hooks("other", "[core] hooksPath = other"),
+    "an included file": included,
+    "a file included by folder": included_by_folder,
+    "a worktree's configuration": of_a_worktree,
+    "a common folder elsewhere": common_folder,
+    "a git folder elsewhere": git_folder,
+    "grafts": grafted,
+    "cookies": cookies,
+    "a pipe": piped,
+    "a link as a whole": linked_whole,
+    **{
+        f"a link as {name}": linked(name) for name in ("config", "HEAD", "objects", "refs", "logs", "shallow")
+    },
+    "a link as a folder of objects": linked("objects/pack"),
+    "a link as a folder of loose objects": linked("objects/0a"),
+    "a link as a folder of branches": linked("refs/ctx"),
+}
+
+hostile = pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Trap:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    return Trap(folder)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def remotes(upstream: Upstream, web: str) -> list[str]:
+    """One that answers, one that asks for a password, and two that are spoken to through a program."""
+    return [
+        str(upstream.bare),
+        f"http://{web}/upstream.git",
+        "ssh://git@127.0.0.1:1/a.git",
+        "git://127.0.0.1:1/a.git",
+    ]
+
+
+def attempt(source: GitConnector) -> Scan | str:
+    """A scan, or why there is none."""
+    try:
+        return Scan(source)
+    except SourceError as error:
+        return error.message
+
+
+def copy_of(source: GitConnector) -> Path:
+    return Path(source.copy.path)
+
+
+def stranger(source: GitConnector, plant: Plant, trap: Trap) -> Path:
+    """A hostile repository where the connector's copy would be."""
+    path = copy_of(source)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    git(trap.folder, "init", "-q", "--bare", str(path))
+    plant(path, trap)
+    return path
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """An upstream that no test changes."""
+    upstream = Upstream(tmp_path_factory.mktemp("published"))
+    upstream.commit({"a.md": "a"})
+    return upstream
+
+
+@hostile
+def test_a_copy_that_a_stranger_laid_in_a_named_folder_is_refused_and_kept(
+    published: Upstream, tmp_path: Path, trap: Trap, plant: Plant
+) -> None:
+    source = connector(published, tmp_path)
+    path = stranger(source, plant, trap)
+    before = everything(trap.folder)
+    with pytest.raises(SourceError, match=r"in `cache_dir` is a copy that ctx did not make .* delete it"):
+        Scan(source)
+    assert everything(trap.folder) == before
+    assert os.path.lexists(path)
+
+
+@hostile
+def test_a_copy_of_a_stranger_in_the_users_own_cache_is_made_anew(
+    published: Upstream, tmp_path: Path, trap: Trap, plant: Plant
+) -> None:
+    source = connector(published, tmp_path, cache_dir=None)
+    stranger(source, plant, trap)
+    before = everything(trap.folder)
+    assert Scan(source).data == {"a.md": b"a"}
+    assert everything(trap.folder) == before
+
+
+@hostile
+def test_what_was_laid_into_a_copy_of_ours_is_not_obeyed(
+    upstream: Upstream, tmp_path: Path, trap: Trap, plant: Plant
+) -> None:
+    """As a `git pull` could, where `cache_dir` is within the project."""
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    first = Scan(source)
+    plant(copy_of(source), trap)
+    upstream.commit({"b.md": "b"})
+    before = everything(trap.folder)
+    result = attempt(source)
+    assert everything(trap.folder) == before
+    if plant is linked_whole:  # which is nothing of ours any more
+        assert "ctx did not make" in str(result)
+    else:
+        assert isinstance(result, Scan), result
+        assert result.data == {"a.md": b"a", "b.md": b"b"}
+    assert first.ids == {"a.md"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for line in TRAPS if "credential" in line or "ssh" in line or "Proxy" in line or "ask" in line],
+)
+def test_what_was_laid_into_a_copy_of_ours_is_not_asked_for_a_password(
+    upstream: Upstream, tmp_path: Path, web: str, trap: Trap, line: str
+) -> None:
+    upstream.commit({"a.md": "a"})
+    for url in remotes(upstream, web)[1:]:
+        source = connector(url, tmp_path, timeout_s=20)
+        assert isinstance(attempt(source), str)
+        settings(copy_of(source), trap, line)
+        assert isinstance(attempt(source), str)
+        assert not trap.mark.exists()
+
+
+def test_a_cloned_project_runs_nothing_when_it_is_indexed(
+    upstream: Upstream, tmp_path: Path, web: str, trap: Trap
+) -> None:
+    """A repository that ships a configuration, and copies below `.ctx`, where ctx once kept them."""
+    upstream.commit({"a.md": "a"})
+    urls = remotes(upstream, web)
+    origin = tmp_path / "stranger"
+    tables = "".join(
+        f'[connectors.git.n{number}]\nurl = "{url}"\ntimeout_s = 20\n' for number, url in enumerate(urls)
+    )
+    for number, url in enumerate(urls):
+        source = GitConnector(f"git:n{number}", url, cache_dir=str(origin / ".ctx" / "cache" / "git"))
+        stranger(source, configured(*TRAPS), trap)
+        alternates("alternates")(copy_of(source), trap)
+        for folder in ("objects/pack", "refs/heads"):
+            (copy_of(source) / folder / "keep").touch()  # git carries no empty folders
+    (origin / "ctx.toml").write_text(f'[embedding]\nprovider = "disabled"\n{tables}')
+    git(origin, "init", "-q", "-b", "main")
+    git(origin, "add", "-A", "--force")
+    git(origin, "commit", "-q", "-m", "hello", at=1_700_000_000)
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(origin), str(clone))
+    with open_workspace(load_config(str(clone / "ctx.toml"), os.environ)) as workspace:
+        reports = workspace.indexer.run()
+    assert not trap.mark.exists()
+    assert [report.ok for report in reports] == [True, False, False, False]
+    assert reports[0].added == 1
+    assert len(list((tmp_path / "user-cache" / "ctx" / "git").glob("*.git"))) == len(urls)
+
+
+@pytest.mark.parametrize("line", TRAPS)
+def test_a_local_repository_that_a_clone_brought_runs_nothing(
+    upstream: Upstream, tmp_path: Path, trap: Trap, line: str
+) -> None:
+    upstream.commit({"a.md": "a"})
+    settings(upstream.bare, trap, line, '[remote "origin"] promisor = true', "[core] hooksPath = hooks")
+    hooks("hooks")(upstream.bare, trap)
+    alternates("alternates")(upstream.bare, trap)
+    assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a"}
+    assert not trap.mark.exists()
+
+
+# -- the proof -------------------------------------------------------------------------------------
+
+
+def proofs(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "user-cache" / "ctx" / "git" / "made").iterdir())
+
+
+def expose(path: Path) -> None:
+    path.chmod(0o644)
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def link_hard(path: Path) -> None:
+    os.link(path, path.with_name("elsewhere"))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def give_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to someone else")
+    os.chown(path, 65534, 65534)
+
+
+@pytest.mark.parametrize("change", [expose, link, link_hard, empty, give_away, Path.unlink])
+def test_a_proof_that_another_could_have_written_proves_nothing(
+    upstream: Upstream, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    assert Scan(source).ids == {"a.md"}
+    change(proofs(tmp_path)[0])
+    with pytest.raises(SourceError, match="did not make"):
+        Scan(source)
+
+
+def test_the_mend_that_is_named_helps(upstream: Upstream, tmp_path: Path, trap: Trap) -> None:
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    path = stranger(source, configured(*TRAPS), trap)
+    with pytest.raises(SourceError, match=f"{path.name} in `cache_dir`") as caught:
+        Scan(source)
+    assert str(tmp_path) not in caught.value.message
+    shutil.rmtree(path)
+    assert Scan(source).ids == {"a.md"}
+
+
+def test_a_copy_elsewhere_with_the_token_of_ours_is_not_ours(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a"})
+    first, second = connector(upstream, tmp_path), connector(upstream, tmp_path / "second")
+    Scan(first)
+    shutil.copytree(copy_of(first), copy_of(second))
+    with pytest.raises(SourceError, match="did not make"):
+        Scan(second)
+
+
+def test_the_users_own_folders_are_closed_to_others(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a"})
+    folder = tmp_path / "user-cache" / "ctx" / "git"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    source = connector(upstream, tmp_path, cache_dir=None)
+    Scan(source)
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "made", copy_of(source))] == [0o700] * 3
+    assert [path.stat().st_mode & 0o777 for path in proofs(tmp_path)] == [0o600]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to someone else")
+def test_a_cache_folder_of_another_user_is_refused(upstream: Upstream, tmp_path: Path) -> None:
+    folder = tmp_path / "user-cache" / "ctx" / "git"
+    folder.mkdir(parents=True)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(SourceError, match="belongs to another user; point XDG_CACHE_HOME"):
+        Scan(connector(upstream, tmp_path, cache_dir=None))
+
+
+def test_a_relative_cache_or_home_is_never_the_working_folder(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.commit({"a.md": "a"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "clone")
+    assert Scan(connector(upstream, tmp_path, cache_dir=None)).ids == {"a.md"}  # in the home folder
+    monkeypatch.setenv("HOME", "clone")
+    with pytest.raises(SourceError, match="set XDG_CACHE_HOME"):
+        Scan(connector(upstream, tmp_path, cache_dir=None))
+    assert not (tmp_path / "clone").exists()
+
+
+# -- the user's own word ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["global", "environment"])
+def test_a_private_repository_opens_by_the_users_own_credential_helper(
+    upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    upstream.commit({"a.md": "a", "film.mp4": "x"})
+    helper = f"!echo username=ann; echo password={TOKEN}; true"
+    if way == "global":
+        path = tmp_path / "my.gitconfig"
+        git(tmp_path, "config", "--file", str(path), "credential.helper", helper)
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(path))
+    else:
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+        monkeypatch.setenv("GIT_CONFIG_KEY_0", "credential.helper")
+        monkeypatch.setenv("GIT_CONFIG_VALUE_0", helper)
+    git(upstream.bare, "config", "uploadpack.allowFilter", "true")
+    for shallow in (True, False):
+        source = connector(f"http://{web}/upstream.git", tmp_path, shallow=shallow)
+        first = Scan(source)
+        assert first.data == {"a.md": b"a"}
+        upstream.commit({"b.md": "b"})
+        assert Scan(source, first.known).ids == {"b.md"}
+        upstream.commit({"b.md": None})
+
+
+def test_the_settings_of_a_surrounding_git_command_do_not_overrule_ours(
+    upstream: Upstream, tmp_path: Path, trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.commit({"a.md": "a"})
+    settings_of_alias = f"'remote.ctx.url'='/nowhere' 'remote.ctx.uploadpack'='{trap.script()}'"
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", settings_of_alias)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "none")  # what no git takes is no end of the run either
+    assert Scan(connector(upstream, tmp_path)).ids == {"a.md"}
+    assert not trap.mark.exists()

@@ -1,0 +1,237 @@
+"""The git connector against remotes: ssh, `git daemon`, HTTP behind a password, and those that fail."""
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from git_kit import TOKEN, Scan, Upstream, connector, git, use_instead
+
+from ctx.errors import ConfigError, SourceError
+
+pytestmark = pytest.mark.usefixtures("plain_git")
+
+
+@pytest.mark.parametrize("form", ["ssh://git@gitlab.local:2222{path}", "git@gitlab.local:{path}"])
+def test_ssh_is_gone_through_the_users_own_command(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """The command stands for ssh: it notes its arguments and runs the last of them here."""
+    upstream.commit({"a.md": "a"})
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\nfor last; do :; done\nexec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    monkeypatch.setenv("GIT_SSH_VARIANT", "ssh")
+    scan = Scan(connector(form.format(path=upstream.bare), tmp_path))
+    assert scan.data == {"a.md": b"a"}
+    assert (
+        scan.urls["a.md"] == f"https://gitlab.local{str(upstream.bare).removesuffix('.git')}/-/blob/main/a.md"
+    )
+    assert "git@gitlab.local" in (tmp_path / "said").read_text()
+
+
+# -- remotes that fail -----------------------------------------------------------------------------
+
+
+def test_a_dead_remote_is_a_source_error_and_comes_back(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    first = Scan(source)
+    upstream.bare.rename(tmp_path / "away")
+    with pytest.raises(SourceError, match="is kept") as caught:
+        Scan(source, first.known)
+    assert str(tmp_path) not in caught.value.message
+    (tmp_path / "away").rename(upstream.bare)
+    assert Scan(source, first.known).log.unchanged == {"a.md"}
+
+
+@pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
+def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = connector(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/a.git", tmp_path, timeout_s=1.0)
+        with pytest.raises(SourceError, match=r"did not finish in 1 s"):
+            Scan(source)
+        peer, _ = silent.accept()
+        with peer:
+            peer.settimeout(10)
+            while peer.recv(4096):  # the end of the stream: whoever spoke is dead
+                pass
+
+
+def test_a_missing_git_is_a_source_error(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SourceError, match="git is not installed"):
+        Scan(connector(upstream, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"branch": "-x"},
+        {"branch": ""},
+        {"branch": "a..b"},
+        {"branch": "a b"},
+        {"branch": "a:b"},
+        {"branch": "refs/*"},
+        {"branch": "x.lock"},
+        {"root": "../up"},
+        {"root": "a/../../b"},
+    ],
+)
+def test_a_branch_or_root_that_git_must_not_be_given_is_a_config_error(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"\[connectors.git.docs\] (branch|root)"):
+        connector("/srv/a.git", tmp_path, **options)
+
+
+def test_a_command_in_place_of_an_address_is_a_config_error(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    for url in (f"ext::sh -c touch% {marker}", f"--upload-pack=touch {marker}"):
+        with pytest.raises(ConfigError, match="url"):
+            connector(url, tmp_path)
+    assert not marker.exists()
+
+
+def test_a_helper_that_the_users_configuration_names_is_not_run(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = tmp_path / "ran"
+    use_instead(monkeypatch, tmp_path, "https://example.org/", f"ext::touch {marker} ")
+    with open(tmp_path / "home" / ".gitconfig", "a") as file:
+        file.write('[protocol "ext"]\n\tallow = always\n')
+    with pytest.raises(SourceError, match="transport 'ext' not allowed"):
+        Scan(connector("https://example.org/a", tmp_path))
+    assert not marker.exists()
+
+
+# -- servers
+
+
+def test_a_server_without_partial_copies_is_said_to_tell_dates_badly(
+    upstream: Upstream, tmp_path: Path, daemon: str
+) -> None:
+    upstream.commit({"old.md": "old"})
+    upstream.commit({"a.md": "a"})
+    source = connector(f"{daemon}/upstream.git", tmp_path)
+    first = Scan(source)
+    assert first.data == {"old.md": b"old", "a.md": b"a"}
+    assert ["`shallow = false`" in note.message for note in first.log.notes] == [True]
+    assert first.log.problems == []  # everything was indexed
+    upstream.commit({"a.md": "b"})
+    second = Scan(source, first.known)
+    assert (second.ids, second.log.unchanged) == ({"a.md"}, {"old.md"})
+    assert second.items["a.md"].updated_ms == 1_700_003_000_000
+    whole = Scan(connector(f"{daemon}/upstream.git", tmp_path, shallow=False))
+    assert whole.items["old.md"].updated_ms == 1_700_001_000_000
+    assert whole.log.notes == []
+
+
+def test_a_server_with_partial_copies_gives_true_dates(
+    upstream: Upstream, tmp_path: Path, daemon: str
+) -> None:
+    git(upstream.bare, "config", "uploadpack.allowFilter", "true")
+    upstream.commit({"old.md": "old", "film.mp4": os.urandom(200_000)})
+    upstream.commit({"a.md": "a"})
+    scan = Scan(connector(f"{daemon}/upstream.git", tmp_path))
+    assert scan.items["old.md"].updated_ms == 1_700_001_000_000
+    assert scan.log.notes == []
+    copy = next((tmp_path / "cache").glob("*.git"))
+    assert sum(path.stat().st_size for path in copy.rglob("*") if path.is_file()) < 100_000
+
+
+def everything_below(folder: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_token_opens_a_repository_and_is_written_nowhere(
+    upstream: Upstream, tmp_path: Path, web: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    upstream.commit({"a.md": "a"})
+    source = connector(f"http://ann:{TOKEN}@{web}/upstream.git", tmp_path)
+    scan = Scan(source)
+    assert scan.data == {"a.md": b"a"}
+    content = everything_below(tmp_path / "cache")
+    assert content  # there is a copy, and it was searched
+    assert TOKEN.encode() not in content
+    assert TOKEN not in caplog.text + repr(scan.urls) + repr(scan.log.problems) + source.signature
+
+
+def test_the_token_is_not_on_any_command_line(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `git` that writes down its arguments, and then does as it is told."""
+    upstream.commit({"a.md": "a"})
+    real = subprocess.run(["which", "git"], check=True, capture_output=True, text=True).stdout.strip()
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(SourceError):
+        Scan(connector(f"http://ann:{TOKEN}@127.0.0.1:9/upstream.git", tmp_path))
+    commands = (tmp_path / "said").read_text()
+    assert "ls-remote" in commands
+    assert TOKEN not in commands
+
+
+@pytest.mark.parametrize("userinfo", ["", "ann:wr0ng-t0ken@", "wr0ng-t0ken@"])
+def test_a_refused_password_is_told_without_it_and_asks_nobody(
+    upstream: Upstream, tmp_path: Path, web: str, userinfo: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream.commit({"a.md": "a"})
+    with pytest.raises(SourceError, match=r"credential helper") as caught:
+        Scan(connector(f"http://{userinfo}{web}/upstream.git", tmp_path))
+    message = (
+        caught.value.message
+        + caplog.text
+        + "".join(str(argument) for argument in (caught.value.__cause__ or caught.value).args)
+    )
+    assert "wr0ng" not in message
+    assert re.search(r"http://127\.0\.0\.1:\d+/upstream\.git", message)
+
+
+def test_a_question_is_answered_by_nobody(
+    upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window that asks for a password would keep a server waiting for ever."""
+    upstream.commit({"a.md": "a"})
+    window = tmp_path / "window"
+    window.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    window.chmod(0o755)
+    for variable in ("GIT_ASKPASS", "SSH_ASKPASS"):
+        monkeypatch.setenv(variable, str(window))
+    with pytest.raises(SourceError, match="credential helper"):
+        Scan(connector(f"http://{web}/upstream.git", tmp_path))
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_git_that_repeats_the_address_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of git, and helpers of it, print the whole address when they fail."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = subprocess.run(["which", "git"], check=True, capture_output=True, text=True).stdout.strip()
+    address = f"https://ann:{TOKEN}@git.invalid/a.git"
+    say = f"echo \"fatal: unable to access '{address}': {TOKEN} was refused\" >&2; exit 128"
+    (folder / "git").write_text(f'#!/bin/sh\ncase "$*" in *ls-remote*) {say};; esac\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(SourceError, match=r"unable to access 'https://git\.invalid/a\.git'") as caught:
+        Scan(connector(address, tmp_path))
+    assert TOKEN not in caught.value.message + repr(caught.value.__cause__)
+
+
+def test_another_token_uses_the_same_copy(upstream: Upstream, tmp_path: Path, web: str) -> None:
+    upstream.commit({"a.md": "a"})
+    scan = Scan(connector(f"http://ann:{TOKEN}@{web}/upstream.git", tmp_path))
+    with pytest.raises(SourceError):
+        Scan(connector(f"http://bo:other@{web}/upstream.git", tmp_path), scan.known)
+    assert len(list((tmp_path / "cache").glob("*.git"))) == 1
