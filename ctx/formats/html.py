@@ -6,7 +6,7 @@ Python's own parser on unclosed tags. Here every step goes forward. Where a page
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, first_title
@@ -24,27 +24,16 @@ _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|brush:)-?\s?([a-z0-9
 _PERMALINK = " ¶§#🔗\n"  # at either end of a heading
 _RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp", "object"})
 _DROPPED = frozenset(
-    {
-        "nav",
-        "svg",
-        "template",
-        "button",
-        "footer",
-        "noscript",
-        "select",
-        "math",
-        "dialog",
-        "canvas",
-        "audio",
-        "video",
-    }
+    "nav svg template button footer noscript select math dialog canvas audio video".split()  # noqa: SIM905
 )
 _BLOCKS = frozenset(
     "address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure form header hgroup hr html legend li main "  # noqa: SIM905
     "menu ol p section summary ul tbody thead tfoot caption".split()
 )  # fmt: skip
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_METADATA = ("description", "og:description", "keywords", "author", "date", "article:published_time")
+_ITEM_MARKS = ("- ", "1.", "2.", "3.")
 
 
 class _Tag(NamedTuple):
@@ -77,50 +66,52 @@ def _tags(source: str) -> Iterator[_Tag]:
     position = 0
     unclosed: set[str] = set()  # quotation marks and comment ends that do not come again
     while (start := source.find("<", position)) >= 0:
-        after = source[start + 1 : start + 2]
-        if after == "!" and source.startswith("<!--", start):
-            end = source.find("-->", start + 2) if "-->" not in unclosed else -1
-            if end < 0:
-                unclosed.add("-->")
-                position = start + 4
-                continue
-            position = end + 3
-            yield _Tag("", False, "", start, position)
-            continue
-        if after in ("!", "?"):
-            end = source.find(">", start)
-            if end < 0:
+        mark = source[start + 1 : start + 2]
+        if mark in ("!", "?"):
+            end = _comment_end(source, start, unclosed)
+            if end is None:
                 return
-            position = end + 1
-            yield _Tag("", False, "", start, position)
+            if end:
+                yield _Tag("", False, "", start, end)
+            position = end or start + 4
             continue
-        closing = after == "/"
+        closing = mark == "/"
         name = _NAME.match(source, start + 1 + closing)
         if name is None:
             position = start + 1
             continue
-        end = name.end()
-        while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
-            end = stop.end()
-            # A quotation mark counts as one only where a value begins.
-            if stop[0] not in unclosed and source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith(
-                "="
-            ):
-                close = source.find(stop[0], end)
-                if close < 0:
-                    unclosed.add(stop[0])
-                else:
-                    end = close + 1
+        stop = _tag_stop(source, name.end(), unclosed)
         if stop is None:
             return
-        position = stop.end()
-        yield _Tag(
-            name[0].lower(),
-            closing,
-            source[name.end() : min(stop.start(), name.end() + MAX_ATTRIBUTES)],
-            start,
-            position,
-        )
+        position = stop + 1
+        attributes = source[name.end() : min(stop, name.end() + MAX_ATTRIBUTES)]
+        yield _Tag(name[0].lower(), closing, attributes, start, position)
+
+
+def _comment_end(source: str, start: int, unclosed: set[str]) -> int | None:
+    """Where a comment or declaration ends; 0 for a comment that does not, None where nothing ends any more."""
+    if source.startswith("<!--", start):
+        end = source.find("-->", start + 2) if "-->" not in unclosed else -1
+        if end < 0:
+            unclosed.add("-->")
+        return end + 3 if end >= 0 else 0
+    end = source.find(">", start)
+    return end + 1 if end >= 0 else None
+
+
+def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
+    """Where the `>` of a tag stands whose name ends at `end`; None where there is none."""
+    while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
+        end = stop.end()
+        # A quotation mark counts as one only where a value begins.
+        value = source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith("=")
+        if value and stop[0] not in unclosed:
+            close = source.find(stop[0], end)
+            if close < 0:
+                unclosed.add(stop[0])
+            else:
+                end = close + 1
+    return None if stop is None else stop.start()
 
 
 class _Page:
@@ -155,45 +146,43 @@ class _Page:
             self.line.append(_unescaped(text) if "&" in text else text)
 
     def tag(self, tag: _Tag, source: str) -> None:
-        name = tag.name
         if self.dropped:
-            if name == self.dropped and not tag.attributes.endswith("/"):
-                self.dropped_depth += -1 if tag.closing else 1
-                if not self.dropped_depth:
-                    self.dropped = ""
-            return
-        if tag.start < self.skip_to:
-            return
-        if not tag.closing and (
-            name in _RAW or name in _DROPPED or (tag.attributes and "navigation" in tag.attributes)
-        ):
-            self._leave_out(tag, source)
-            return
+            self._within_dropped(tag)
+        elif tag.start >= self.skip_to:
+            if not tag.closing and _is_dropped(tag):
+                self._leave_out(tag, source)
+                return
+            self._note_main(tag)
+            read = _READERS.get(tag.name)
+            if read is not None:
+                read(self, tag)
+
+    def _within_dropped(self, tag: _Tag) -> None:
+        if tag.name == self.dropped and not tag.attributes.endswith("/"):
+            self.dropped_depth += -1 if tag.closing else 1
+            if not self.dropped_depth:
+                self.dropped = ""
+
+    def _note_main(self, tag: _Tag) -> None:
         if self.main_tag:
             self._within_main(tag)
-        elif not tag.closing and (name == "main" or (tag.attributes and self._is_main(tag))):
+        elif not tag.closing and (tag.name == "main" or (tag.attributes and self._is_main(tag))):
             self._flush()
-            self.main_tag, self.main_depth, self.main_start = name, 1, len(self.parts)
-        if name in _BLOCKS or name in _HEADINGS:
-            self._block(tag)
-        elif name == "pre":
-            self._pre(tag)
-        elif name in ("table", "tr", "td", "th"):
-            self._table(tag)
-        elif name == "br":
-            self.line.append("\n" if self.pre else "\0")
-        elif tag.closing:
-            if name in ("code", "tt", "kbd") and not self.pre and not self.heading:
-                self.line.append("`")
-        elif name in ("code", "tt", "kbd"):
-            if self.pre:
+            self.main_tag, self.main_depth, self.main_start = tag.name, 1, len(self.parts)
+
+    def _break(self, tag: _Tag) -> None:
+        self.line.append("\n" if self.pre else "\0")
+
+    def _code(self, tag: _Tag) -> None:
+        if self.pre:
+            if not tag.closing:
                 self.language = self.language or _language(tag.attributes)
-            elif not self.heading:
-                self.line.append("`")
-        elif name == "img":
+        elif not self.heading:
+            self.line.append("`")
+
+    def _image(self, tag: _Tag) -> None:
+        if not tag.closing:
             self.line.append(_attributes(tag.attributes).get("alt", ""))
-        elif name == "meta":
-            self._meta(_attributes(tag.attributes))
 
     def _leave_out(self, tag: _Tag, source: str) -> None:
         name = tag.name
@@ -228,44 +217,51 @@ class _Page:
                 self.main_tag = ""
                 self.mains.append((self.main_start, len(self.parts)))
 
-    def _meta(self, attributes: dict[str, str]) -> None:
+    def _meta(self, tag: _Tag) -> None:
+        if tag.closing:
+            return
+        attributes = _attributes(tag.attributes)
         key = attributes.get("name", attributes.get("property", "")).lower()
         content = attributes.get("content", "")
-        if content and key in (
-            "description",
-            "og:description",
-            "keywords",
-            "author",
-            "date",
-            "article:published_time",
-        ):
+        if content and key in _METADATA:
             self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
 
     def _block(self, tag: _Tag) -> None:
-        name = tag.name
-        if self.heading and name not in _HEADINGS:
+        if self.heading:
             self.line.append(" ")
-            return
+        else:
+            self._flush()
+
+    def _heading(self, tag: _Tag) -> None:
         self._flush()
-        if name in _HEADINGS:
-            self.heading = 0 if tag.closing else int(name[1])
-        elif name in ("ul", "ol", "menu", "dir"):
-            if not tag.closing:
-                if len(self.lists) < 20:
-                    self.lists.append(1 if name == "ol" else -1)
-            elif self.lists:
-                self.lists.pop()
-        elif name == "li":
-            indent = "  " * max(0, len(self.lists) - 1)
-            if tag.closing:
-                self.prefix = ""
-            elif self.lists and self.lists[-1] > 0:
-                self.prefix = f"{indent}{self.lists[-1]}. "
+        self.heading = 0 if tag.closing else int(tag.name[1])
+
+    def _list(self, tag: _Tag) -> None:
+        in_heading = self.heading
+        self._block(tag)
+        if in_heading:
+            return
+        if not tag.closing:
+            if len(self.lists) < 20:
+                self.lists.append(1 if tag.name == "ol" else -1)
+        elif self.lists:
+            self.lists.pop()
+
+    def _item(self, tag: _Tag) -> None:
+        in_heading = self.heading
+        self._block(tag)
+        if in_heading:
+            return
+        if tag.closing:
+            self.prefix = ""
+        elif tag.name == "dd":
+            self.prefix = "    "
+        else:
+            mark = "- "
+            if self.lists and self.lists[-1] > 0:
+                mark = f"{self.lists[-1]}. "
                 self.lists[-1] += 1
-            else:
-                self.prefix = f"{indent}- "
-        elif name == "dd":
-            self.prefix = "" if tag.closing else "    "
+            self.prefix = "  " * max(0, len(self.lists) - 1) + mark
 
     def _pre(self, tag: _Tag) -> None:
         if tag.closing:
@@ -281,28 +277,25 @@ class _Page:
 
     def _table(self, tag: _Tag) -> None:
         """Rows of the outermost table; a table within a cell is part of its text."""
-        if tag.name == "table":
-            if not tag.closing:
-                if not self.tables:
-                    self._flush()
-                    self.rows = []
-                self.tables += 1
-            elif self.tables:
-                self.tables -= 1
-                if not self.tables:
-                    self._flush_table()
-        elif self.rows is not None and self.tables == 1:
-            if tag.name == "tr":
-                if not tag.closing:
-                    self._cell()
-                    self.rows.append([])
-            elif not tag.closing:
-                self._cell()
-                if not self.rows:
-                    self.rows.append([])
-                self.rows[-1].append("")
-        else:
+        if not tag.closing:
+            if not self.tables:
+                self._flush()
+                self.rows = []
+            self.tables += 1
+        elif self.tables:
+            self.tables -= 1
+            if not self.tables:
+                self._flush_table()
+
+    def _row(self, tag: _Tag) -> None:
+        if self.rows is None or self.tables != 1:
             self.line.append(" ")
+        elif not tag.closing:
+            self._cell()
+            if tag.name == "tr" or not self.rows:
+                self.rows.append([])
+            if tag.name != "tr":
+                self.rows[-1].append("")
 
     # -- output --------------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
@@ -329,18 +322,18 @@ class _Page:
             text = "\n".join(" ".join(line.split()) for line in joined.split("\0")).strip()
         else:
             text = " ".join(joined.split())
-        if not text:
-            return
-        if self.heading:
-            words = clipped(text.strip(_PERMALINK))
-            if words:
-                start = self._put("#" * self.heading + " " + words)
-                self.headings.append(Heading(start, self.heading, words))
-            return
-        close = (
-            bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in ("- ", "1.", "2.", "3.")
-        ) or self.prefix == "    "
-        self._put(self.prefix + text, close)
+        if text:
+            self._put_heading(text) if self.heading else self._put_block(text)
+
+    def _put_heading(self, text: str) -> None:
+        words = clipped(text.strip(_PERMALINK))
+        if words:
+            start = self._put("#" * self.heading + " " + words)
+            self.headings.append(Heading(start, self.heading, words))
+
+    def _put_block(self, text: str) -> None:
+        after_item = bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in _ITEM_MARKS
+        self._put(self.prefix + text, after_item or self.prefix == "    ")
         if self.prefix.strip():
             self.prefix = " " * len(self.prefix)  # what follows in the item stands below its text
 
@@ -398,12 +391,8 @@ class _Page:
                 Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end
             ]
             atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
-        named = self.metadata.get("title")
-        title = (
-            first_title(headings)
-            or first_title(self.headings)
-            or (named if isinstance(named, str) and named else None)
-        )
+        declared = self.metadata.get("title")
+        title = first_title(headings) or first_title(self.headings) or (str(declared) if declared else None)
         return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
 
     def _main_span(self, body: str) -> tuple[int, int] | None:
@@ -416,6 +405,27 @@ class _Page:
         while start < end and body[start] == "\n":
             start += 1
         return (start, end) if end - start >= MIN_MAIN_CHARS else None
+
+
+def _is_dropped(tag: _Tag) -> bool:
+    return (
+        tag.name in _RAW or tag.name in _DROPPED or (bool(tag.attributes) and "navigation" in tag.attributes)
+    )
+
+
+_READERS: Mapping[str, Callable[[_Page, _Tag], None]] = {
+    **dict.fromkeys(_BLOCKS, _Page._block),
+    **dict.fromkeys(_HEADINGS, _Page._heading),
+    **dict.fromkeys(("ul", "ol", "menu", "dir"), _Page._list),
+    **dict.fromkeys(("li", "dd"), _Page._item),
+    **dict.fromkeys(("tr", "td", "th"), _Page._row),
+    **dict.fromkeys(("code", "tt", "kbd"), _Page._code),
+    "table": _Page._table,
+    "pre": _Page._pre,
+    "br": _Page._break,
+    "img": _Page._image,
+    "meta": _Page._meta,
+}
 
 
 def _unescaped(text: str) -> str:
