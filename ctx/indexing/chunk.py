@@ -8,7 +8,8 @@ tokenizer reads 3 MB/s, and the estimate 300.
 import re
 import string
 from bisect import bisect_left, bisect_right
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from ctx.formats.table import PROSE
 from ctx.identity import embedding_text, text_hash
@@ -89,6 +90,15 @@ def estimate_tokens(text: str) -> int:
     return _cumulative(text)[len(text)] // _UNIT if text else 0
 
 
+class _Group(NamedTuple):
+    """Neighbouring sections that go into one chunk; `lead`: the parent's own text, and nothing else yet."""
+
+    start: int
+    end: int
+    path: str
+    lead: bool
+
+
 class _Cutter:
     """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
 
@@ -151,58 +161,55 @@ class _Cutter:
         return end - start < 400 and len(_LINE_WITH_LETTERS.findall(self.body, start, end)) < 2
 
     def _pack(self, first: int, last: int, path: str, room: int, lead: tuple[int, int]) -> None:
-        """Packs the sections `first..last` that lie under `path`, after the parent's own text `lead`.
-
-        The group is what waits for a neighbour.
-        """
-        costs, starts, small, pieces = self.costs, self.starts, self.small, self.pieces
-        group_start, group_end = lead
-        group_path = path
-        group_is_lead = True
-        waiting = _NON_BLANK.search(self.body, group_start, group_end) is not None
-        if waiting and costs[group_end] - costs[group_start] > room:
-            self._split(group_start, group_end, path, room)
-            waiting = False
+        """Packs the sections `first..last` that lie under `path`, after the parent's own text `lead`."""
+        costs, starts = self.costs, self.starts
+        group: _Group | None = _Group(*lead, path, True)  # what waits for a neighbour
+        if _NON_BLANK.search(self.body, *lead) is None:
+            group = None
+        elif costs[lead[1]] - costs[lead[0]] > room:
+            self._split(*lead, path, room)
+            group = None
         i = first
         while i < last:
             j = self.ends[i]
-            start, end = starts[i], starts[j]
-            own_room = self.rooms[i]
-            cost = costs[end] - costs[start]
-            if waiting:
-                group_cost = costs[start] - costs[group_start]
-                if (group_cost < small or cost < small) and group_cost + cost <= room:
-                    # A heading alone says nothing of its own: what it goes with gives the path.
-                    alone = (
-                        group_is_lead and self._bare(group_start, group_end) and group_cost + cost <= own_room
-                    )
-                    group_end, group_path, group_is_lead = end, self.paths[i] if alone else path, False
-                    i = j
+            start, end, own_room = starts[i], starts[j], self.rooms[i]
+            if group is not None:
+                joined = self._joined(group, i, path, room)
+                if joined is not None:
+                    group, i = joined, j
                     continue
-                # What cannot stand alone goes with what follows it, though under a deeper path than its own.
-                if group_cost < small and (
-                    (group_is_lead and group_cost * 2 < small) or self._bare(group_start, group_end)
-                ):
-                    start = group_start
-                    cost += group_cost
+                if self._goes_on(group):
+                    start = group.start
                 else:
-                    pieces.append((group_start, group_end, group_path))
-                waiting = False
-            if cost <= own_room:
-                group_start, group_end, group_path, group_is_lead, waiting = (
-                    start,
-                    end,
-                    self.paths[i],
-                    False,
-                    True,
-                )
+                    self.pieces.append((group.start, group.end, group.path))
+                group = None
+            if costs[end] - costs[start] <= own_room:
+                group = _Group(start, end, self.paths[i], False)
             elif j == i + 1:
                 self._split(start, end, self.paths[i], own_room)
             else:
                 self._pack(i + 1, j, self.paths[i], own_room, (start, starts[i + 1]))
             i = j
-        if waiting:
-            self._flush(group_start, group_end, group_path)
+        if group is not None:
+            self._flush(group.start, group.end, group.path)
+
+    def _joined(self, group: "_Group", section: int, path: str, room: int) -> "_Group | None":
+        """The group with a section, where they are small neighbours that fit together."""
+        costs = self.costs
+        start, end = self.starts[section], self.starts[self.ends[section]]
+        group_cost, cost = costs[start] - costs[group.start], costs[end] - costs[start]
+        if (group_cost >= self.small and cost >= self.small) or group_cost + cost > room:
+            return None
+        # A heading alone says nothing of its own: what it goes with gives the path.
+        alone = group.lead and self._bare(group.start, group.end) and group_cost + cost <= self.rooms[section]
+        return _Group(group.start, end, self.paths[section] if alone else path, False)
+
+    def _goes_on(self, group: "_Group") -> bool:
+        """Whether a group cannot stand alone and goes with what follows it, though under a deeper path than its own."""
+        cost = self.costs[group.end] - self.costs[group.start]
+        if cost >= self.small:
+            return False
+        return (group.lead and cost * 2 < self.small) or self._bare(group.start, group.end)
 
     def _flush(self, start: int, end: int, path: str) -> None:
         """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth too large."""
@@ -271,53 +278,61 @@ class _Cutter:
 
     def _cut(self, start: int, ideal: int, high: int, room: int) -> int:
         """The best place in (start, high] to end a piece, by kind of border first, then by nearness to `ideal`."""
-        body = self.body
         low = start + (high - start) // 3
         whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
-        if not whole:
-            before = body.rfind("\n\n", low, ideal + 1)
-            after = body.find("\n\n", ideal, high)
-            if before >= 0 and (after < 0 or ideal - before < after - ideal):
-                return before + 1
-            if after >= 0:
-                return after + 1
-        else:
-            borders = [border for span in whole for border in span if low < border <= high]
-            position = body.find("\n\n", low, high)
-            while position >= 0:
-                if not any(a < position + 1 < b for a, b in whole):
-                    borders.append(position + 1)
-                position = body.find("\n\n", position + 2, high)
-            if borders:
-                return min(borders, key=lambda border: abs(border - ideal))
-            for (
-                a,
-                _,
-            ) in (
-                whole
-            ):  # a block that would fit a chunk of its own crosses the end: leave it whole for the next
-                if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
-                    return a
-        if self.prose and not inside:
-            for pattern in (_ITEM, _SENTENCE):
-                ends = [match.end() for match in pattern.finditer(body, low, high)]
-                if ends:
-                    return min(ends, key=lambda border: abs(border - ideal))
-            before = body.rfind("\n", low, ideal)
-            after = body.find("\n", ideal, high)
-            if before >= 0 and (after < 0 or ideal - before < after - ideal):
-                return before + 1
-            if after >= 0:
-                return after + 1
-        else:
-            lines = [
-                (len(match[1]), abs(match.start(1) - ideal), match.start(1))
-                for match in _INDENT.finditer(body, low, high)
-            ]
-            if lines:
-                return min(lines)[2]
-        word = max(body.rfind(" ", low, high), body.rfind("\t", low, high))
-        return word + 1 if word > start else high
+        border = self._border_by_atoms(start, low, ideal, high, room, whole) if whole else None
+        if border is None and not whole:
+            border = self._border_by_lines("\n\n", low, ideal + 1, ideal, high)
+        if border is None:
+            prose = self.prose and not inside
+            border = (
+                self._border_in_prose(low, ideal, high) if prose else self._border_in_code(low, ideal, high)
+            )
+        if border is None:
+            word = max(self.body.rfind(" ", low, high), self.body.rfind("\t", low, high))
+            border = word + 1 if word > start else high
+        return border
+
+    def _border_by_lines(self, end: str, low: int, before_stop: int, ideal: int, high: int) -> int | None:
+        """Behind the nearest line end, or behind the first of the two of a blank line."""
+        before = self.body.rfind(end, low, before_stop)
+        after = self.body.find(end, ideal, high)
+        if before >= 0 and (after < 0 or ideal - before < after - ideal):
+            return before + 1
+        return after + 1 if after >= 0 else None
+
+    def _border_by_atoms(
+        self, start: int, low: int, ideal: int, high: int, room: int, whole: Sequence[tuple[int, int]]
+    ) -> int | None:
+        """At an end of a block that is to stay whole, or at a blank line outside of them."""
+        borders = [border for span in whole for border in span if low < border <= high]
+        position = self.body.find("\n\n", low, high)
+        while position >= 0:
+            if not any(a < position + 1 < b for a, b in whole):
+                borders.append(position + 1)
+            position = self.body.find("\n\n", position + 2, high)
+        if borders:
+            return min(borders, key=lambda border: abs(border - ideal))
+        # A block that would fit a chunk of its own crosses the end: leave it whole for the next.
+        for a, _ in whole:
+            if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
+                return a
+        return None
+
+    def _border_in_prose(self, low: int, ideal: int, high: int) -> int | None:
+        for pattern in (_ITEM, _SENTENCE):
+            ends = [match.end() for match in pattern.finditer(self.body, low, high)]
+            if ends:
+                return min(ends, key=lambda border: abs(border - ideal))
+        return self._border_by_lines("\n", low, ideal, ideal, high)
+
+    def _border_in_code(self, low: int, ideal: int, high: int) -> int | None:
+        """At the line that is indented least."""
+        lines = [
+            (len(match[1]), abs(match.start(1) - ideal), match.start(1))
+            for match in _INDENT.finditer(self.body, low, high)
+        ]
+        return min(lines)[2] if lines else None
 
     def _atoms_near(self, start: int, high: int, room: int) -> tuple[list[tuple[int, int]], bool]:
         """The atoms that meet (start, high) and would fit a chunk of their own; and whether a bigger one spans `high`."""
