@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctx.connectors.globs import Scope, decode_name, encode_name, expand_braces, parse_ignore_file
+from ctx.connectors.names import encode_name
+from ctx.connectors.patterns import expand_braces, parse_ignore_file
+from ctx.connectors.scope import Scope
 
 FOLDERS = ("", "a", "a/b", "a/b/c", "b", "b/a", "docs", "docs/a", "build", "a b", "x.md")
 NAMES = (
@@ -92,7 +94,7 @@ RULE = st.lists(PIECE, min_size=1, max_size=5).map("".join)
 RULES = st.lists(st.tuples(st.sampled_from(["", "", "", "!"]), RULE).map("".join), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=int(__import__("os").environ.get("N","150")), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=RULES, nested=RULES)
 def test_ignore_rules_mean_what_git_says_they_mean(
     tree: tuple[Path, list[str]], top: list[str], nested: list[str]
