@@ -18,6 +18,7 @@ def fuzz(test: Callable[[], None], examples: int = 50) -> None:
     settings = hypothesis.settings(
         max_examples=examples, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
     )
+    test = settings(test)
     while seed == 0 or time.monotonic() < until_s:
-        hypothesis.seed(seed)(settings(test))()
+        hypothesis.seed(seed)(test)()
         seed += 1

@@ -29,7 +29,15 @@ _NO_SPACE = (
     r"\x00-\x08\x0e-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}"
     r"\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}"
 )
-_INSIDE = {r"\s": _SPACE, r"\S": _NO_SPACE, r"\b": r"\x08", "[": r"\[", "[^": r"\[^", "[]": r"\[]", "[^]": r"\[^]"}
+_INSIDE = {
+    r"\s": _SPACE,
+    r"\S": _NO_SPACE,
+    r"\b": r"\x08",
+    "[": r"\[",
+    "[^": r"\[^",
+    "[]": r"\[]",
+    "[^]": r"\[^]",
+}
 _KEPT = frozenset(
     [
         r"\d",

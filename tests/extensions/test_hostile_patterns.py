@@ -1,5 +1,6 @@
 """A pattern that others wrote never stops the server: its health is answered, and it ends when it is told to."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -80,9 +81,9 @@ def test_a_glob_from_lua_is_short_and_matched_in_linear_time(tmp_path: Path) -> 
     (tmp_path / "b.md").write_text("x")
     policy = Policy("t", roots=(str(tmp_path),))
     assert b"b.md" in fs_list(policy, b'{"glob": "[!a]*.m?"}')
-    assert fs_list(policy, ('{"glob": "%sb"}' % ("*a" * 100)).encode()) == b"[]"
+    assert fs_list(policy, json.dumps({"glob": "*a" * 100 + "b"}).encode()) == b"[]"
     for glob in ("*" * 257, "a" * 300_000):
         with pytest.raises(ToolError, match="at most 256 characters"):
-            fs_list(policy, ('{"glob": "%s"}' % glob).encode())
+            fs_list(policy, json.dumps({"glob": glob}).encode())
     with pytest.raises(ToolError, match="a glob is text"):
         fs_list(policy, b'{"glob": ["*"]}')
