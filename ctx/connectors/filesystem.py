@@ -16,23 +16,16 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import quote
 
 from ctx.connectors.base import ScanLog
-from ctx.connectors.globs import (
-    DEFAULT_INCLUDE_GLOBS,
-    SKIPPED_FOLDERS,
-    Level,
-    Pattern,
-    Rules,
-    Scope,
-    encode_name,
-    parse_ignore_file,
-)
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
+from ctx.connectors.names import encode_name
+from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
+from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump
-MAX_RULE_FILE_BYTES = 1_000_000
 RULE_FILES = (
     ".gitignore",
     ".ctxignore",
@@ -124,7 +117,7 @@ class _OnDisk:
         return os.path.lexists(f"{self._folder}/{name}")
 
 
-class _Unreadable(Exception):
+class _Unreadable(SourceError):
     """A folder, or a rule file in it, that could not be read; its message is for the report."""
 
 
@@ -422,7 +415,10 @@ def _rest(read: Callable[[int], bytes | None], limit: int) -> bytes:
 
 
 def _rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing, a link or not a file. Raises `_Unreadable`."""
+    """The patterns of an ignore file; none where it is missing, a link or not a file.
+
+    Raises `_Unreadable`, `TooManyPatterns`.
+    """
     try:
         fd = os.open(path, _FILE)
     except OSError as error:
@@ -433,10 +429,10 @@ def _rules_of(path: str) -> list[Pattern]:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return []
         try:
-            data = _rest(file.read, MAX_RULE_FILE_BYTES)
+            data = _rest(file.read, MAX_RULE_FILE_BYTES + 1)
         except OSError as error:
             raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
-    return parse_ignore_file(os.fsdecode(data))
+    return read_ignore_file(data)
 
 
 class _Walk:
@@ -464,14 +460,14 @@ class _Walk:
         if prefix and any(marker in names for marker in CACHE_MARKERS):
             return None
         patterns: list[Pattern] = []
-        for rule_file in self._connector.rule_files:
-            if rule_file in names:
-                try:
+        try:
+            for rule_file in self._connector.rule_files:
+                if rule_file in names:
                     patterns += _rules_of(f"{folder}/{rule_file}")
-                except _Unreadable as error:  # without its rules, what it hides would be published
-                    self.withhold(prefix, f"left out: {error}")
-                    return None
-        return scope.with_rules(patterns)
+            return scope.with_rules(patterns)
+        except SourceError as error:  # without its rules, what it hides would be published
+            self.withhold(prefix, f"left out: {error.message}")
+            return None
 
     def compare(
         self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str

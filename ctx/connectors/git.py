@@ -20,9 +20,12 @@ from typing import NamedTuple
 
 from ctx.connectors.base import Progress, ScanLog
 from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, share, user_folder
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import CHUNK_BYTES, QUICK_TIMEOUT_S, Blobs, Git, GitFailed
-from ctx.connectors.globs import DEFAULT_INCLUDE_GLOBS, Pattern, Scope, encode_name, parse_ignore_file
+from ctx.connectors.names import encode_name
+from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
+from ctx.connectors.scope import Scope
 from ctx.errors import ConfigError, SourceError
 from ctx.types import Content, SourceItem
 
@@ -324,7 +327,9 @@ class GitConnector:
         if modules:
             names = ", ".join(modules[:3]) + (", ..." if len(modules) > 3 else "")
             log.note("", f"submodules are not read ({names}); a source of its own reads one")
-        scopes = _Scopes(Scope.top(self.include_globs, self.exclude_globs), self._rules(rules, lock))
+        scopes = _Scopes(
+            Scope.top(self.include_globs, self.exclude_globs), self._rule_files(rules, lock), log
+        )
         mark = f"@{tip.branch or ''}"
         changed = []
         for path, oid in files:
@@ -339,17 +344,16 @@ class GitConnector:
                 changed.append(_Entry(path, oid, source_id))
         return changed
 
-    def _rules(self, oids: Mapping[bytes, str], lock: int) -> dict[bytes, list[Pattern]]:
-        """The patterns of the `.ctxignore` files, by folder."""
+    def _rule_files(self, oids: Mapping[bytes, str], lock: int) -> dict[bytes, bytes]:
+        """The `.ctxignore` files, by folder."""
         if not oids:
             return {}
         self._prefetch(list(oids.values()), lock, None)
         blobs = Blobs(self._git, self.name)
         try:
-            texts = {folder: blobs.read(oid, QUICK_TIMEOUT_S) for folder, oid in oids.items()}
+            return {folder: blobs.read(oid, QUICK_TIMEOUT_S) for folder, oid in oids.items()}
         finally:
             blobs.close()
-        return {folder: parse_ignore_file(os.fsdecode(data)) for folder, data in texts.items()}
 
     def _prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
         """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
@@ -491,19 +495,29 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[bytes, str], l
 
 
 class _Scopes:
-    """The scope of each folder, made once."""
+    """The scope of each folder, made once. A folder whose ignore file asks too much is withheld, a line of the report."""
 
-    def __init__(self, top: Scope, rules: Mapping[bytes, Sequence[Pattern]]) -> None:
-        self._rules = rules
-        self._scopes: dict[bytes, Scope | None] = {b"": top.with_rules(rules.get(b"", ()))}
+    def __init__(self, top: Scope, rule_files: Mapping[bytes, bytes], log: ScanLog) -> None:
+        self._rule_files = rule_files
+        self._log = log
+        self._scopes: dict[bytes, Scope | None] = {b"": self._ruled(b"", top)}
 
     def of(self, folder: bytes) -> Scope | None:
         if folder not in self._scopes:
             above, _, name = folder.rpartition(b"/")
             outer = self.of(above)
             inner = outer.enter(os.fsdecode(name)) if outer else None
-            self._scopes[folder] = inner.with_rules(self._rules.get(folder, ())) if inner else None
+            self._scopes[folder] = self._ruled(folder, inner) if inner else None
         return self._scopes[folder]
+
+    def _ruled(self, folder: bytes, scope: Scope) -> Scope | None:
+        try:
+            return scope.with_rules(read_ignore_file(self._rule_files.get(folder, b"")))
+        except TooManyPatterns as error:
+            source_id = encode_name(folder.decode("utf-8", "surrogateescape"))
+            self._log.withheld.append(f"{source_id}/" if source_id else "")
+            self._log.problem(source_id, f"left out: {error.message}")
+            return None
 
 
 def _log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[_Change, bytes]]:

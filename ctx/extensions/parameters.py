@@ -1,16 +1,20 @@
 """The parameters a script declares, as the JSON Schema that every door checks."""
 
+from collections.abc import Mapping
+
 from ctx.errors import ToolError
 from ctx.types import JSON
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
-_MORE = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", "format", "pattern")
+MAX_DEPTH = 64  # of what is declared; what is deeper is left to the check of schemas, which refuses it
+_ALSO = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", "format", "pattern")
 
 
 def parameters_schema(declared: JSON, where: str) -> JSON:
     """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a schema written out.
 
-    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError` naming the parameter.
+    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError` naming the
+    parameter. Whether the result is a sound schema is for `ctx.tools.schema` to say.
     """
     if declared is None or declared == {} or declared == []:
         return {"type": "object", "properties": {}}
@@ -26,40 +30,47 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
     properties: dict[str, JSON] = {}
     required: list[str] = []
-    for place, entry in enumerate(declared, 1):
+    for number, entry in enumerate(declared, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
-            raise ToolError(f"{where}: parameter {place} has no name")
+            raise ToolError(f"{where}: parameter {number} has no name")
         name = entry["name"]
         if name in properties:
             raise ToolError(f"{where}: two parameters are called '{name}'")
-        kind = entry.get("type", "string")
-        if kind not in TYPES:
-            raise ToolError(
-                f"{where}: parameter '{name}' has the unknown type '{kind}' (known: {', '.join(TYPES)})"
-            )
-        rule: dict[str, JSON] = {"type": kind}
-        if isinstance(entry.get("description"), str):
-            rule["description"] = entry["description"]
-        if entry.get("default") is not None:
-            rule["default"] = [] if kind == "array" and entry["default"] == {} else entry["default"]
-        if entry.get("enum"):
-            if not isinstance(entry["enum"], list):
-                raise ToolError(f"{where}: the enum of parameter '{name}' must be a list")
-            rule["enum"] = entry["enum"]
-        rule |= {key: _with_lists(entry[key]) for key in _MORE if entry.get(key) is not None}
-        properties[name] = rule
+        properties[name] = _rule(entry, f"{where}: parameter '{name}'")
         if entry.get("required") is True:
             required.append(name)
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _with_lists(schema: JSON) -> JSON:
+def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
+    kind = entry.get("type", "string")
+    if kind not in TYPES:
+        raise ToolError(f"{what} has the unknown type '{str(kind)[:80]}' (known: {', '.join(TYPES)})")
+    rule: dict[str, JSON] = {"type": kind}
+    if isinstance(entry.get("description"), str):
+        rule["description"] = entry["description"]
+    if entry.get("default") is not None:
+        rule["default"] = [] if kind == "array" and entry["default"] == {} else entry["default"]
+    if entry.get("enum"):
+        if not isinstance(entry["enum"], list):
+            raise ToolError(f"{what} has an enum that is no list")
+        rule["enum"] = entry["enum"]
+    return rule | {key: _with_lists(entry[key]) for key in _ALSO if entry.get(key) is not None}
+
+
+def _with_lists(schema: JSON, depth: int = 0) -> JSON:
     """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it is an empty one."""
+    if depth > MAX_DEPTH:
+        return schema
     if isinstance(schema, list):
-        return [_with_lists(entry) for entry in schema]
+        return [_with_lists(entry, depth + 1) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    whole = {key: _with_lists(value) for key, value in schema.items() if not (key == "enum" and value == {})}
+    whole = {
+        key: _with_lists(value, depth + 1)
+        for key, value in schema.items()
+        if not (key == "enum" and value == {})
+    }
     for key in ("required", "examples"):
         if whole.get(key) == {}:
             whole[key] = []

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from ctx.connectors.base import Connector, ScanLog
-from ctx.connectors.globs import SKIPPED_FOLDERS
+from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.types import SourceItem

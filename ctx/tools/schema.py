@@ -7,37 +7,36 @@ more goes to `jsonschema` (2020-12), which costs a tenth of a second to import a
 from collections.abc import Callable
 from functools import partial
 
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadRequest
+from ctx.lean import TYPE_CHECKING
 from ctx.types import JSON
+
+if TYPE_CHECKING:
+    from ctx.tools.full_schema import FullCheck
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
-MAX_DEPTH = 64  # of arguments: deeper is not a tool's parameter but an attack on a parser
+MAX_DEPTH = 64  # of a schema: deeper is not a tool's parameter but an attack on a parser
 
-_ROOT_KEYS = {
-    "type",
-    "properties",
-    "required",
-    "additionalProperties",
-    "title",
-    "description",
-    "$schema",
-    "examples",
-}
-_FLAT_KEYS = {
-    "type",
-    "enum",
-    "default",
-    "description",
-    "title",
-    "minimum",
-    "maximum",
-    "minLength",
-    "maxLength",
-    "examples",
-    "format",
-}
-_FLAT_TYPES = {"string", "integer", "number", "boolean"}
+_ROOT_KEYS = frozenset(
+    ["type", "properties", "required", "additionalProperties", "title", "description", "$schema", "examples"]
+)
+_FLAT_KEYS = frozenset(
+    [
+        "type",
+        "enum",
+        "default",
+        "description",
+        "title",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "examples",
+        "format",
+    ]
+)
+_FLAT_TYPES = ("string", "integer", "number", "boolean")  # looked up with what may be no text, so no set
 
 
 def compile_check(schema: JSON) -> Check:
@@ -51,20 +50,66 @@ def compile_check(schema: JSON) -> Check:
     return _compile_full(schema)
 
 
-def is_flat(schema: JSON) -> bool:
-    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every depth."""
-    if not isinstance(schema, dict) or schema.get("type") != "object" or not set(schema) <= _ROOT_KEYS:
+def is_flat(schema: JSON, depth: int = 0) -> bool:
+    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every depth.
+
+    False as well for a schema with a mistake in it, which `jsonschema` can name.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "object" or depth > MAX_DEPTH:
         return False
-    if not isinstance(schema.get("additionalProperties", True), bool):
-        return False
-    for rule in schema.get("properties", {}).values():
-        if not isinstance(rule, dict):
-            return False
-        if rule.get("type") == "object" and is_flat(rule):
-            continue
-        if not set(rule) <= _FLAT_KEYS or rule.get("type") not in _FLAT_TYPES:
-            return False
-    return True
+    properties = schema.get("properties", {})
+    return (
+        schema.keys() <= _ROOT_KEYS
+        and isinstance(schema.get("additionalProperties", True), bool)
+        and _is_list_of_names(schema.get("required", []))
+        and isinstance(schema.get("examples", []), list)
+        and _has_texts(schema, ("title", "description"))
+        and schema.get("$schema", _DIALECT) == _DIALECT
+        and isinstance(properties, dict)
+        and all(is_flat(rule, depth + 1) or _is_scalar(rule) for rule in properties.values())
+    )
+
+
+def _is_scalar(rule: JSON) -> bool:
+    return (
+        isinstance(rule, dict)
+        and rule.keys() <= _FLAT_KEYS
+        and rule.get("type") in _FLAT_TYPES
+        and all(_is_number(rule[key]) for key in ("minimum", "maximum") if key in rule)
+        and all(_is_count(rule[key]) for key in ("minLength", "maxLength") if key in rule)
+        and all(isinstance(rule.get(key, []), list) for key in ("enum", "examples"))
+        and all(_is_plain(choice) for choice in rule.get("enum", []))
+        and _is_plain(rule.get("default"))
+        and _has_texts(rule, ("title", "description", "format"))
+    )
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _has_texts(rule: JSON, keys: tuple[str, ...]) -> bool:
+    return all(isinstance(rule.get(key, ""), str) for key in keys)
+
+
+def _is_list_of_names(value: JSON) -> bool:
+    return (
+        isinstance(value, list)
+        and all(isinstance(name, str) for name in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _is_plain(value: JSON) -> bool:
+    return value is None or isinstance(value, str | bool) or _is_number(value)
+
+
+def _is_number(value: JSON) -> bool:
+    # Infinity and what is no number at all stand in no JSON.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value - value == 0
+
+
+def _is_count(value: JSON) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
@@ -84,81 +129,95 @@ def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> dict[str, JSON]:
     properties: dict[str, JSON] = schema.get("properties", {})
-    given = _without_nulls(schema, arguments)
+    present = _without_nulls(schema, arguments)
     for name in schema.get("required", ()):
-        if given.get(name) is None:
+        if present.get(name) is None:
             raise BadRequest(f"missing required parameter: {within}{name}")
     if schema.get("additionalProperties", True) is False:
-        for name in given:
+        for name in present:
             if name not in properties:
-                known = ", ".join(properties) or "none"
-                raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {known})")
+                names = ", ".join(properties) or "none"
+                raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {names})")
     for name, rule in properties.items():
-        if name in given and rule["type"] == "object":
-            if not isinstance(given[name], dict):
+        if name in present and rule["type"] == "object":
+            if not isinstance(present[name], dict):
                 raise BadRequest(
-                    f"parameter '{within}{name}' must be of type 'object', got {type_name(given[name])}"
+                    f"parameter '{within}{name}' must be of type 'object', got {type_name(present[name])}"
                 )
-            given[name] = _check_flat(rule, given[name], f"{within}{name}.")
-        elif name in given:
-            given[name] = _check_scalar(within + name, rule, given[name])
+            present[name] = _check_flat(rule, present[name], f"{within}{name}.")
+        elif name in present:
+            present[name] = _check_scalar(within + name, rule, present[name])
         elif "default" in rule:
-            given[name] = rule["default"]
-    return given
+            present[name] = rule["default"]
+    return present
 
 
 def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
-    wanted = rule["type"]
-    if wanted == "integer" and type(value) is float and value.is_integer():
+    kind = rule["type"]
+    if kind == "integer" and type(value) is float and value.is_integer():
         value = int(value)
-    if not _has_type(wanted, value):
-        raise BadRequest(f"parameter '{name}' must be of type '{wanted}', got {type_name(value)}")
-    if "enum" in rule and value not in rule["enum"]:
-        choices = ", ".join(
-            f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in rule["enum"]
-        )
-        raise BadRequest(f"parameter '{name}' must be one of [{choices}], got {_short(value)}")
+    if not _has_type(kind, value):
+        raise BadRequest(f"parameter '{name}' must be of type '{kind}', got {type_name(value)}")
+    if "enum" in rule and not any(
+        choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in rule["enum"]
+    ):
+        raise BadRequest(f"parameter '{name}' must be one of [{_choices(rule['enum'])}], got {_short(value)}")
+    if kind == "string":
+        _check_length(name, rule, len(value))
+    elif kind != "boolean":
+        _check_range(name, rule, value)
+    return value
+
+
+def _choices(values: JSON) -> str:
+    return ", ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in values)
+
+
+def _check_range(name: str, rule: JSON, value: float) -> None:
     if "minimum" in rule and value < rule["minimum"]:
         raise BadRequest(f"parameter '{name}' must be at least {rule['minimum']}, got {_short(value)}")
     if "maximum" in rule and value > rule["maximum"]:
         raise BadRequest(f"parameter '{name}' must be at most {rule['maximum']}, got {_short(value)}")
-    if "minLength" in rule and len(value) < rule["minLength"]:
+
+
+def _check_length(name: str, rule: JSON, length: int) -> None:
+    if "minLength" in rule and length < rule["minLength"]:
         raise BadRequest(f"parameter '{name}' must have at least {rule['minLength']} characters")
-    if "maxLength" in rule and len(value) > rule["maxLength"]:
-        raise BadRequest(
-            f"parameter '{name}' must have at most {rule['maxLength']} characters, got {len(value)}"
-        )
-    return value
+    if "maxLength" in rule and length > rule["maxLength"]:
+        raise BadRequest(f"parameter '{name}' must have at most {rule['maxLength']} characters, got {length}")
 
 
-def _has_type(wanted: str, value: JSON) -> bool:
-    if wanted == "string":
+def _has_type(kind: str, value: JSON) -> bool:
+    if kind == "string":
         return isinstance(value, str)
-    if wanted == "boolean":
+    if kind == "boolean":
         return isinstance(value, bool)
     if isinstance(value, bool):
         return False
-    return isinstance(value, int) if wanted == "integer" else isinstance(value, int | float)
+    return isinstance(value, int) if kind == "integer" else isinstance(value, int | float)
 
 
 def put_right(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """The arguments without those the schema does not know, and with JSON text parsed where a list or an object is wanted."""
+    """The arguments the schema names, with JSON text parsed where a list or an object is asked for."""
+    properties: dict[str, JSON] = schema.get("properties", {})
+    return {
+        name: _parsed(properties.get(name), value)
+        for name, value in arguments.items()
+        if name in properties or name == "sessionId"
+    }
+
+
+def _parsed(rule: JSON, value: JSON) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if not isinstance(value, str) or kind not in ("array", "object"):
+        return value
     import json  # 3 ms; only tools of packs are lenient
 
-    properties: dict[str, JSON] = schema.get("properties", {})
-    right: dict[str, JSON] = {}
-    for name, value in arguments.items():
-        if name not in properties and name != "sessionId":
-            continue
-        wanted = properties.get(name, {}).get("type")
-        if isinstance(value, str) and wanted in ("array", "object"):
-            try:
-                parsed = json.loads(value)
-            except ValueError:
-                parsed = value
-            value = parsed if isinstance(parsed, list if wanted == "array" else dict) else value
-        right[name] = value
-    return right
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, list if kind == "array" else dict) else value
 
 
 def type_name(value: JSON) -> str:
@@ -182,65 +241,33 @@ def _short(value: JSON) -> str:
 
 
 def _compile_full(schema: JSON) -> Check:
-    import jsonschema  # 100 ms, and most tools never need it
+    from ctx.tools.full_schema import FullCheck  # 100 ms, and most tools never need it
 
-    _refuse_foreign_references(schema, 0)
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ConfigError(f"parameters are not a JSON Schema: {error.message} at {_place(error)}") from error
-    if schema.get("type") != "object":
-        raise ConfigError("parameters must be a JSON Schema of type 'object'")
-    validator = jsonschema.Draft202012Validator(schema)
-
-    def check(arguments: dict[str, JSON]) -> dict[str, JSON]:
-        given = _without_nulls(schema, arguments)
-        for name in schema.get("required", ()):
-            if name not in given:
-                raise BadRequest(f"missing required parameter: {name}")
-        for name, rule in schema.get("properties", {}).items():
-            if name not in given and isinstance(rule, dict) and "default" in rule:
-                given[name] = rule["default"]
-        error = jsonschema.exceptions.best_match(validator.iter_errors(given))
-        if error is not None:
-            raise BadRequest(_sentence(error))
-        return given
-
-    return check
+    full = FullCheck(schema)
+    return partial(_check_full, full, schema)
 
 
-def _refuse_foreign_references(schema: JSON, depth: int) -> None:
-    # A `$ref` to a URL would make the validator fetch it: an open door out of the machine.
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"parameters are nested more than {MAX_DEPTH} deep")
-    if isinstance(schema, dict):
-        reference = schema.get("$ref", schema.get("$dynamicRef"))
-        if isinstance(reference, str) and not reference.startswith("#"):
-            raise ConfigError(
-                f"parameters refer to '{reference}': only references within the schema ('#/...') are followed"
-            )
-        for value in schema.values():
-            _refuse_foreign_references(value, depth + 1)
-    elif isinstance(schema, list):
-        for value in schema:
-            _refuse_foreign_references(value, depth + 1)
-
-
-def _place(error: JSON) -> str:
-    return "/".join(str(part) for part in error.absolute_path) or "the root"
+def _check_full(full: "FullCheck", schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
+    present = _without_nulls(schema, arguments)
+    for name in full.required:
+        if name not in present:
+            raise BadRequest(f"missing required parameter: {name}")
+    present = {**{name: value for name, value in full.defaults.items() if name not in present}, **present}
+    error = full.error(present)
+    if error is not None:
+        raise BadRequest(_sentence(error))
+    return present
 
 
 def _sentence(error: JSON) -> str:
-    place = _place(error)
-    if error.validator == "type" and error.absolute_path:
+    path = "/".join(str(part) for part in error.absolute_path)
+    if error.validator == "type" and path:
         return (
-            f"parameter '{place}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
+            f"parameter '{path}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
         )
-    if error.validator == "enum" and error.absolute_path:
-        choices = ", ".join(
-            f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in error.validator_value
-        )
-        return f"parameter '{place}' must be one of [{choices}], got {_short(error.instance)}"
-    where = f"parameter '{place}': " if error.absolute_path else ""
+    if error.validator == "enum" and path:
+        choices = _choices(error.validator_value)
+        return f"parameter '{path}' must be one of [{choices}], got {_short(error.instance)}"
+    subject = f"parameter '{path}': " if path else ""
     message: str = error.message
-    return where + (message if len(message) <= 300 else message[:297] + "...")
+    return subject + (message if len(message) <= 300 else message[:297] + "...")

@@ -1,15 +1,32 @@
-"""Globs and ignore rules, held against git itself: `git ls-files` says what a rule or a pathspec means."""
+"""Globs and ignore rules, held against git itself: `git ls-files` and `git check-ignore` say what a rule means."""
 
 import os
+import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fuzz import fuzz, patient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctx.connectors.globs import Scope, decode_name, encode_name, expand_braces, parse_ignore_file
+from ctx.connectors.base import ScanLog
+from ctx.connectors.filesystem import FilesystemConnector
+from ctx.connectors.names import encode_name
+from ctx.connectors.patterns import (
+    MAX_LINE_CHARS,
+    MAX_RULE_FILE_BYTES,
+    Rules,
+    TooManyPatterns,
+    expand_braces,
+    name_test,
+    parse_ignore_file,
+    read_ignore_file,
+)
+from ctx.connectors.scope import Scope
+from ctx.errors import ConfigError
 
 FOLDERS = ("", "a", "a/b", "a/b/c", "b", "b/a", "docs", "docs/a", "build", "a b", "x.md")
 NAMES = (
@@ -37,15 +54,15 @@ NAMES = (
 
 def taken(paths: Sequence[str], scope: Scope) -> set[str]:
     """The paths that a scope takes, by the way a scan would go: folder by folder."""
-    found = set()
+    included = set()
     for path in paths:
         *folders, name = path.split("/")
-        here: Scope | None = scope
+        inner: Scope | None = scope
         for folder in folders:
-            here = here.enter(folder) if here else None
-        if here and here.takes(name):
-            found.add(path)
-    return found
+            inner = inner.enter(folder) if inner else None
+        if inner and inner.takes(name):
+            included.add(path)
+    return included
 
 
 def included(globs: Sequence[str], *paths: str, exclude: Sequence[str] = ()) -> set[str]:
@@ -92,7 +109,7 @@ RULE = st.lists(PIECE, min_size=1, max_size=5).map("".join)
 RULES = st.lists(st.tuples(st.sampled_from(["", "", "", "!"]), RULE).map("".join), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=RULES, nested=RULES)
 def test_ignore_rules_mean_what_git_says_they_mean(
     tree: tuple[Path, list[str]], top: list[str], nested: list[str]
@@ -101,14 +118,14 @@ def test_ignore_rules_mean_what_git_says_they_mean(
     (root / "top-rules").write_text("\n".join(top))
     (root / ".gitignore").write_text("\n".join(top))
     (root / "a" / ".gitignore").write_text("\n".join(nested))
-    said = git(root, "ls-files", "-o", "-z", "--exclude-per-directory=.gitignore").decode().split("\0")
+    listing = git(root, "ls-files", "-o", "-z", "--exclude-per-directory=.gitignore").decode().split("\0")
     scope = Scope.top(["*"], []).with_rules(parse_ignore_file("\n".join(top)))
     inner = scope.enter("a")
     inner = inner.with_rules(parse_ignore_file("\n".join(nested))) if inner else None
     ours = taken([path for path in paths if not path.startswith("a/")], scope)
     if inner:
         ours |= {f"a/{path}" for path in taken([path[2:] for path in paths if path.startswith("a/")], inner)}
-    assert ours == set(said) & set(paths)
+    assert ours == set(listing) & set(paths)
 
 
 def spelled_out(glob: str, path: str) -> bool:
@@ -119,7 +136,7 @@ def spelled_out(glob: str, path: str) -> bool:
         return True
     if glob.startswith("**/"):
         return spelled_out(glob[3:], path) or any(
-            spelled_out(glob[3:], path[at + 1 :]) for at, char in enumerate(path) if char == "/"
+            spelled_out(glob[3:], path[index + 1 :]) for index, char in enumerate(path) if char == "/"
         )
     if glob == "/**":
         return len(path) > 1 and path[0] == "/"
@@ -227,9 +244,18 @@ def test_equal_rules_have_equal_tags_and_no_rules_have_none() -> None:
     plain = Scope.top(["*"], [])
     assert plain.tag == ""
     assert plain.with_rules(parse_ignore_file("# only a comment\n")).tag == ""
-    one, other = (plain.with_rules(parse_ignore_file(text)) for text in ("*.log\n", "*.log\n!a.log\n"))
-    assert one.tag != other.tag
-    assert one.tag == plain.with_rules(parse_ignore_file("# why\n*.log\n")).tag
+    short, long = (plain.with_rules(parse_ignore_file(text)) for text in ("*.log\n", "*.log\n!a.log\n"))
+    assert short.tag != long.tag
+    assert short.tag == plain.with_rules(parse_ignore_file("# why\n*.log\n")).tag
+
+
+def decoded(name: str) -> str:
+    """What a part of a source id stands for."""
+
+    def char(match: re.Match[str]) -> str:
+        return "%" if match[1] == "25" else chr(0xDC00 + int(match[1], 16))
+
+    return re.sub(r"%(25|[89A-F][0-9A-F])", char, name)
 
 
 @given(
@@ -241,4 +267,164 @@ def test_equal_rules_have_equal_tags_and_no_rules_have_none() -> None:
 def test_every_file_name_has_an_id_of_its_own_that_any_store_can_hold(name: str) -> None:
     encoded = encode_name(name)
     encoded.encode("utf-8")
-    assert decode_name(encoded) == name
+    assert decoded(encoded) == name
+
+
+# -- git check-ignore, and how many steps a name takes -------------------------------------------------------------
+
+
+class Ignored:
+    """`git check-ignore` over one folder, asked about many names."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        git(root, "init", "-q")
+
+    def names(self, rules: str, names: Sequence[str]) -> set[str]:
+        (self.root / ".gitignore").write_text(rules)
+        process = subprocess.run(
+            ["git", "check-ignore", "--no-index", "-z", "--stdin"],
+            cwd=self.root,
+            input="\0".join(names).encode(),
+            capture_output=True,
+            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull},
+            check=False,
+        )
+        assert process.returncode in (0, 1), process.stderr
+        return {name for name in process.stdout.decode().split("\0") if name}
+
+
+class Steps:
+    """A regular expression followed as Python's engine follows it, each character looked at counted."""
+
+    def __init__(self, regex: str) -> None:
+        self._items = list(re._parser.parse(regex, re.DOTALL))  # type: ignore[attr-defined]
+        self.taken = 0
+
+    def fullmatch(self, name: str) -> bool:
+        return any(end == len(name) for end in self._ends(self._items, name, 0))
+
+    def _ends(self, items: Sequence[Any], name: str, start: int) -> Iterator[int]:
+        if not items:
+            yield start
+            return
+        (kind, value), following = items[0], items[1:]
+        word = str(kind)
+        if word == "ATOMIC_GROUP":
+            end = next(self._ends(list(value), name, start), None)
+            if end is not None:
+                yield from self._ends(following, name, end)
+        elif word in ("MAX_REPEAT", "MIN_REPEAT"):
+            ends = range(start, len(name) + 1)
+            for end in reversed(ends) if word == "MAX_REPEAT" else ends:
+                yield from self._ends(following, name, end)
+        else:
+            self.taken += 1
+            if start < len(name) and self._fits(word, value, name[start]):
+                yield from self._ends(following, name, start + 1)
+
+    def _fits(self, word: str, value: Any, char: str) -> bool:
+        if word == "LITERAL":
+            return ord(char) == int(value)
+        if word == "NOT_LITERAL":
+            return ord(char) != int(value)
+        if word == "ANY":
+            return True
+        assert word == "IN", word
+        negated = str(value[0][0]) == "NEGATE"
+        return negated != any(
+            ord(char) == bound if str(kind) == "LITERAL" else bound[0] <= ord(char) <= bound[1]
+            for kind, bound in value[negated:]
+        )
+
+
+HOSTILE_PIECE = st.sampled_from(
+    ["*", "*", "*a", "*a", "a", "b", "?", "[ab]", "[!b]", "**", "[a-c]", "\\*", "\\a", "/"]
+)
+HOSTILE = st.lists(HOSTILE_PIECE, min_size=1, max_size=24).map("".join)
+LONG_NAME = st.lists(st.sampled_from(["a", "aaaaaaaa", "b", "ab", "c", "*"]), min_size=1, max_size=16).map(
+    "".join
+)
+
+
+@patient
+def test_hostile_ignore_files_mean_what_git_check_ignore_says_in_few_steps(tmp_path: Path) -> None:
+    ignored = Ignored(tmp_path)
+
+    @given(rules=st.lists(HOSTILE, min_size=1, max_size=4), names=st.lists(LONG_NAME, min_size=1, max_size=8))
+    def check(rules: list[str], names: list[str]) -> None:
+        text = "\n".join(rules)
+        assert ignoring(text, *names) == ignored.names(text, names)
+        for segment in {item for pattern in parse_ignore_file(text) for item in pattern.segments}:
+            if segment.kind != "wild":
+                continue
+            for name in names:
+                steps = Steps(segment.text)
+                assert steps.fullmatch(name) == name_test([segment])(name)
+                assert steps.taken <= 2 * (len(name) + 1) * (len(segment.text) + 1)
+
+    fuzz(check)
+
+
+def test_a_star_before_a_long_name_takes_no_more_steps_than_both_are_long() -> None:
+    (pattern,) = parse_ignore_file("*a" * 11 + "*b")
+    segment = pattern.segments[-1]
+    steps = Steps(segment.text)
+    name = "a" * 250 + ".md"
+    assert not steps.fullmatch(name)
+    assert not name_test([segment])(name)
+    assert steps.taken < 20 * len(name)
+
+
+@pytest.mark.parametrize(
+    "rule", ["a**/b", "a**/**", "x/a**", "x/a**/b/c", "a**/**/***/b", "a\\/b", "!x/a**", "a?**/b"]
+)
+def test_stars_within_a_component_cross_folders_where_git_lets_them(rule: str, tmp_path: Path) -> None:
+    paths = ["a", "ab", "aa/b", "a/b", "aa/x/b", "x/a", "x/ab", "x/ab/c/d", "x/a/b/c", "x/ab/b/c", "x/q/b/c"]
+    # A path that is both a file and a folder is asked about alone.
+    files = [path for path in paths if not any(other.startswith(path + "/") for other in paths)]
+    for path in files:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    text = f"x/ab/c\n{rule}\n"
+    assert ignoring(text, *files) == Ignored(tmp_path).names(text, files)
+
+
+def test_an_ignore_file_that_asks_too_much_is_refused_before_it_is_used() -> None:
+    with pytest.raises(TooManyPatterns, match="larger than 1,000,000 bytes"):
+        read_ignore_file(b"a" * (MAX_RULE_FILE_BYTES + 1))
+    with pytest.raises(TooManyPatterns, match="more than 20,000 characters"):
+        parse_ignore_file("*" * (MAX_LINE_CHARS + 1))
+    with pytest.raises(TooManyPatterns, match="shorten"):
+        Rules(parse_ignore_file("*a*b\n" * 20_000))
+    Rules(parse_ignore_file("".join(f"name-{number}\n*.{number}\n" for number in range(20_000))))
+
+
+def test_ignore_files_are_bounded_together_all_the_way_down() -> None:
+    rules = parse_ignore_file("**/*a*b*\n" * 1500)
+    scope = Scope.top(["*"], []).with_rules(rules)
+    inner = scope.enter("folder")
+    assert inner is not None
+    with pytest.raises(TooManyPatterns, match="those above it"):
+        inner.with_rules(rules)
+
+
+def test_a_folder_whose_ignore_file_asks_too_much_is_left_out_with_a_line_of_the_report(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.md").write_text("kept")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / ".gitignore").write_text("*a*b\n" * 20_000 + "secret.md\n")
+    (tmp_path / "deep" / "secret.md").write_text("hidden")
+    log = ScanLog()
+    items = list(FilesystemConnector("files", str(tmp_path)).scan({}, log))
+    assert [item.source_id for item in items] == ["a.md"]
+    assert any(source_id == "deep" and "left out" in reason for source_id, reason in log.problems), vars(log)
+
+
+def test_a_configured_glob_has_a_length_and_braces_end() -> None:
+    with pytest.raises(ConfigError, match="at most 1,024"):
+        Scope.top(["a" * 1025], [])
+    assert len(expand_braces("{a," * 300 + "b" + "}" * 300)) == 301
+    assert expand_braces("{" * 1000 + "a,b") == ["{" * 1000 + "a,b"]
+    assert expand_braces("\\{a,b}{c,d}") == ["\\{a,b}c", "\\{a,b}d"]

@@ -1,14 +1,21 @@
 """Arguments are checked once, and the quick check says what JSON Schema says."""
 
+import json
+from contextlib import suppress
 from typing import Any
 
 import jsonschema
 import pytest
+from fuzz import fuzz, patient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadRequest, ConfigError, ToolError
+from ctx.extensions.parameters import parameters_schema
+from ctx.tools.base import Tool, Toolbox
 from ctx.tools.schema import compile_check
+from ctx.tools.schema_patterns import SearchPattern
+from ctx.types import Caller
 
 SEARCH = {
     "type": "object",
@@ -53,7 +60,7 @@ def test_the_quick_check_accepts_exactly_what_json_schema_accepts(arguments: dic
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({}, "missing required parameter: query"),
         ({"query": None}, "missing required parameter: query"),
@@ -67,10 +74,10 @@ def test_the_quick_check_accepts_exactly_what_json_schema_accepts(arguments: dic
         ({"query": "a", "souce": "x"}, "unknown parameter 'souce'"),
     ],
 )
-def test_an_error_names_the_parameter_and_the_mend(arguments: dict[str, Any], said: str) -> None:
+def test_an_error_names_the_parameter_and_the_mend(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest) as caught:
         compile_check(SEARCH)(arguments)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_defaults_are_filled_nulls_are_absent_and_whole_floats_are_integers() -> None:
@@ -112,3 +119,273 @@ def test_an_unknown_name_is_refused_whatever_its_value() -> None:
     )
     with pytest.raises(BadRequest, match="unknown parameter 'other'"):
         check({"id": "x", "other": None})
+
+
+# -- malformed schemas ---------------------------------------------------------------------------------------------
+
+JUNK: list[Any] = ["x", 7, True, [], [1], {"a": 1}, None, 1.5]
+WORDS: dict[str, list[Any]] = {
+    "properties": ["x", 7, True, [1], {"a": 1}, {"a": "string"}, {"a": {"type": []}}, {"a": {"type": {}}}],
+    "required": [1, "a", {"a": 1}, [1], ["a", "a"], True],
+    "additionalProperties": ["no", 0, [], None],
+    "patternProperties": ["x", [], {"(": {}}, {"(?=a)": {}}, {"a": 7}, {"(a)\\1": {}}],
+    "$ref": [7, "#/x", "#", "#/properties", "http://127.0.0.1/x", "other.json"],
+    "$defs": ["x", [], {"a": 7}],
+    "allOf": ["x", [], {}, [7], [{"$ref": "#"}]],
+    "not": ["x", 7, []],
+    "type": [[], {}, 7, "objekt", None, ["object", 7]],
+    "$dynamicRef": ["#a"],
+    "$anchor": [7, "no blank"],
+    "title": [7],
+    "description": [{}, 7],
+}
+SCALARS: dict[str, list[Any]] = {
+    "minimum": ["1", [], {}, True, float("inf"), float("nan")],
+    "maximum": ["1", None, [1]],
+    "minLength": ["1", -1, 1.5, []],
+    "maxLength": ["x", -3, {}],
+    "enum": ["x", 7, {"a": 1}],
+    "pattern": [
+        7,
+        "(",
+        "[",
+        "(?!a)",
+        "(?<=a)b",
+        "(a)\\1",
+        "\\k<a>",
+        "a{5000}",
+        "*",
+        "a" * 3000,
+        "(" * 900,
+        "\\",
+    ],
+    "multipleOf": [0, -1, "x"],
+    "items": ["string", 7, [{"type": "string"}]],
+    "uniqueItems": ["yes", 1],
+    "format": [7, []],
+    "$ref": ["#/x", "#/properties/a", "#/properties/a/default", 7],
+    "required": [1, True],
+    "if": [7, "x"],
+    "dependentSchemas": [7, {"a": 7}],
+    "$id": ["http://127.0.0.1/"],
+    "default": [{"a": float("nan")}, {1, 2}],
+}
+
+
+def nested(depth: int) -> Any:
+    schema: Any = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def doubling(levels: int) -> Any:
+    defs = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
+    return {"type": "object", "$ref": "#/$defs/d0", "$defs": {**defs, f"d{levels}": {"type": "object"}}}
+
+
+MALFORMED: list[Any] = [
+    *({"type": "object", word: value} for word, values in WORDS.items() for value in values),
+    *(
+        {"type": "object", "properties": {"a": {word: value}}}
+        for word, values in SCALARS.items()
+        for value in values
+    ),
+    *(
+        {"type": "object", "properties": {"a": {"type": "integer", word: value}}}
+        for word in ("minimum", "enum", "pattern", "$ref")
+        for value in SCALARS[word]
+    ),
+    *(junk for junk in JUNK),
+    *(nested(depth) for depth in (100, 5000)),
+    doubling(40),
+    {
+        "type": "object",
+        "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+        "$ref": "#/$defs/a",
+    },
+    {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#/properties/a"}]}}},
+    {"type": "object", "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(5000)}},
+    {"type": "object", "properties": {f"p{n}": {} for n in range(30_000)}},
+    {"type": "object", "properties": {"a": {"type": "array", "default": "x"}}},
+    {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a$", "default": "b"}}},
+    {"type": "object", "patternProperties": {"a": {}}, "unevaluatedProperties": False},
+    {"type": "object", 7: "a"},
+]
+
+
+def test_there_are_many_malformed_schemas() -> None:
+    assert len(MALFORMED) >= 120
+
+
+@pytest.mark.parametrize("number", range(len(MALFORMED)))
+def test_a_malformed_schema_is_refused_when_it_is_loaded(number: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compile_check(MALFORMED[number])
+    assert len(caught.value.message) < 600
+
+
+LOOSE: Any = st.recursive(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 2.5, "", "a", "object", "string", "integer", "^(a+)+$", "#", "#/x"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*WORDS, *SCALARS, "a", "b", "name"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+ENTRY: Any = st.dictionaries(st.sampled_from([*SCALARS, "type", "name", "properties"]), LOOSE, max_size=4)
+SCHEMA: Any = LOOSE | st.builds(
+    lambda properties, more: {"type": "object", **more, "properties": properties},
+    st.dictionaries(st.sampled_from(["a", "b"]), ENTRY, max_size=2),
+    st.dictionaries(st.sampled_from(list(WORDS)), LOOSE, max_size=2),
+)
+CALL: Any = st.dictionaries(st.sampled_from(["a", "b", "c"]), LOOSE, max_size=3)
+
+
+@patient
+def test_whatever_parameters_say_a_tool_is_loaded_or_refused_and_a_call_is_answered_or_refused() -> None:
+    @given(declared=SCHEMA, arguments=CALL)
+    def check(declared: Any, arguments: dict[str, Any]) -> None:
+        toolbox = Toolbox()
+        for lenient in (False, True):
+            try:
+                schema = parameters_schema(declared, "x.lua") if lenient else declared
+                tool = Tool("fuzzed", "", schema, lambda arguments, caller: arguments, lenient=lenient)
+                toolbox.add(tool, replace=True)
+            except (ConfigError, ToolError):
+                continue
+            with suppress(BadRequest):
+                json.dumps(toolbox.call("fuzzed", arguments, Caller("rest")))
+
+    fuzz(check, 200)
+
+
+@given(
+    kind=st.sampled_from(["string", "integer", "number", "boolean"]),
+    rule=st.fixed_dictionaries(
+        {},
+        optional={
+            "minimum": st.integers(-3, 3),
+            "maximum": st.floats(-3, 3),
+            "minLength": st.integers(0, 3),
+            "maxLength": st.integers(0, 3),
+            "enum": st.lists(
+                st.sampled_from([0, 1, 1.0, True, False, "a", "ab", None]), min_size=1, max_size=3
+            ),
+        },
+    ),
+    value=VALUES,
+)
+def test_a_bound_that_is_not_of_the_type_says_nothing(kind: str, rule: dict[str, Any], value: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": kind, **rule}}, "required": ["a"]}
+    valid = jsonschema.Draft202012Validator(schema).is_valid({"a": value})
+    try:
+        compile_check(schema)({"a": value})
+        accepted = True
+    except BadRequest:
+        accepted = False
+    assert accepted == valid
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "unfitting"),
+    [
+        ("^a$", "a", "a\n"),
+        ("b", "abc", "ac"),
+        (r"^\d+$", "12", "\u0661"),
+        (r"^\s$", "\ufeff", "\u200b"),
+        (r"^[\s\S]$", "\n", "ab"),
+        (r"^[^\s]$", "\u200b", "\u00a0"),
+        ("^a.c$", "abc", "a\u2028c"),
+        (r"^[\w-]+\/$", "a-b/", "a b/"),
+        (r"^\u00e9\x41\cA$", "\u00e9A\x01", "eA"),
+        (r"^\u{1F600}$", "\U0001f600", "x"),
+        (r"^\p{Lu}", "\u00c9", "\u00e9"),
+        ("^[[]$", "[", "]"),
+        ("^[[:alpha:]]$", "a]", "a"),
+        ("[^]", "\n", ""),
+        ("^(?<year>[0-9]{4})-(?:0[1-9]|1[0-2])$", "2026-11", "2026-13"),
+        ("^[^@]+@[^@.]+([.][^@.]+)+$", "a@b.example", "a@b"),
+    ],
+)
+def test_a_pattern_means_what_ecma_262_says(pattern: str, fitting: str, unfitting: str) -> None:
+    assert SearchPattern(pattern).matches(fitting)
+    assert not SearchPattern(pattern).matches(unfitting)
+
+
+def test_an_empty_class_fits_nothing_and_a_lone_surrogate_is_no_error() -> None:
+    assert not SearchPattern("[]").matches("a")
+    assert SearchPattern("^.$").matches("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "mend"),
+    [
+        ("(?=a)", "look-ahead"),
+        ("(?<!a)b", "look-behind"),
+        (r"(a)\1", "refers back to a group"),
+        ("a{9999}", "RE2's syntax"),
+        (r"\q", "write the character alone"),
+        ("a" * 3000, "at most 2,000"),
+    ],
+)
+def test_a_pattern_that_needs_a_backtracking_engine_is_refused_with_the_mend(pattern: str, mend: str) -> None:
+    with pytest.raises(ConfigError, match=mend):
+        compile_check({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
+
+
+def test_a_pattern_in_a_property_called_pattern_is_no_pattern() -> None:
+    check = compile_check({"type": "object", "properties": {"pattern": {"type": ["string", "null"]}}})
+    assert check({"pattern": "(?=a)"}) == {"pattern": "(?=a)"}
+
+
+def test_what_takes_too_many_steps_is_refused_as_such() -> None:
+    wide = compile_check({"type": "object", "properties": {"a": {"pattern": r"^([\p{L}\p{N}]{1,64})+$"}}})
+    assert wide({"a": "letters"}) == {"a": "letters"}
+    with pytest.raises(BadRequest, match="take too long to check"):
+        wide({"a": "x" * 100_000})
+    tree = {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#/$defs/t"}] * 2}}},
+        ]
+    }
+    doubled = compile_check(
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/t"}}, "$defs": {"t": tree}}
+    )
+    arguments: Any = {"a": 7}
+    for _ in range(60):
+        arguments = {"a": arguments}
+    with pytest.raises(BadRequest, match=r"take too long to check|nested too deep"):
+        doubled(arguments)
+
+
+def test_items_are_compared_once_each_and_one_equals_one_point_zero() -> None:
+    check = compile_check({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
+    many = [{"n": number} for number in range(20_000)]
+    assert check({"a": many}) == {"a": many}
+    assert check({"a": [1, True, "1", [1], {"a": 1}]})
+    for twins in ([1, 1.0], [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}], [[1], [1.0]]):
+        with pytest.raises(BadRequest, match="non-unique"):
+            check({"a": twins})
+
+
+def test_references_within_a_schema_are_followed_also_where_they_recur() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"$ref": "#whole"}}}
+    check = compile_check(
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$id": "https://tools.example/x",
+            "type": "object",
+            "properties": {"list": {"$ref": "#/$defs/node"}},
+            "$defs": {"node": node, "whole": {"$anchor": "whole", "type": "integer"}},
+        }
+    )
+    assert check({"list": {"next": {"next": {"n": 1}}}})
+    with pytest.raises(BadRequest, match="list/next/n"):
+        check({"list": {"next": {"n": "1"}}})

@@ -1,0 +1,33 @@
+"""What a source takes and never enters where its configuration says nothing."""
+
+_PROSE = "md markdown mdx qmd rst txt adoc asciidoc org tex html htm xhtml ipynb"
+_PROSE_NAMES = "README CHANGELOG CHANGES NEWS CONTRIBUTING LICENSE NOTICE AUTHORS"
+_CODE = """
+    py pyi js mjs cjs jsx ts tsx vue svelte
+    c h cc cpp cxx hh hpp m mm cs fs
+    java kt kts scala groovy clj cljs go rs
+    rb php swift dart lua pl pm r R jl
+    ex exs erl hs ml mli elm nim zig sol
+    sh bash zsh fish ps1 sql graphql proto tf
+    css scss cmake toml yaml yml ini cfg
+"""
+_CODE_NAMES = "Makefile Dockerfile CMakeLists.txt Justfile justfile"
+
+DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = tuple(
+    f"**/{prefix}{word}"
+    for prefix, words in (("*.", _PROSE), ("", _PROSE_NAMES), ("*.", _CODE), ("", _CODE_NAMES))
+    for word in words.split()
+)
+"""What people write: prose, notebooks, source code and hand-written settings; not data (JSON, CSV), lock files or media."""
+
+_MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control, and our own
+_COPIES = """
+    node_modules bower_components __pycache__ __pypackages__
+    .venv .tox .nox .eggs .direnv .cache .gradle .terraform .yarn .pnpm-store .next .nuxt
+    .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .stack-work .dart_tool
+    .Trash .Trashes .Spotlight-V100 .fseventsd $RECYCLE.BIN lost+found
+"""
+_KEYS = ".ssh .gnupg .aws .kube"  # nobody means to publish these by naming their home folder
+
+SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
+"""Folders that are never entered, whatever the globs say: copies, caches and keys, not documents."""

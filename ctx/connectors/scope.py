@@ -1,0 +1,117 @@
+"""Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from ctx.connectors.defaults import SKIPPED_FOLDERS
+from ctx.connectors.patterns import (
+    MAX_WEIGHT,
+    Group,
+    Level,
+    NameTest,
+    Pattern,
+    Rules,
+    TooManyPatterns,
+    name_test,
+    parse_globs,
+)
+
+
+class Scope:
+    """What a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
+
+    `ignores` are the levels of the ignore files in force, the deepest first. `tag` names what they ask of files in
+    this folder: equal tags give equal answers, in any process; it is "" where they ask nothing.
+    """
+
+    __slots__ = ("exclude", "ignores", "include", "tag", "takes")
+
+    def __init__(self, include: Level, exclude: Level, ignores: tuple[Level, ...]) -> None:
+        self.include = include
+        self.exclude = exclude
+        self.ignores = ignores
+        self.takes: NameTest = self._test()
+        self.tag = _tag(ignores)
+
+    @classmethod
+    def top(
+        cls, include_globs: Iterable[str], exclude_globs: Iterable[str], ignores: tuple[Level, ...] = ()
+    ) -> "Scope":
+        """The scope of a source's root. Raises `ConfigError` for a glob that is too long."""
+        return cls(Rules(parse_globs(include_globs)).top(), Rules(parse_globs(exclude_globs)).top(), ignores)
+
+    def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
+        """This folder with the patterns of its own ignore files.
+
+        Raises `TooManyPatterns` where these and the ones in force from above ask for more than `MAX_WEIGHT` together.
+        """
+        if not patterns:
+            return self
+        rules = Rules(patterns)
+        if rules.weight + sum(level.weight for level in self.ignores) > MAX_WEIGHT:
+            raise TooManyPatterns("the ignore files of this folder and those above it hold too many patterns")
+        return Scope(self.include, self.exclude, (rules.top(), *self.ignores))
+
+    def enter(self, name: str) -> "Scope | None":
+        """The scope of a folder below, or None where nothing in it is wanted."""
+        if (
+            name in SKIPPED_FOLDERS
+            or self.exclude.decide(name, folder=True)
+            or self.ignored(name, folder=True)
+        ):
+            return None
+        include = self.include.descend(name)
+        if include.empty:
+            return None
+        exclude = self.exclude.descend(name)
+        ignores = self.ignores
+        if ignores:
+            ignores = tuple(below for below in [level.descend(name) for level in ignores] if not below.empty)
+        if include is self.include and exclude is self.exclude and ignores == self.ignores:
+            return self
+        return Scope(include, exclude, ignores)
+
+    def ignored(self, name: str, *, folder: bool) -> bool:
+        """Whether the ignore files in force rule a name of this folder out."""
+        for level in self.ignores:
+            verdict = level.decide(name, folder=folder)
+            if verdict is not None:
+                return verdict
+        return False
+
+    def _test(self) -> NameTest:
+        included = _file_test(self.include.groups)
+        contrary = [*self.exclude.groups, *(group for level in self.ignores for group in level.groups)]
+        if not any(group.file_segments for group in contrary):
+            return included
+        if not any(group.negated for group in contrary):
+            # Without negation the order does not matter: one test does for all.
+            unwanted = _file_test(contrary)
+
+            def wanted_at_once(name: str) -> bool:
+                return included(name) and not unwanted(name)
+
+            return wanted_at_once
+        excluded = _file_test(self.exclude.groups)
+        ignored = self.ignored
+
+        def wanted_in_order(name: str) -> bool:
+            return included(name) and not excluded(name) and not ignored(name, folder=False)
+
+        return wanted_in_order
+
+
+def _file_test(groups: Iterable[Group]) -> NameTest:
+    return name_test(list(dict.fromkeys(segment for group in groups for segment in group.file_segments)))
+
+
+def _tag(ignores: tuple[Level, ...]) -> str:
+    requests = [
+        (group.negated, group.file_segments)
+        for level in ignores
+        for group in level.groups
+        if group.file_segments
+    ]
+    if not requests:
+        return ""
+    return "." + hashlib.sha256(repr(requests).encode("utf-8", "surrogateescape")).hexdigest()[:12]

@@ -1,0 +1,24 @@
+"""How long the tests that try things at random go on: `CTX_FUZZ_SECONDS`, a few seconds where it is not set."""
+
+import os
+import time
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+
+SECONDS = float(os.environ.get("CTX_FUZZ_SECONDS", "4"))
+patient = pytest.mark.timeout(SECONDS + 120)
+
+
+def fuzz(test: Callable[[], None], examples: int = 50) -> None:
+    """Runs a hypothesis test with ever new seeds until the time is up; at least once."""
+    until_s = time.monotonic() + SECONDS
+    seed = 0
+    settings = hypothesis.settings(
+        max_examples=examples, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+    )
+    test = settings(test)
+    while seed == 0 or time.monotonic() < until_s:
+        hypothesis.seed(seed)(test)()
+        seed += 1
