@@ -210,7 +210,10 @@ def _enter(path: str, beneath: str | None) -> tuple[int, str]:
     """The folder of a file, open, and the file's name in it."""
     folder, name = os.path.split(path)
     if beneath is None:
-        return os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), name
+        try:
+            return os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), name
+        except OSError as error:
+            raise _said(error, folder, None) from None
     return _open_folder(folder, beneath, writing=False), name
 
 
@@ -262,9 +265,9 @@ def _check_file(descriptor: int, name: str, flags: int, mode: int) -> None:
 
 
 def _too_open(status: os.stat_result, mode: int) -> bool:
-    """Whether a file of this user's has not the mode that it should, other than by a bit too few for others."""
-    changed = (status.st_mode & _OTHERS & ~mode) or (mode & ~status.st_mode & ~_OTHERS)
-    return status.st_uid == os.geteuid() and bool(changed)
+    """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not even its owner read."""
+    others = status.st_mode & _OTHERS & ~mode
+    return status.st_uid == os.geteuid() and bool(others or not status.st_mode & stat.S_IRUSR)
 
 
 def _check_owner(status: os.stat_result, name: str) -> None:

@@ -101,7 +101,7 @@ class transaction(translating):
     def _check_durable(self) -> None:
         """What was committed to a deleted file is brought back with it, or was not stored and must not be called so."""
         connection = self.connection
-        if connection.lost() and not bring_back(connection):
+        if connection.lost() and not _rescue(connection):
             raise StoreError("the store was replaced while this was written, and it is not stored: try again")
 
     def _roll_back(self) -> None:
@@ -117,12 +117,15 @@ class Connection(sqlite3.Connection):
 
     path: str
     mark: files.Identity | None
+    log: files.Identity | None  # of the write-ahead log, where it was there when this was opened
     synchronous: str
     timeout_s: float
 
     def lost(self) -> bool:
         """Whether its file was deleted, or another one laid in its place: what is written now, nobody would find again."""
-        return files.identity(self.path) != self.mark
+        if files.identity(self.path) != self.mark:
+            return True
+        return self.log is not None and files.identity(f"{self.path}-wal") != self.log
 
 
 def connect(
@@ -162,6 +165,7 @@ def connect(
                 connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
             else:
                 _prepare_writing(connection)
+            connection.log = files.identity(f"{path}-wal")
         except BaseException:
             connection.close()
             raise
@@ -202,6 +206,7 @@ def _prepare_writing(connection: Connection) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     # Debian's SQLite overwrites with zeros what it deletes: twice the work.
     connection.execute("PRAGMA secure_delete = 0")
+    connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log with the first read
 
 
 def attached(connection: Connection) -> Connection:
@@ -212,10 +217,22 @@ def attached(connection: Connection) -> Connection:
     """
     if not connection.lost():
         return connection
-    bring_back(connection)
+    _rescue(connection)
     successor = connect(connection.path, synchronous=connection.synchronous, timeout_s=connection.timeout_s)
     connection.close()
     return successor
+
+
+def _rescue(connection: Connection) -> bool:
+    """Whether what the connection holds stands, once more, in the file at its path. Raises `StoreError`, `Busy`."""
+    if files.identity(connection.path) != connection.mark:
+        return bring_back(connection)
+    with translating():  # the log alone was deleted: all of it goes into the file
+        if connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()[0]:
+            raise Busy(
+                "the log of the catalog was deleted, and a reader is in the way of saving it: try again"
+            )
+    return True
 
 
 def bring_back(connection: Connection) -> bool:

@@ -33,9 +33,7 @@ def read_state(path: str) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(
-            f"the index cannot be read: {error.strerror}; check the permissions of its folder"
-        ) from error
+        raise StoreError(f"the index cannot be read: {error.strerror} (check its folder)") from error
     body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     if checksum != b"sum %08x" % zlib.crc32(body):
         return {}
