@@ -95,9 +95,9 @@ class Replacement:
 def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None = None) -> None:
     """Puts a file in place of the one there is, as `Replacement` does. Raises `OSError`."""
     with Replacement(path, mode=mode, beneath=beneath) as descriptor:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        remainder = memoryview(content)
+        while remainder:
+            remainder = remainder[os.write(descriptor, remainder) :]
 
 
 def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None = None) -> int:
@@ -266,8 +266,8 @@ def _check_file(descriptor: int, name: str, flags: int, mode: int) -> None:
 
 def _too_open(status: os.stat_result, mode: int) -> bool:
     """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not even its owner read."""
-    others = status.st_mode & _OTHERS & ~mode
-    return status.st_uid == os.geteuid() and bool(others or not status.st_mode & stat.S_IRUSR)
+    exposed = status.st_mode & _OTHERS & ~mode
+    return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
 
 
 def _check_owner(status: os.stat_result, name: str) -> None:
@@ -285,9 +285,9 @@ def _said(error: OSError, name: str, folder: int | None) -> OSError:
             linked = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
         except OSError:
             return error
-        shown = os.path.basename(name) or name
+        label = os.path.basename(name) or name
         return OSError(
-            error.errno, (_LINK if linked else "`%s` is no folder: remove it, or name another path") % shown
+            error.errno, (_LINK if linked else "`%s` is no folder: remove it, or name another path") % label
         )
     if error.errno in (errno.EISDIR, errno.ENXIO):
         return OSError(error.errno, _NO_FILE % name)

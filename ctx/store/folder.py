@@ -21,15 +21,15 @@ def own_folder(database: str) -> None:
     One that is made gets 0700; it, and any called `.ctx`, gets a `.gitignore` that keeps the store out of git.
     """
     folder = os.path.dirname(os.path.abspath(database))
-    shown = os.path.basename(folder) or folder
+    name = os.path.basename(folder) or folder
     if os.path.islink(folder):
         raise StoreError(
-            f"`{shown}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it leads"
+            f"`{name}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it leads"
         )
-    fresh = not os.path.exists(folder)
+    missing = not os.path.exists(folder)
     try:
         files.make_folder(folder, beneath=folder)
-        if fresh or shown == _NAME:
+        if missing or name == _NAME:
             _hide(folder)
     except OSError as error:
         raise StoreError(f"the catalog cannot be made here: {error.strerror}") from error

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from ctx import files
 from ctx.errors import Busy, StoreError
-from ctx.store.folder import own_folder
 
 APPLICATION_ID = 0x63747831  # "ctx1": tells our files from any other SQLite file
 # A bulk transaction of another process takes less than a second; ten mean that it hangs.
@@ -174,7 +173,7 @@ def connect(
 
 def _create(path: str) -> None:
     """Makes an empty file 0600 where there is none, and its folder. SQLite gives its -wal and -shm the mode of the file itself."""
-    own_folder(path)
+    _own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
     for suffix in ("", *_COMPANIONS):
         if files.check_file(path + suffix, beneath=folder, mode=0o600) is None and not suffix:
@@ -182,6 +181,14 @@ def _create(path: str) -> None:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
             except FileExistsError:
                 pass  # another process came first
+
+
+def _own_folder(path: str) -> None:
+    from ctx.store.folder import (
+        own_folder,
+    )  # half a millisecond, and a search from the command line only reads
+
+    own_folder(path)
 
 
 def _check_readable(path: str) -> bool:
@@ -243,7 +250,7 @@ def bring_back(connection: Connection) -> bool:
     path = connection.path
     if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
         raise StoreError("the catalog is gone, and so is the folder of the project: put it back and restart")
-    own_folder(path)
+    _own_folder(path)
     try:
         with files.Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
             if os.path.lexists(path):

@@ -283,13 +283,13 @@ def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Pa
         assert catalog.returned_ms is not None
         shutil.rmtree(path.parent)
         catalog.put_documents([make("s", "b", ["two"])])
-        with SqliteCatalog(str(path), read_only=True) as other:
-            assert other.stats()["documents"] == 2
+        with SqliteCatalog(str(path), read_only=True) as copy:
+            assert copy.stats()["documents"] == 2
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         shutil.rmtree(path.parent)
-    with SqliteCatalog(str(path), read_only=True) as other:  # closing too sees to it
-        assert other.stats()["documents"] == 2
+    with SqliteCatalog(str(path), read_only=True) as copy:  # closing too sees to it
+        assert copy.stats()["documents"] == 2
 
 
 def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(
         with catalog._writing() as write:
             write.ensure_source("late")
             shutil.rmtree(path.parent)
-        with sqlite3.connect(path) as other:
-            assert other.execute("SELECT name FROM source").fetchall() == [("late",)]
+        with sqlite3.connect(path) as copy:
+            assert copy.execute("SELECT name FROM source").fetchall() == [("late",)]
 
 
 def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
@@ -311,8 +311,8 @@ def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
         catalog.put_documents([make("s", "b", ["two"])])
         shutil.copy(tmp_path / "ctx.db-wal", tmp_path / "copy-wal")
         shutil.copy(path, tmp_path / "copy")  # what a killed process would leave
-        with sqlite3.connect(tmp_path / "copy") as other:
-            assert other.execute("SELECT count(*) FROM document").fetchone() == (2,)
+        with sqlite3.connect(tmp_path / "copy") as copy:
+            assert copy.execute("SELECT count(*) FROM document").fetchone() == (2,)
         assert catalog.stats()["documents"] == 2
 
 
@@ -326,8 +326,8 @@ def test_what_is_written_to_a_catalog_that_another_has_replaced_is_not_called_st
         with pytest.raises(StoreError, match="not stored: try again"):
             writing.__exit__(None, None, None)
         catalog.put_documents([make("s", "b", ["two"])])
-        with SqliteCatalog(str(path), read_only=True) as other:
-            assert other.stats()["documents"] == 1
+        with SqliteCatalog(str(path), read_only=True) as copy:
+            assert copy.stats()["documents"] == 1
 
 
 def test_a_catalog_that_cannot_be_laid_anew_takes_no_writes_and_still_answers(tmp_path: Path) -> None:
@@ -372,6 +372,6 @@ def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_
         eventually((tmp_path / ".ctx" / "index" / "keyword.state").exists)
     finally:
         space.close()
-    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as other:
-        assert other.execute("SELECT count(*) FROM memories").fetchone() == (2,)
-        assert other.execute("SELECT count(*) FROM document").fetchone() == (1,)
+    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as copy:
+        assert copy.execute("SELECT count(*) FROM memories").fetchone() == (2,)
+        assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
