@@ -1,6 +1,25 @@
-"""The files that ctx keeps: replaced at once, changed by one process at a time, readable by their owner alone."""
+"""The files that ctx keeps: opened without following links, replaced at once, changed by one process at a time, private.
 
+Whoever clones a repository gets the links in it too: a lock that leads to somebody's key would be emptied by whoever
+takes it. `beneath` names the folder that is ours: itself and whatever lies below it may be no link, no pipe, no device, and
+to be written it must belong to this user (or to root, who needs no file to do harm). Without it only the file itself is held
+to that: folders of the user's own (`~/.config`) may well be links. What is refused is an `OSError` whose `strerror` is a sentence.
+"""
+
+import errno
 import os
+import stat
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
+_WRITING = os.O_WRONLY | os.O_RDWR
+_OTHERS = 0o077
+
+_LINK = "`%s` is a link, and ctx follows none there: remove it"
+_NO_FILE = "`%s` is not a file: remove it, or name another path"
+
+Identity = tuple[int, int]
+"""Which file this is, wherever its name went: device and inode."""
 
 
 class Locked:
@@ -10,16 +29,16 @@ class Locked:
     `ctx search`, which needs this module and never a lock.)
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, beneath: str | None = None) -> None:
         self._path = path
+        self._beneath = beneath
         self._descriptor = -1
 
     def __enter__(self) -> None:
         import fcntl
 
-        os.makedirs(os.path.dirname(self._path) or ".", mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(f"{self._path}.lock", flags, 0o600)
+        make_folder(os.path.dirname(self._path) or ".", beneath=self._beneath)
+        self._descriptor = open_file(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, beneath=self._beneath)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except BaseException:
@@ -30,24 +49,152 @@ class Locked:
         os.close(self._descriptor)
 
 
-def replace(path: str, content: bytes, *, mode: int = 0o600) -> None:
-    """Puts a file in place of the one there is, durably: whoever looks finds the old or the new one, whole. Raises `OSError`."""
-    partial = f"{path}.partial-{os.getpid()}"
+class Replacement:
+    """A file to write that takes the place of `path` when the block ends, durably, and leaves nothing behind if it raises.
+
+    `with Replacement(path) as descriptor`: whoever looks finds the old file or the new one, whole. A link at `path` is
+    replaced, not followed. The descriptor is closed here. Raises `OSError`, a folder at `path` before anything is written.
+    """
+
+    def __init__(self, path: str, *, mode: int = 0o600, beneath: str | None = None) -> None:
+        self._path = path
+        self._mode = mode
+        self._beneath = beneath
+
+    def __enter__(self) -> int:
+        self._folder, self._name = _enter(self._path, self._beneath)
+        try:
+            _check_replaceable(self._name, self._folder)
+            self._partial = f"{self._name}.partial-{os.getpid()}"
+            _unlink(
+                self._partial, self._folder
+            )  # of a process that died under this number, or laid by others
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PATIENT
+            self._descriptor = os.open(self._partial, flags, self._mode, dir_fd=self._folder)
+            os.fchmod(self._descriptor, self._mode)  # whatever the umask
+        except BaseException:
+            os.close(self._folder)
+            raise
+        return self._descriptor
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            try:
+                if kind is None:
+                    os.fsync(self._descriptor)
+            finally:
+                os.close(self._descriptor)
+            if kind is None:
+                os.replace(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                os.fsync(self._folder)
+        finally:
+            _unlink(self._partial, self._folder)
+            os.close(self._folder)
+
+
+def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None = None) -> None:
+    """Puts a file in place of the one there is, as `Replacement` does. Raises `OSError`."""
+    with Replacement(path, mode=mode, beneath=beneath) as descriptor:
+        remainder = memoryview(content)
+        while remainder:
+            remainder = remainder[os.write(descriptor, remainder) :]
+
+
+def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None = None) -> int:
+    """A descriptor of a regular file. To be written it must be this user's, and is given `mode` if others might read it.
+
+    `flags` are those of `os.open`; O_TRUNC takes effect once the file is known to be ours. Raises `OSError`.
+    """
+    folder, name = _enter(path, beneath)
     try:
-        os.unlink(partial)  # of a process that died under this number; or a link that somebody laid
+        try:
+            descriptor = os.open(name, flags & ~os.O_TRUNC | _PATIENT, mode, dir_fd=folder)
+        except OSError as error:
+            raise _said(error, name, folder) from None
+        try:
+            _check_file(descriptor, name, flags, mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+    finally:
+        os.close(folder)
+
+
+def read_file(path: str, *, beneath: str | None = None) -> bytes:
+    """All of a regular file. Raises `OSError`."""
+    with open(open_file(path, os.O_RDONLY, beneath=beneath), "rb") as file:
+        return file.read()
+
+
+def make_folder(path: str, *, beneath: str | None = None) -> None:
+    """Makes a folder and those above it, 0700 under any umask; one that exists keeps its mode. Raises `OSError`.
+
+    With `beneath` none of them from there on may be a link, and all must be this user's.
+    """
+    _make_folders(os.path.abspath(path))
+    if beneath is not None:
+        check_folder(path, beneath=beneath, writing=True)
+
+
+def _make_folders(path: str) -> None:
+    if os.path.isdir(path):
+        return
+    _make_folders(os.path.dirname(path))
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # a umask may have taken bits of our own
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise OSError(errno.ENOTDIR, f"`{os.path.basename(path)}` is no folder: remove it") from None
+
+
+def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
+    """Raises `OSError` unless `path` can be reached from `beneath` without a link; `writing`: and is this user's."""
+    os.close(_open_folder(path, beneath, writing=writing))
+
+
+def check_file(path: str, *, beneath: str, mode: int | None = None) -> Identity | None:
+    """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a pipe, a device.
+
+    With a `mode` it must be this user's, and is given it if others might read it. Nothing is opened: closing a file would
+    release the locks that SQLite has on it in this process.
+    """
+    folder, name = _enter(path, beneath)
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, _LINK % name)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, _NO_FILE % name)
+        if mode is not None:
+            _check_owner(status, name)
+            if _too_open(status, mode):
+                os.chmod(name, mode, dir_fd=folder)
+        return (status.st_dev, status.st_ino)
     except FileNotFoundError:
-        pass
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        return None
+    finally:
+        os.close(folder)
+
+
+def check_plain(path: str) -> None:
+    """Raises `OSError` where a folder holds anything but regular files: for engines that open theirs by name."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False):
+                raise OSError(
+                    errno.ELOOP, f"`{entry.name}` is a link or no file, which ctx does not follow: remove it"
+                )
+
+
+def identity(path: str) -> Identity | None:
+    """Which file stands at `path`; None where none does."""
     try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
-    sync_folder(os.path.dirname(path) or ".")
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
 
 
 def sync_folder(path: str) -> None:
@@ -57,3 +204,111 @@ def sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _enter(path: str, beneath: str | None) -> tuple[int, str]:
+    """The folder of a file, open, and the file's name in it."""
+    folder, name = os.path.split(path)
+    if beneath is None:
+        try:
+            return os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), name
+        except OSError as error:
+            raise _said(error, folder, None) from None
+    return _open_folder(folder, beneath, writing=False), name
+
+
+def _open_folder(path: str, beneath: str, *, writing: bool) -> int:
+    """Steps from `beneath` down to `path`, over no link."""
+    inside = os.path.relpath(path or ".", beneath or ".")
+    steps = [] if inside == "." else inside.split(os.sep)
+    if ".." in steps:
+        raise OSError(errno.EXDEV, "a path leads out of the folder of the store")
+    folder = -1
+    try:
+        for step in [beneath or ".", *steps]:
+            below = _step(step, folder, writing=writing)
+            if folder >= 0:
+                os.close(folder)
+            folder = below
+    except BaseException:
+        if folder >= 0:
+            os.close(folder)
+        raise
+    return folder
+
+
+def _step(name: str, folder: int, *, writing: bool) -> int:
+    try:
+        below = os.open(name, _FOLDER, dir_fd=folder) if folder >= 0 else os.open(name, _FOLDER)
+    except OSError as error:
+        raise _said(error, name, folder if folder >= 0 else None) from None
+    if writing:
+        try:
+            _check_owner(os.fstat(below), os.path.basename(name) or name)
+        except BaseException:
+            os.close(below)
+            raise
+    return below
+
+
+def _check_file(descriptor: int, name: str, flags: int, mode: int) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, _NO_FILE % name)
+    if not flags & _WRITING:
+        return
+    _check_owner(status, name)
+    if _too_open(status, mode):
+        os.fchmod(descriptor, mode)
+    if flags & os.O_TRUNC:
+        os.ftruncate(descriptor, 0)
+
+
+def _too_open(status: os.stat_result, mode: int) -> bool:
+    """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not even its owner read."""
+    exposed = status.st_mode & _OTHERS & ~mode
+    return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
+
+
+def _check_owner(status: os.stat_result, name: str) -> None:
+    if status.st_uid not in (os.geteuid(), 0):
+        raise OSError(
+            errno.EPERM,
+            f"`{name}` belongs to another user (uid {status.st_uid}): run ctx as that user, or give it to yours with chown",
+        )
+
+
+def _said(error: OSError, name: str, folder: int | None) -> OSError:
+    """The error in words where the kernel met a link, a folder or a pipe; else the error itself."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        try:
+            linked = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        except OSError:
+            return error
+        label = os.path.basename(name) or name
+        return OSError(
+            error.errno, (_LINK if linked else "`%s` is no folder: remove it, or name another path") % label
+        )
+    if error.errno in (errno.EISDIR, errno.ENXIO):
+        return OSError(error.errno, _NO_FILE % name)
+    return error
+
+
+def _check_replaceable(name: str, folder: int) -> None:
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode if name else stat.S_IFDIR
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "it is a folder, and a file is to be written: name a file in it")
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise OSError(
+            errno.EINVAL, "it is a device or a pipe, which cannot be replaced: write to standard output"
+        )
+
+
+def _unlink(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass

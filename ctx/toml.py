@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Mapping
 
+from ctx import files
 from ctx.errors import ConfigError
 from ctx.types import JSON
 
@@ -28,10 +29,10 @@ def read_toml(
             data = file.read()
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
-    place = _place(path, environ)
-    known = None if place is None else _remembered(place, data)
-    if known is not None:
-        return known
+    slot = _slot(path, environ)
+    remembered = None if slot is None else _remembered(slot, data)
+    if remembered is not None:
+        return remembered
     import tomli  # 3 ms, see above
 
     try:
@@ -40,58 +41,52 @@ def read_toml(
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
         raise ConfigError(f"{shown}: is not TOML: {error}") from error
-    if remember and place is not None:
-        _remember(place, data, tables)
+    if remember and slot is not None:
+        _remember(slot, data, tables)
     return tables
 
 
-def _place(path: str, environ: Mapping[str, str]) -> str | None:
+def _slot(path: str, environ: Mapping[str, str]) -> str | None:
     """Where the tables of `path` are remembered; None where the user has no folder for such things."""
     caches = environ.get("XDG_CACHE_HOME") or (
         os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
     )
     if not os.path.isabs(caches):
         return None
-    slot = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS
-    return os.path.join(caches, "ctx", f"toml-{slot:02d}")
+    number = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS
+    return os.path.join(caches, "ctx", f"toml-{number:02d}")
 
 
-def _remembered(place: str, data: bytes) -> dict[str, JSON] | None:
+def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = files.open_file(slot, os.O_RDONLY)
     except OSError:
         return None
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_size > 2 * _MAX_BYTES:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > 2 * _MAX_BYTES:
             return None
-        content = os.read(descriptor, found.st_size)
+        content = os.read(descriptor, status.st_size)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    kept, checksum = content[:-4], content[-4:]
-    if not kept.startswith(_KIND) or zlib.crc32(kept).to_bytes(4, "big") != checksum:
+    record, checksum = content[:-4], content[-4:]
+    if not record.startswith(_KIND) or zlib.crc32(record).to_bytes(4, "big") != checksum:
         return None  # of another version, or cut short
-    source, tables = marshal.loads(kept[len(_KIND) :])  # noqa: S302 - only the user can have written it, as with a .pyc
+    source, tables = marshal.loads(record[len(_KIND) :])  # noqa: S302 - only the user can have written it, as with a .pyc
     return tables if source == data else None
 
 
-def _remember(place: str, data: bytes, tables: dict[str, JSON]) -> None:
+def _remember(slot: str, data: bytes, tables: dict[str, JSON]) -> None:
     try:
-        kept = _KIND + marshal.dumps((data, tables))
+        record = _KIND + marshal.dumps((data, tables))
     except ValueError:
         return  # a date, which marshal does not know
-    if len(data) > _MAX_BYTES or len(kept) > 2 * _MAX_BYTES - 4:
+    if len(data) > _MAX_BYTES or len(record) > 2 * _MAX_BYTES - 4:
         return
-    new = f"{place}.{os.getpid()}"
     try:
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(descriptor, kept + zlib.crc32(kept).to_bytes(4, "big"))
-        finally:
-            os.close(descriptor)
-        os.replace(new, place)
+        files.make_folder(os.path.dirname(slot))
+        files.replace(slot, record + zlib.crc32(record).to_bytes(4, "big"))
     except OSError:
         pass  # a home that cannot be written (a container, a full disk) costs the three milliseconds and nothing else

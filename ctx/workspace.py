@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.clock import iso_utc
+from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
@@ -38,6 +38,8 @@ if (
     from ctx.memory.reflect import LanguageModel
     from ctx.packs.packs import Pack
 
+STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
+_STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
@@ -448,12 +450,45 @@ class Workspace:
         )
         self._watcher.start()
         self.toolbox.observe(self._mend_after)
+        self._look_after_store()
         if self.packs and self.embedder is not None:
             self._embed_memories(self.memory)
 
     def _mend_after(self, call: Call) -> None:
         if call.outcome == StoreError.word and self._watcher is not None:
             self._watcher.look_soon()
+
+    def _look_after_store(self) -> None:
+        """Takes up the store again, in the background, where somebody deleted or replaced it; `/health` tells."""
+        stopping = threading.Event()
+
+        def look() -> None:
+            returned_ms = self.catalog.returned_ms
+            while not stopping.wait(STORE_LOOK_S):
+                try:
+                    self.catalog.attach()
+                except CtxError as error:
+                    self.indexer.degrade("store", error.message)
+                    continue
+                if self.catalog.returned_ms != returned_ms:
+                    returned_ms = self.catalog.returned_ms
+                    assert returned_ms is not None
+                    since = iso_utc(returned_ms)
+                    self.indexer.degrade(
+                        "store",
+                        f"its files were deleted or replaced at {since} and made anew: stop ctx first",
+                    )
+                    if self._watcher is not None:
+                        self._watcher.look_soon()  # the index went too
+                        for name in self.indexer.connectors:
+                            self._watcher.request(name)
+                elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
+                    self.indexer.degrade("store", None)
+
+        thread = threading.Thread(target=look, name="ctx-store", daemon=True)
+        thread.start()
+        self._opened.append(thread.join)
+        self._opened.append(stopping.set)  # before it is waited for
 
     def _embed_memories(self, store: "MemoryStore") -> None:
         """Embeds, in the background, what was stored while there was no model, or another."""

@@ -10,10 +10,10 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ctx import files
 from ctx.cli.common import parser
 from ctx.config import find_config, load_config
 from ctx.errors import BadRequest, ConfigError
@@ -450,14 +450,9 @@ def _write(path: str, text: str, *, private: bool) -> None:
         mode = 0o600 if private else 0o644
         if os.path.exists(path):
             mode = os.stat(path).st_mode & 0o777
-            shutil.copy2(path, path + ".bak")
-        handle, draft = tempfile.mkstemp(dir=folder, prefix=".ctx-")
-        with open(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, mode)
-        os.replace(draft, path)
+            with open(path, "rb") as file:
+                files.replace(path + ".bak", file.read(), mode=mode)
+        files.replace(path, text.encode(), mode=mode)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 

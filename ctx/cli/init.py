@@ -3,6 +3,7 @@
 import os
 import sys
 
+from ctx import files
 from ctx.bundled import bundled_path
 from ctx.cli.common import parser
 from ctx.errors import ConfigError
@@ -25,13 +26,9 @@ def run(command: str, argv: list[str]) -> int:
         text = file.read()
     quoted = os.path.normpath(args.root).replace("\\", "\\\\").replace('"', '\\"')
     text = text.replace('root = "./docs"', f'root = "{quoted}"', 1)
-    folder = os.path.dirname(os.path.abspath(path))
-    partial = f"{path}.partial"
     try:
-        os.makedirs(folder, exist_ok=True)
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(partial, path)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        files.replace(path, text.encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")

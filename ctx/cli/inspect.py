@@ -1,12 +1,10 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
-import os
 import sys
-from typing import TextIO
 
 from ctx.cli.common import ago, configuration, parser, plain, print_json, table
+from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
-from ctx.errors import BadRequest
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
 from ctx.workspace import open_workspace
@@ -98,52 +96,35 @@ def _export(argv: list[str]) -> int:
     options = parser("export", "Write every document and chunk as one JSON document.")
     options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
     args = options.parse_args(argv)
-    partial = f"{args.output}.partial" if args.output else None
     documents = chunks = 0
-    with open_workspace(configuration(args.config), reading=True) as workspace:
-        out = _open_private(partial) if partial else sys.stdout
-        try:
-            out.write('{"documents": [')
-            for stored in workspace.catalog.export():
-                document = stored.document
-                row = {
-                    "id": document.id,
-                    "source": document.source,
-                    "source_id": document.source_id,
-                    "source_url": document.source_url,
-                    "title": document.title,
-                    "updated_at": iso_utc(document.updated_ms),
-                    "body": document.body,
-                    "chunks": [
-                        {
-                            "index": chunk.ordinal,
-                            "heading": chunk.heading,
-                            "text": document.body[chunk.start : chunk.end],
-                        }
-                        for chunk in stored.chunks
-                    ],
-                }
-                out.write(("," if documents else "") + "\n" + json.dumps(row, ensure_ascii=False))
-                documents += 1
-                chunks += len(stored.chunks)
-            out.write("\n]}\n")
-        finally:
-            if partial:
-                out.close()
-    if partial:
-        os.replace(partial, args.output)
+    with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
+        out.write('{"documents": [')
+        for stored in workspace.catalog.export():
+            document = stored.document
+            row = {
+                "id": document.id,
+                "source": document.source,
+                "source_id": document.source_id,
+                "source_url": document.source_url,
+                "title": document.title,
+                "updated_at": iso_utc(document.updated_ms),
+                "body": document.body,
+                "chunks": [
+                    {
+                        "index": chunk.ordinal,
+                        "heading": chunk.heading,
+                        "text": document.body[chunk.start : chunk.end],
+                    }
+                    for chunk in stored.chunks
+                ],
+            }
+            out.write(("," if documents else "") + "\n" + json.dumps(row, ensure_ascii=False))
+            documents += 1
+            chunks += len(stored.chunks)
+        out.write("\n]}\n")
     print(
         f"Exported {documents:,} documents, {chunks:,} chunks"
         + (f" to {plain(args.output)}" if args.output else ""),
         file=sys.stderr,
     )
     return 0
-
-
-def _open_private(path: str) -> TextIO:
-    try:
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
-    except OSError as error:
-        raise BadRequest(
-            f"--output: {os.path.dirname(path) or '.'} cannot be written: {error.strerror}"
-        ) from error

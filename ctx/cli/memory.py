@@ -1,11 +1,11 @@
 """`ctx memory banks|export|import`."""
 
 import argparse
-import os
 import sys
 from typing import Any
 
 from ctx.cli.common import parser, plain, print_json, table
+from ctx.cli.output import Output
 from ctx.cli.serve import memory_configuration
 from ctx.errors import BadRequest, NotFound
 from ctx.memory import MemoryStore, Provenance
@@ -73,14 +73,10 @@ def _export(store: MemoryStore, bank_id: str, output: str | None) -> int:
         known = ", ".join(sorted(store.banks())) or "none"
         raise NotFound(f"no memory bank called '{bank_id}' (there are: {known})")
     count = 0
-    partial = f"{output}.partial" if output else None
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) if partial else os.dup(1)
-    with os.fdopen(descriptor, "wb") as out:
+    with Output(output) as out:
         for line in bank.export():
-            out.write(line.encode("utf-8", "replace") + b"\n")
+            out.write(line + "\n")
             count += 1
-    if partial and output:
-        os.replace(partial, output)
     print(
         f"Exported {count:,} memories of '{bank_id}'" + (f" to {plain(output)}" if output else ""),
         file=sys.stderr,

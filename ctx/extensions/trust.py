@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
-from ctx.errors import ConfigError, ToolError
+from ctx.errors import ConfigError, StoreError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
 
@@ -39,8 +39,7 @@ class TrustFile:
     def digests(self) -> dict[str, str]:
         """path -> hash. Raises `ConfigError` where the file is damaged."""
         try:
-            with open(self.path, encoding="utf-8") as file:
-                loaded = json.load(file)
+            loaded = json.loads(files.read_file(self.path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -66,15 +65,24 @@ class TrustFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trusts these texts (path -> hash), or no longer (None)."""
-        with files.Locked(self.path):
-            known = self.digests()
-            for path, digest in changes.items():
-                if digest is None:
-                    known.pop(path, None)
-                else:
-                    known[path] = digest
-            files.replace(self.path, json.dumps({"trusted": dict(sorted(known.items()))}, indent=1).encode())
+        """Trusts these texts (path -> hash), or no longer (None). Raises `StoreError` where that cannot be written down."""
+        if not changes:
+            return
+        try:
+            with files.Locked(self.path):
+                digests = self.digests()
+                for path, digest in changes.items():
+                    if digest is None:
+                        digests.pop(path, None)
+                    else:
+                        digests[path] = digest
+                content = {"trusted": dict(sorted(digests.items()))}
+                files.replace(self.path, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            raise StoreError(
+                f"the list of trusted scripts cannot be written: {error.strerror}; "
+                f"make {os.path.dirname(self.path)} writable, or set XDG_STATE_HOME to a folder that is"
+            ) from error
 
 
 def trust_path(environ: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from ctx.errors import Busy, Conflict, StoreError
 from ctx.identity import embedding_text
 from ctx.memory.filters import Condition
 from ctx.memory.passages import passages
-from ctx.store.schema import connect, migrate, transaction
+from ctx.store.schema import Connection, attached, connect, migrate, transaction
 from ctx.types import JSON
 
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
@@ -284,7 +284,7 @@ class MemoryRows:
         self.path = path
         self._lock = threading.Lock()
         self._lock_of_idle = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[Connection] = []
         self._closed = False
         self._writer = connect(path, synchronous="FULL")
         migrate(self._writer, "memories", _MIGRATIONS)
@@ -304,6 +304,29 @@ class MemoryRows:
             self._idle.pop().close()
 
     # -- transactions --------------------------------------------------------------------------------------------
+    def _attach(self) -> None:
+        """Takes up the file at the path where the one in use was deleted (it is laid there anew) or replaced."""
+        if self._writer.lost():
+            self._writer = attached(self._writer)
+            migrate(self._writer, "memories", _MIGRATIONS)
+
+    def _attach_soon(self) -> None:
+        if self._writer.lost() and self._lock.acquire(timeout=WRITE_WAIT_S):
+            try:
+                self._attach()
+            finally:
+                self._lock.release()
+
+    def _reattached(self, connection: Connection) -> Connection:
+        """A reader of the file at the path; the one given where it cannot be brought back: what is open still answers."""
+        try:
+            self._attach_soon()
+            successor = connect(self.path, read_only=True)
+        except StoreError:
+            return connection
+        connection.close()
+        return successor
+
     @contextmanager
     def reading(self) -> Iterator["Reader"]:
         """One snapshot of the file."""
@@ -311,7 +334,10 @@ class MemoryRows:
         try:
             connection = self._idle.pop()
         except IndexError:
+            self._attach_soon()
             connection = connect(self.path, read_only=True)
+        if connection.lost():
+            connection = self._reattached(connection)
         try:
             with transaction(connection, write=False):
                 yield Reader(connection)
@@ -333,6 +359,7 @@ class MemoryRows:
             raise Busy("the memory store is busy with other writes; try again")
         try:
             self._check_open()
+            self._attach()
             if not durable:
                 self._writer.execute("PRAGMA synchronous = NORMAL")
             try:

@@ -132,8 +132,7 @@ class Sessions:
         if self._path is None:
             return []
         try:
-            with open(self._path, encoding="utf-8") as file:
-                loaded = json.load(file)
+            loaded = json.loads(files.read_file(self._path))
         except FileNotFoundError:
             return []
         if not isinstance(loaded, list):

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ctx import files
 from ctx.clock import now_ms
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
+from ctx.store.folder import own_folder
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,9 @@ class KeyRing:
     def __init__(self, path: str) -> None:
         """Raises `ConfigError` where the file cannot be read as a key ring."""
         self.path = path
+        self._folder = (
+            -1
+        )  # the one that held the file at the last look, open, so that no other gets its number
         self._lock = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._records: tuple[KeyRecord, ...] = ()
@@ -136,19 +140,51 @@ class KeyRing:
 
     @contextmanager
     def _writing(self) -> Iterator[_Records]:
-        with files.Locked(self.path):
-            records = list(_read(self.path))
-            yield records
-            content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
-            files.replace(self.path, json.dumps(content, indent=1).encode())
+        folder = os.path.dirname(os.path.abspath(self.path))
+        own_folder(self.path)
+        try:
+            with files.Locked(self.path, beneath=folder):
+                records = list(_read(self.path))
+                yield records
+                content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
+                files.replace(self.path, json.dumps(content, indent=1).encode(), beneath=folder)
+        except OSError as error:
+            raise StoreError(f"the keys cannot be written: {error.strerror}") from error
         self._refresh()
+
+    def _hold_folder(self) -> None:
+        self.__del__()
+        self._folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def _bring_back(self) -> bool:
+        """Whether the file went with the whole folder of the store; it is written anew once there is a folder again."""
+        folder = files.identity(os.path.dirname(os.path.abspath(self.path)))
+        try:
+            status = os.fstat(self._folder)
+        except OSError:
+            return False  # none was ever read
+        if folder == (status.st_dev, status.st_ino):
+            return False
+        if folder is not None:
+            logger.warning("keys file=deleted with its folder kept=%d: written anew", len(self._records))
+            try:
+                with self._writing() as records:
+                    records[:] = records or self._records
+            except StoreError as error:
+                logger.error("keys file=missing kept=%d reason=%s", len(self._records), error.message)
+        return True
 
     def _refresh(self, *, first: bool = False) -> None:
         try:
-            status = os.stat(self.path)
+            status = os.stat(self.path, follow_symlinks=False)
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         except FileNotFoundError:
-            if self._stamp is not None:
+            if self._stamp is not None and not self._bring_back():
                 # Taking the file away must not open what it closed.
                 logger.error("keys file=missing path=%s kept=%d", self.path, len(self._records))
                 self._stamp = None
@@ -171,6 +207,7 @@ class KeyRing:
             )
             self._records = records
             self._stamp = stamp
+            self._hold_folder()
 
 
 def _grant(record: KeyRecord) -> Grant:
@@ -179,8 +216,7 @@ def _grant(record: KeyRecord) -> Grant:
 
 def _read(path: str) -> Iterator[KeyRecord]:
     try:
-        with open(path, encoding="utf-8") as file:
-            content: JSON = json.load(file)
+        content: JSON = json.loads(files.read_file(path, beneath=os.path.dirname(os.path.abspath(path))))
         if content["version"] != _VERSION:
             raise ConfigError(
                 f"{path}: written by another version of ctx (format {content['version']}, this one reads {_VERSION})"

@@ -19,10 +19,10 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 
+from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.store.base import Catalog
-from ctx.store.schema import make_private_folder
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.store.tantivy import FORMAT, KeywordIndex
 from ctx.types import Filters, Hit
@@ -53,6 +53,7 @@ class LocalIndex:
         self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False
     ) -> None:
         self._path = path
+        self._beneath = os.path.dirname(os.path.abspath(path))  # the folder of the store
         self._embedding = embedding
         self._writable = writable
         self._state_path = os.path.join(path, "keyword.state")
@@ -90,6 +91,7 @@ class LocalIndex:
                 raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
             from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
 
+            _check_reachable(self._vectors_path, self._beneath)
             self._vectors = VectorReader(self._vectors_path, model)
         try:
             return self._vectors.search(vector, filters, k)
@@ -100,13 +102,13 @@ class LocalIndex:
     def _suspect(self) -> None:
         """Asks the next writer, of any process, to read every byte."""
         try:
-            os.close(os.open(self._suspect_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(files.open_file(self._suspect_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
         except OSError:
             pass  # the folder is gone or may not be written: the caller has the error either way
 
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; read from their files."""
-        fields = read_state(self._state_path)
+        fields = _keyword_state(self._state_path)
         if not fields:
             return 0
         applied = int(fields.get("applied", 0))
@@ -144,13 +146,14 @@ class LocalIndex:
                 current_stamp = stamp(
                     self._state_path
                 )  # before the state is read: a newer one is then seen next time
-                fields = read_state(self._state_path)
+                fields = _keyword_state(self._state_path)
                 if fields is None:
                     return None
                 if fields.get("format") != str(FORMAT):
                     raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
+                    _check_reachable(folder, self._beneath)
                     if not _complete_files(folder, fields):
                         raise StoreError(_DAMAGED)
                     if self._keyword is None or self._keyword_folder != folder:
@@ -183,7 +186,7 @@ class LocalIndex:
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
             try:
-                make_private_folder(self._path)
+                files.make_folder(self._path, beneath=self._beneath)
             except OSError as error:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
             applied = self._catch_up_keyword(catalog, model or "")
@@ -229,7 +232,7 @@ class LocalIndex:
         """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
-        fields = read_state(self._state_path)
+        fields = _keyword_state(self._state_path)
         if not fields or fields.get("format") != str(FORMAT) or not expected.items() <= fields.items():
             return False
         if not _complete_files(os.path.join(self._path, fields["folder"]), fields):
@@ -258,7 +261,7 @@ class LocalIndex:
     def check(self) -> list[str]:
         """What is wrong with the index, a line each, after reading all of it: half a second for a million chunks. Repairs nothing."""
         problems = []
-        fields = read_state(self._state_path)
+        fields = _keyword_state(self._state_path)
         if fields is None:
             problems.append("there is no keyword index yet")
         elif fields.get("format") != str(FORMAT):
@@ -326,7 +329,7 @@ class LocalIndex:
 
     def _usable_keyword(self, catalog: Catalog) -> tuple[str | None, int]:
         """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
-        fields = read_state(self._state_path)
+        fields = _keyword_state(self._state_path)
         if fields is None:
             return None, 0
         reason = None
@@ -362,7 +365,10 @@ class LocalIndex:
         """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
         if self._keyword_writer is None or self._keyword_writer_folder != folder:
             path = os.path.join(self._path, folder)
-            make_private_folder(path)
+            try:
+                files.make_folder(path, beneath=self._beneath)
+            except OSError as error:
+                raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
             self._keyword_writer = KeywordIndex(path, writable=True)
             self._keyword_writer_folder = folder
         return self._keyword_writer
@@ -418,7 +424,7 @@ class LocalIndex:
 
     def _note_merges(self) -> None:
         """Notes the files anew where tantivy has merged some since the last publication."""
-        fields = read_state(self._state_path)
+        fields = _keyword_state(self._state_path)
         if fields and fields.get("folder") == self._keyword_writer_folder:
             path = os.path.join(self._path, fields["folder"])
             if _verified.get(path) != stamp(os.path.join(path, "meta.json")):
@@ -427,7 +433,7 @@ class LocalIndex:
     def _catch_up_vectors(self, catalog: Catalog, model: str, *, suspect: bool) -> int:
         from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
 
-        with VectorWriter(self._vectors_path, model, suspect=suspect) as writer:
+        with VectorWriter(self._vectors_path, model, suspect=suspect, beneath=self._beneath) as writer:
             if writer.history and catalog.history(writer.applied) != writer.history:
                 _log().warning("vectors are built anew reason=of another catalog")
                 writer.start_over()
@@ -480,6 +486,22 @@ class LocalIndex:
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
 _DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
+
+
+def _keyword_state(path: str) -> dict[str, str] | None:
+    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would write in it."""
+    fields = read_state(path)
+    number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
+    return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
+
+
+def _check_reachable(folder: str, beneath: str) -> None:
+    try:
+        files.check_folder(folder, beneath=beneath)
+    except FileNotFoundError:
+        pass  # a writer has gone on to another, or it is damaged: the next look tells
+    except OSError as error:
+        raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
 
 
 def _meta_sum(folder: str) -> str:
@@ -595,7 +617,9 @@ def _close_quietly(writer: KeywordIndex) -> None:
 
 
 def _delete_folder(path: str) -> None:
-    if os.path.isdir(path):
+    if os.path.islink(path):
+        os.unlink(path)
+    elif os.path.isdir(path):
         import shutil  # 5 ms; only a writer comes here
 
         shutil.rmtree(

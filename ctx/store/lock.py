@@ -6,9 +6,9 @@ import sys
 import time
 from typing import NamedTuple
 
+from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
-from ctx.store.schema import make_private_folder
 
 _RETRY_S = 0.02  # flock has no timeout of its own
 
@@ -29,7 +29,7 @@ class WriterLock:
 
     def __init__(self, path: str, *, command: str | None = None) -> None:
         """`command` is what others are told is writing; None: the name and first argument of this program."""
-        self._path = path
+        self._path = os.path.abspath(path)
         self._command = _own_command() if command is None else command
         self._descriptor: int | None = None
 
@@ -37,36 +37,46 @@ class WriterLock:
         """Waits for the lock up to `timeout_s`. Raises `Busy` naming the holder, `StoreError` where no lock can be made."""
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        deadline_s = time.monotonic() + max(
-            timeout_s, 2 * _RETRY_S
-        )  # `holder` of another process has it for a moment
-        try:
-            make_private_folder(os.path.dirname(os.path.abspath(self._path)))
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(
-                f"the lock of the index cannot be made: {error.strerror}; check its folder"
-            ) from error
-        try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    left_s = deadline_s - time.monotonic()
-                    if left_s <= 0:
-                        raise Busy(_busy_message(self.holder())) from None
-                    time.sleep(min(_RETRY_S, left_s))
-            os.fchmod(descriptor, 0o600)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
-        except OSError as error:
-            os.close(descriptor)
-            raise StoreError(f"the index cannot be locked: {error.strerror}") from error
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
+        # `holder` of another process has it for a moment.
+        deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
+        folder = os.path.dirname(self._path)
+        while self._descriptor is None:
+            try:
+                files.make_folder(folder, beneath=folder)
+                descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
+            except OSError as error:
+                raise StoreError(
+                    f"the lock of the index cannot be made: {error.strerror}; check its folder"
+                ) from error
+            try:
+                self._take(descriptor, deadline_s)
+            except BaseException as error:
+                os.close(descriptor)
+                if isinstance(error, OSError):
+                    raise StoreError(f"the index cannot be locked: {error.strerror}") from error
+                raise
+            if self._stands(descriptor):
+                self._descriptor = descriptor
+            else:
+                os.close(descriptor)  # deleted while we waited: others lock another file by now
+
+    def _take(self, descriptor: int, deadline_s: float) -> None:
+        """Waits for the lock on the open file and writes down who has it. Raises `Busy`, `OSError`."""
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0:
+                    raise Busy(_busy_message(self.holder())) from None
+                time.sleep(min(_RETRY_S, remaining_s))
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
+
+    def _stands(self, descriptor: int) -> bool:
+        status = os.fstat(descriptor)
+        return files.identity(self._path) == (status.st_dev, status.st_ino)
 
     def release(self) -> None:
         """Lets the lock go; nothing where it is not held. The file stays: deleting it would let two processes hold two files."""
@@ -85,7 +95,8 @@ class WriterLock:
     def holder(self) -> Holder | None:
         """Who holds it now, if anybody does and has written itself down."""
         try:
-            with open(self._path, encoding="utf-8", errors="replace") as file:
+            descriptor = files.open_file(self._path, os.O_RDONLY, beneath=os.path.dirname(self._path))
+            with open(descriptor, encoding="utf-8", errors="replace") as file:
                 if self._descriptor is None:
                     try:
                         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

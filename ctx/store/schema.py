@@ -9,20 +9,20 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 
+from ctx import files
 from ctx.errors import Busy, StoreError
 
 APPLICATION_ID = 0x63747831  # "ctx1": tells our files from any other SQLite file
-BUSY_TIMEOUT_S = (
-    10.0  # a bulk transaction of another process takes less than a second; ten mean that it hangs
-)
+# A bulk transaction of another process takes less than a second; ten mean that it hangs.
+BUSY_TIMEOUT_S = 10.0
 _JOURNAL_LIMIT_BYTES = 64 << 20  # a write-ahead log that a long reader let grow is cut back to this
-_CHECKPOINT_PAGES = (
-    8_000  # 32 MB: at SQLite's own 4 MB a bulk run would write the pages of its indexes again for each batch
-)
-_WRITER_CACHE_KB = (
-    64 << 10
-)  # the index over the text hashes of a million chunks, so that bulk inserts stay in memory
+# 32 MB: at SQLite's own 4 MB a bulk run would write the pages of its indexes again for each batch.
+_CHECKPOINT_PAGES = 8_000
+# The index over the text hashes of a million chunks, so that bulk inserts stay in memory.
+_WRITER_CACHE_KB = 64 << 10
 _READER_CACHE_KB = 8 << 10
+
+_COMPANIONS = ("-wal", "-shm")  # SQLite's own, opened by name
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
@@ -68,13 +68,14 @@ class translating:
 class transaction(translating):
     """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
 
-    Raises `Busy` where another process keeps the file, `StoreError` for the rest. A class and not a generator: `contextlib` costs
+    Raises `Busy` where another process keeps the file, `StoreError` for the rest, also where the file was replaced meanwhile.
+    A class and not a generator: `contextlib` costs
     a cold search 0.6 ms.
     """
 
     __slots__ = ("_write", "connection")
 
-    def __init__(self, connection: sqlite3.Connection, *, write: bool = True) -> None:
+    def __init__(self, connection: "Connection", *, write: bool = True) -> None:
         self.connection = connection
         self._write = write
 
@@ -90,9 +91,17 @@ class transaction(translating):
             except BaseException:
                 self._roll_back()
                 raise
+            if self._write:
+                self._check_durable()
         else:
             self._roll_back()
             super().__exit__(kind, error, trace)
+
+    def _check_durable(self) -> None:
+        """What was committed to a deleted file is brought back with it, or was not stored and must not be called so."""
+        connection = self.connection
+        if connection.lost() and not _rescue(connection):
+            raise StoreError("the store was replaced while this was written, and it is not stored: try again")
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:  # a full disk has already rolled back
@@ -102,83 +111,170 @@ class transaction(translating):
                 pass  # the first error is the one to tell; SQLite rolls back when the file is next opened
 
 
-def make_private_folder(path: str) -> None:
-    """Makes a folder and those above it, 0700 under any umask. One that exists keeps its mode."""
-    path = os.path.abspath(path)
-    if os.path.isdir(path):
-        return
-    make_private_folder(os.path.dirname(path))
-    try:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # a umask may have taken bits of our own
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
+class Connection(sqlite3.Connection):
+    """A connection that knows which file it has open, whatever becomes of the file's name."""
 
+    path: str
+    mark: files.Identity | None
+    log: files.Identity | None  # of the write-ahead log, where it was there when this was opened
+    synchronous: str
+    timeout_s: float
 
-def _create(path: str) -> None:
-    """Makes an empty file 0600 where there is none. SQLite gives its -wal and -shm the mode of the file itself."""
-    try:
-        make_private_folder(os.path.dirname(os.path.abspath(path)))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        if os.path.isfile(path):
-            return
-        raise StoreError("the catalog's path is not a file: set [db] path to another") from None
-    except OSError as error:
-        raise StoreError(f"the catalog cannot be made: {error.strerror}; check its folder") from error
-    try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
+    def lost(self) -> bool:
+        """Whether its file was deleted, or another one laid in its place: what is written now, nobody would find again."""
+        if files.identity(self.path) != self.mark:
+            return True
+        return self.log is not None and files.identity(f"{self.path}-wal") != self.log
 
 
 def connect(
     path: str, *, read_only: bool = False, synchronous: str = "NORMAL", timeout_s: float = BUSY_TIMEOUT_S
-) -> sqlite3.Connection:
+) -> Connection:
     """An open connection in autocommit mode, usable from any one thread at a time.
 
-    The folder is made 0700 and the file 0600 unless `read_only`, which never creates. The journal is a write-ahead log, so
-    that readers never wait. `synchronous` "NORMAL" survives the death of the process but may lose the last transactions with
-    the power (the file stays whole); "FULL" loses nothing that was committed. Raises `StoreError`.
+    The folder is made 0700 and the file 0600 unless `read_only`, which never creates. Neither may be a link. The journal is a
+    write-ahead log, so that readers never wait. `synchronous` "NORMAL" survives the death of the process but may lose the last
+    transactions with the power (the file stays whole); "FULL" loses nothing that was committed. Raises `StoreError`.
     """
     if synchronous not in ("NORMAL", "FULL"):
         raise ValueError(synchronous)
-    if not read_only:
-        _create(path)
-    elif not os.path.exists(path):
-        raise StoreError("there is no catalog yet: run `ctx index`")
     address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?mode=rw"
-    if (
-        read_only
-        and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
-        and not os.path.exists(path + "-wal")
-    ):
-        # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file either.
-        address += "&immutable=1"
+    try:
+        if not read_only:
+            _create(path)
+        elif _check_readable(path):
+            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file either.
+            address += "&immutable=1"
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
     with translating():
         connection = sqlite3.connect(
-            address, timeout=timeout_s, isolation_level=None, check_same_thread=False, uri=True
+            address,
+            timeout=timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+            factory=Connection,
         )
         try:
+            connection.path, connection.mark = path, files.identity(path)
+            connection.synchronous, connection.timeout_s = synchronous, timeout_s
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
                 connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
-                return connection
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                _use_wal(connection, timeout_s)
-            connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
-            connection.execute("PRAGMA foreign_keys = 1")
-            connection.execute(f"PRAGMA synchronous = {synchronous}")
-            connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            connection.execute(
-                "PRAGMA secure_delete = 0"
-            )  # Debian's SQLite overwrites with zeros what it deletes: twice the work
+            else:
+                _prepare_writing(connection)
+            connection.log = files.identity(f"{path}-wal")
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _create(path: str) -> None:
+    """Makes an empty file 0600 where there is none, and its folder. SQLite gives its -wal and -shm the mode of the file itself."""
+    _own_folder(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    for suffix in ("", *_COMPANIONS):
+        if files.check_file(path + suffix, beneath=folder, mode=0o600) is None and not suffix:
+            try:
+                os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
+            except FileExistsError:
+                pass  # another process came first
+
+
+def _own_folder(path: str) -> None:
+    from ctx.store.folder import (
+        own_folder,
+    )  # half a millisecond, and a search from the command line only reads
+
+    own_folder(path)
+
+
+def _check_readable(path: str) -> bool:
+    """Whether nobody can change the file. Raises `OSError` for links, `StoreError` where there is no file."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.lexists(path):
+        raise StoreError("there is no catalog yet: run `ctx index`")
+    # A reader lays SQLite's log beside the file; in another user's folder that would lock the owner out.
+    writing = os.access(folder, os.W_OK)
+    files.check_folder(folder, beneath=folder, writing=writing)
+    present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *_COMPANIONS)]
+    return not writing and present[1] is None
+
+
+def _prepare_writing(connection: Connection) -> None:
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        _use_wal(connection, connection.timeout_s)
+    connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
+    connection.execute("PRAGMA foreign_keys = 1")
+    connection.execute(f"PRAGMA synchronous = {connection.synchronous}")
+    connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    # Debian's SQLite overwrites with zeros what it deletes: twice the work.
+    connection.execute("PRAGMA secure_delete = 0")
+    connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log with the first read
+
+
+def attached(connection: Connection) -> Connection:
+    """A writing connection to the file that stands at its path now: mostly the one given.
+
+    Where the file was deleted, a copy of what the connection still holds is laid there first; where another was laid there,
+    that one counts (its tables may be older: migrate it). The one given is closed then. Raises `StoreError`.
+    """
+    if not connection.lost():
+        return connection
+    _rescue(connection)
+    successor = connect(connection.path, synchronous=connection.synchronous, timeout_s=connection.timeout_s)
+    connection.close()
+    return successor
+
+
+def _rescue(connection: Connection) -> bool:
+    """Whether what the connection holds stands, once more, in the file at its path. Raises `StoreError`, `Busy`."""
+    if files.identity(connection.path) != connection.mark:
+        return bring_back(connection)
+    with translating():  # the log alone was deleted: all of it goes into the file
+        if connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()[0]:
+            raise Busy(
+                "the log of the catalog was deleted, and a reader is in the way of saving it: try again"
+            )
+    return True
+
+
+def bring_back(connection: Connection) -> bool:
+    """Lays a copy of what the connection holds where its file was deleted; False where some file stands there again.
+
+    The file is open and whole until the last connection closes, whatever its folder looks like. Raises `StoreError`.
+    """
+    path = connection.path
+    if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
+        raise StoreError("the catalog is gone, and so is the folder of the project: put it back and restart")
+    _own_folder(path)
+    try:
+        with files.Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
+            if os.path.lexists(path):
+                return False
+            for suffix in _COMPANIONS:  # of the file that was deleted, and of no other
+                if os.path.lexists(path + suffix):
+                    os.unlink(path + suffix)
+            _copy(connection, f"{path}.returning", f"{path}.returned")
+            try:
+                os.link(
+                    f"{path}.returned", path
+                )  # unlike a renaming, never over what another process just made
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(f"{path}.returned")
+    except OSError as error:
+        raise StoreError(f"the catalog was deleted and cannot be made anew: {error.strerror}") from error
+    import logging  # 8 ms, and a search from the command line never comes here
+
+    logging.getLogger(__name__).warning(
+        "store deleted while in use file=%s: made anew", os.path.basename(path)
+    )
+    return True
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
@@ -205,7 +301,7 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
     return int(row[0]) if row else 0
 
 
-def migrate(connection: sqlite3.Connection, component: str, migrations: Sequence[str]) -> None:
+def migrate(connection: Connection, component: str, migrations: Sequence[str]) -> None:
     """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n + 1.
 
     All of them are one transaction. Before tables that hold something are changed, the whole file is copied to
@@ -253,19 +349,30 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
     """Lays a whole copy of the file beside it, log included. One of the same label is replaced: it holds the same."""
     with translating():
         path = connection.execute("PRAGMA database_list").fetchone()[2]
-    unfinished = f"{path}.{label}.bak.tmp"
     try:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
-        _create(unfinished)
+        _copy(connection, f"{path}.{label}.bak.tmp", f"{path}.{label}.bak")
+    except OSError as error:
+        raise StoreError(
+            f"no backup of the catalog could be made before its upgrade: {error.strerror}"
+        ) from error
+
+
+def _copy(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
+    """A whole copy of what the connection sees, 0600, at `path` once it is complete. Raises `OSError`, `StoreError`."""
+    for suffix in ("", *_COMPANIONS):
+        if os.path.lexists(unfinished + suffix):
+            os.unlink(unfinished + suffix)
+    folder = os.path.dirname(os.path.abspath(path))
+    os.close(files.open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
+    try:
         with translating():
             target = sqlite3.connect(unfinished, isolation_level=None)
             try:
                 connection.backup(target)
             finally:
                 target.close()
-        os.replace(unfinished, f"{path}.{label}.bak")
-    except OSError as error:
-        raise StoreError(
-            f"no backup of the catalog could be made before its upgrade: {error.strerror}"
-        ) from error
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
+    files.sync_folder(folder)

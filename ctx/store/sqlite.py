@@ -19,7 +19,15 @@ from ctx.errors import Busy, StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING, Any
 from ctx.store.base import ChunkRow, Listing, Run, StoredDocument, VectorBatch
-from ctx.store.schema import BUSY_TIMEOUT_S, connect, migrate, schema_version, transaction
+from ctx.store.schema import (
+    BUSY_TIMEOUT_S,
+    Connection,
+    attached,
+    connect,
+    migrate,
+    schema_version,
+    transaction,
+)
 from ctx.types import NO_METADATA, Chunk, Document, SourceStatus
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
@@ -133,10 +141,11 @@ class SqliteCatalog:
         self._timeout_s = timeout_s
         self._clock_ms = clock_ms
         self._writing_lock = threading.Lock()
-        self._writer: sqlite3.Connection | None = None
+        self._writer: Connection | None = None
+        self._returned_ms: int | None = None
         self._epoch_begun = False
         self._latest: list[StoredDocument] = []  # of the last write, until a projection has asked for it
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)
         try:
@@ -160,7 +169,41 @@ class SqliteCatalog:
         finally:
             connection.close()
 
+    def attach(self) -> bool:
+        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another one is taken up.
+
+        Whether it had to. Raises `StoreError` where it cannot be; what is open can still be read then.
+        """
+        if self._read_only or self._writer is None or not self._writer.lost():
+            return False
+        if not self._writing_lock.acquire(timeout=self._timeout_s):
+            return False  # whoever writes that long attaches, or has failed to
+        try:
+            return self._attach()
+        finally:
+            self._writing_lock.release()
+
+    def _attach(self) -> bool:
+        """As `attach`, under the lock of writing."""
+        writer = self._writer
+        if writer is None or not writer.lost():
+            return False
+        self._writer = attached(writer)
+        migrate(self._writer, COMPONENT, MIGRATIONS)
+        self._epoch_begun, self._latest = False, []
+        self._returned_ms = self._clock_ms()
+        return True
+
+    @property
+    def returned_ms(self) -> int | None:
+        """When the file was last found deleted or replaced while in use, and taken up again; None: never."""
+        return self._returned_ms
+
     def close(self) -> None:
+        try:
+            self.attach()
+        except StoreError:
+            pass  # logged where it was found, and to be told by nobody now
         with self._writing_lock:
             self._closed = True
             if self._writer is not None:
@@ -176,6 +219,23 @@ class SqliteCatalog:
         self.close()
 
     # -- transactions --------------------------------------------------------------------------------------------
+    def _reader(self) -> Connection:
+        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still answers."""
+        try:
+            connection = self._idle.pop()  # atomic: two threads cannot get the same one
+        except IndexError:
+            self.attach()
+            return connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        if not connection.lost():
+            return connection
+        try:
+            self.attach()
+            successor = connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        except StoreError:
+            return connection
+        connection.close()
+        return successor
+
     def _reading(self) -> "_Reading":
         return _Reading(self)
 
@@ -734,10 +794,7 @@ class _Reading:
         catalog = self._catalog
         if catalog._closed:
             raise StoreError("the catalog is closed")
-        try:
-            connection = catalog._idle.pop()  # atomic: two threads cannot get the same one
-        except IndexError:
-            connection = connect(catalog._path, read_only=True, timeout_s=catalog._timeout_s)
+        connection = catalog._reader()
         self._view = transaction(connection, write=False)
         try:
             self._view.__enter__()
@@ -776,6 +833,7 @@ class _Writing:
         try:
             if catalog._writer is None:
                 raise StoreError("the catalog is closed")
+            catalog._attach()
             self._transaction = transaction(catalog._writer)
             self._transaction.__enter__()
         except BaseException:

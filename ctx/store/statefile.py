@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 
 from ctx.errors import StoreError
-from ctx.files import sync_folder
+from ctx.files import read_file, replace
 
 _HEAD = "ctx-state 1"
 
@@ -20,23 +20,20 @@ Stamp = tuple[int, int, int]
 def stamp(path: str) -> Stamp | None:
     """The stamp of a file, a microsecond; None where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def read_state(path: str) -> dict[str, str] | None:
     """The fields of a state file. None where there is none; {} where it is damaged or of another kind."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(
-            f"the index cannot be read: {error.strerror}; check the permissions of its folder"
-        ) from error
+        raise StoreError(f"the index cannot be read: {error.strerror} (check its folder)") from error
     body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     if checksum != b"sum %08x" % zlib.crc32(body):
         return {}
@@ -50,16 +47,7 @@ def write_state(path: str, fields: Mapping[str, str | int]) -> None:
     """Replaces a state file, durably. Values hold no line breaks. Raises `OSError`."""
     lines = [_HEAD, *(f"{key} {value}" for key, value in fields.items())]
     body = "\n".join(lines).encode("utf-8")
-    new = f"{path}.new"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-        os.write(descriptor, body + b"\nsum %08x\n" % zlib.crc32(body))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(new, path)
-    sync_folder(os.path.dirname(path))
+    replace(path, body + b"\nsum %08x\n" % zlib.crc32(body))
 
 
 def _pair(line: str) -> tuple[str, str]:

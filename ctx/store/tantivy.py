@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import tantivy
 
-from ctx import analyze
+from ctx import analyze, files
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any
 from ctx.store.base import StoredDocument
@@ -63,8 +63,10 @@ class KeywordIndex:
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
         try:
+            if os.path.isdir(path):
+                files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
             if writable:
-                os.makedirs(path, mode=0o700, exist_ok=True)
+                files.make_folder(path)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)
             else:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())

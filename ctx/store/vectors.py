@@ -26,10 +26,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ctx import files
 from ctx.errors import StoreError
 from ctx.store import codes
 from ctx.store.base import VectorBatch
-from ctx.store.schema import make_private_folder
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.types import Filters, Hit
 
@@ -125,7 +125,7 @@ class _Mapping:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = files.open_file(path, os.O_RDONLY)
         size = self.size_now()
         self.capacity = size
         self._map = mmap.mmap(self._descriptor, size, prot=mmap.PROT_READ) if size else None
@@ -294,7 +294,7 @@ def _paths(folder: str, generation: int) -> _Paths:
 
 def _read_records(path: str, dtype: np.dtype[np.void], count: int, checksum: int) -> npt.NDArray[np.void]:
     """The first `count` records of a file, checked. Raises `VectorsDamaged`."""
-    with open(path, "rb") as file:
+    with open(files.open_file(path, os.O_RDONLY), "rb") as file:
         data = file.read(count * dtype.itemsize)
     if len(data) != count * dtype.itemsize or zlib.crc32(data) != checksum:
         raise VectorsDamaged(_DAMAGED)
@@ -383,12 +383,14 @@ class VectorWriter:
     is damaged or of another model: `applied` is 0 then. Raises `StoreError`.
     """
 
-    def __init__(self, folder: str, model: str, *, suspect: bool = False) -> None:
+    def __init__(self, folder: str, model: str, *, suspect: bool = False, beneath: str | None = None) -> None:
+        """`beneath`: the folder of the store, below which no link is followed; None: this one."""
         self._folder = folder
+        self._beneath = beneath or folder
         self._model = model
         self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = -1
         try:
-            make_private_folder(folder)
+            files.make_folder(folder, beneath=self._beneath)
             snapshot = None
             try:
                 snapshot = _open_snapshot(folder, model)
@@ -460,14 +462,12 @@ class VectorWriter:
 
     def _open_files(self, flags: int) -> None:
         self._close_files()
-        flags |= os.O_RDWR | os.O_CLOEXEC
+        flags |= os.O_RDWR
         paths = _paths(self._folder, self._generation)
-        self._rows_fd = os.open(paths.rows, flags, 0o600)
-        self._vectors_fd = os.open(paths.vectors, flags, 0o600)
-        self._codes_fd = os.open(paths.codes, flags, 0o600)
-        self._patches_fd = os.open(paths.patches, flags, 0o600)
-        for descriptor in self._descriptors():
-            os.fchmod(descriptor, 0o600)
+        self._rows_fd = files.open_file(paths.rows, flags, beneath=self._beneath)
+        self._vectors_fd = files.open_file(paths.vectors, flags, beneath=self._beneath)
+        self._codes_fd = files.open_file(paths.codes, flags, beneath=self._beneath)
+        self._patches_fd = files.open_file(paths.patches, flags, beneath=self._beneath)
 
     def _descriptors(self) -> tuple[int, int, int, int]:
         return self._rows_fd, self._vectors_fd, self._codes_fd, self._patches_fd

@@ -37,6 +37,7 @@ def test_files_are_private_under_any_umask(tmp_path: Path, umask: int) -> None:
             "ctx.db": "0o600",
             "ctx.db-wal": "0o600",
             "ctx.db-shm": "0o600",
+            ".gitignore": "0o600",
         }
         migrate(connection, "pets", LATER)
         connection.close()

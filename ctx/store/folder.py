@@ -1,0 +1,126 @@
+"""The folder that holds the catalog, the index and the keys (`.ctx`): the user's own, and nothing that came with a clone.
+
+It is checked where writing begins. A search only reads, and asks no more than that no link leads out of it.
+"""
+
+import os
+
+from ctx import files
+from ctx.errors import StoreError
+
+_NAME = ".ctx"
+_PROJECT_OWN = ("tools", "agents", "config.toml", ".gitignore")  # what a project may well keep there in git
+_STORE_OWN = ("lock", "index", "keys.json", "cache")
+_GIT_TIMEOUT_S = 5.0
+_checked: set[tuple[str, files.Identity | None]] = set()  # folders known to hold nothing that git tracks
+
+
+def own_folder(database: str) -> None:
+    """Makes and checks the folder of the catalog at `database`, for writing. Raises `StoreError` with the mend.
+
+    One that is made gets 0700; it, and any called `.ctx`, gets a `.gitignore` that keeps the store out of git.
+    """
+    folder = os.path.dirname(os.path.abspath(database))
+    name = os.path.basename(folder) or folder
+    if os.path.islink(folder):
+        raise StoreError(
+            f"`{name}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it leads"
+        )
+    missing = not os.path.exists(folder)
+    try:
+        files.make_folder(folder, beneath=folder)
+        if missing or name == _NAME:
+            _hide(folder)
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be made here: {error.strerror}") from error
+    _check_untracked(folder, database)
+
+
+def _hide(folder: str) -> None:
+    path = os.path.join(folder, ".gitignore")
+    if os.path.lexists(path) or not os.access(folder, os.W_OK):
+        return
+    try:
+        descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
+    except FileExistsError:
+        return  # another process came first
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write("# made by ctx: the store is this machine's own\n*\n")
+
+
+def _check_untracked(folder: str, database: str) -> None:
+    """Raises `StoreError` where git tracks a file of the store: it came with a clone, or would be published with the next push."""
+    mark = (database, files.identity(folder))
+    if mark in _checked:
+        return
+    top = _work_tree(folder)
+    if top is not None:
+        name = os.path.basename(database)
+        parts = (
+            [".", *(f":(exclude){part}" for part in _PROJECT_OWN)]
+            if os.path.basename(folder) == _NAME
+            else [f":(literal){part}" for part in (name, f"{name}-wal", f"{name}-shm", *_STORE_OWN)]
+        )
+        tracked = _tracked(top, folder, parts)
+        if tracked:
+            raise StoreError(
+                f"git tracks `{tracked}` in the folder of the store, so it may be somebody else's: "
+                "`git rm -r --cached` it and delete the file, or set [db] path to another folder"
+            )
+    _checked.add(mark)
+
+
+def _work_tree(folder: str) -> str | None:
+    """The nearest folder from here upward that is the top of a git work tree."""
+    while True:
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def _tracked(top: str, folder: str, parts: list[str]) -> str | None:
+    """The first tracked file of these in `folder`; None where git tracks none, or cannot say."""
+    if _surely_untracked(top, folder):
+        return None
+    import subprocess  # 8 ms, which most projects do not pay: see above
+
+    # Nothing that the repository's configuration names may run.
+    settings = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        reply = subprocess.run(
+            ["git", "--no-pager", *settings, "ls-files", "-z", "--", *parts],
+            cwd=folder,
+            env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return reply.split(b"\0", 1)[0].decode("utf-8", "replace") or None
+
+
+def _surely_untracked(top: str, folder: str) -> bool:
+    """Whether git's list of tracked files, read as bytes, lacks the folder's name.
+
+    Its versions 2 and 3 hold whole paths; version 4 shortens them and a split list is in two files, which is left to git.
+    """
+    if folder == top:
+        return False
+    inside = os.path.relpath(folder, top).replace(os.sep, "/") + "/"
+    try:
+        if any(name.startswith("sharedindex.") for name in os.listdir(os.path.join(top, ".git"))):
+            return False
+        with open(os.path.join(top, ".git", "index"), "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return True  # nothing was ever added
+    except OSError:
+        return False
+    return int.from_bytes(content[4:8], "big") in (2, 3) and os.fsencode(inside) not in content

@@ -1,0 +1,377 @@
+"""What a clone can lay in the folder of the store: none of it is followed, and nothing it leads to is touched."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faults import eventually
+from kit import project, workspace
+from store_tree import make
+
+from ctx.errors import StoreError
+from ctx.server.keys import KeyRing
+from ctx.store.local import LocalIndex
+from ctx.store.lock import WriterLock
+from ctx.store.sqlite import SqliteCatalog
+from ctx.store.statefile import read_state, write_state
+from ctx.types import Filters
+from ctx.workspace import Workspace
+
+SECRET = b"-----BEGIN KEY-----\n"
+
+
+def catch_up(folder: Path) -> None:
+    """What an index run does with the store: catalog, lock, index."""
+    store = folder / ".ctx"
+    with SqliteCatalog(str(store / "ctx.db")) as catalog, WriterLock(str(store / "lock")):
+        catalog.put_documents([make("s", "a", ["one word"])])
+        with LocalIndex(str(store / "index"), lambda: (None, None), writable=True) as index:
+            index.catch_up(catalog)
+
+
+def indexed(folder: Path) -> Path:
+    catch_up(folder)
+    return folder / ".ctx" / "index"
+
+
+# Each lays something that leads to `victim` (a file 0640, or the folder it lies in), and says what ctx has to say of it.
+def _lock(store: Path, victim: Path) -> str:
+    (store / "lock").symlink_to(victim)
+    return "`lock` is a link"
+
+
+def _lock_dangling(store: Path, victim: Path) -> str:
+    (store / "lock").symlink_to(victim.parent / "absent")
+    return "`lock` is a link"
+
+
+def _lock_is_a_pipe(store: Path, victim: Path) -> str:
+    os.mkfifo(store / "lock")
+    return "`lock` is not a file"
+
+
+def _lock_is_a_folder(store: Path, victim: Path) -> str:
+    (store / "lock").mkdir()
+    return "`lock` is not a file"
+
+
+def _index(store: Path, victim: Path) -> str:
+    (store / "index").symlink_to(victim.parent)
+    return "`index` is a link"
+
+
+def _index_is_a_file(store: Path, victim: Path) -> str:
+    (store / "index").write_text("")
+    return "`index` is no folder"
+
+
+def _store(store: Path, victim: Path) -> str:
+    store.rmdir()
+    store.symlink_to(victim.parent)
+    return "`.ctx` is a link.*db"
+
+
+def _store_is_a_file(store: Path, victim: Path) -> str:
+    store.rmdir()
+    store.write_text("")
+    return "`.ctx` is no folder"
+
+
+def _catalog(store: Path, victim: Path) -> str:
+    (store / "ctx.db").symlink_to(victim)
+    return "`ctx.db` is a link"
+
+
+def _catalog_empty(store: Path, victim: Path) -> str:
+    (victim.parent / "empty").touch(mode=0o644)
+    (store / "ctx.db").symlink_to(victim.parent / "empty")
+    return "`ctx.db` is a link"
+
+
+def _catalog_is_a_pipe(store: Path, victim: Path) -> str:
+    os.mkfifo(store / "ctx.db")
+    return "`ctx.db` is not a file"
+
+
+def _log(store: Path, victim: Path) -> str:
+    (store / "ctx.db").touch()
+    (store / "ctx.db-wal").symlink_to(victim)
+    return "`ctx.db-wal` is a link"
+
+
+def _shared_memory(store: Path, victim: Path) -> str:
+    (store / "ctx.db").touch()
+    (store / "ctx.db-shm").symlink_to(victim)
+    return "`ctx.db-shm` is a link"
+
+
+@pytest.mark.parametrize(
+    "lay",
+    [
+        _lock,
+        _lock_dangling,
+        _lock_is_a_pipe,
+        _lock_is_a_folder,
+        _index,
+        _index_is_a_file,
+        _store,
+        _store_is_a_file,
+        _catalog,
+        _catalog_empty,
+        _catalog_is_a_pipe,
+        _log,
+        _shared_memory,
+    ],
+    ids=lambda lay: lay.__name__.strip("_"),
+)
+def test_what_is_laid_in_the_store_is_refused_by_name_and_leads_nowhere(
+    tmp_path: Path, lay: Callable[[Path, Path], str]
+) -> None:
+    victim = tmp_path / "home" / "id_rsa"
+    victim.parent.mkdir(mode=0o755)
+    victim.write_bytes(SECRET)
+    victim.chmod(0o640)
+    store = tmp_path / "clone" / ".ctx"
+    store.mkdir(parents=True)
+    words = lay(store, victim)
+    before = sorted(path.name for path in victim.parent.iterdir())
+    with pytest.raises(StoreError, match=words):
+        catch_up(tmp_path / "clone")
+    assert victim.read_bytes() == SECRET
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o640
+    assert stat.S_IMODE(victim.parent.stat().st_mode) == 0o755
+    assert sorted(path.name for path in victim.parent.iterdir()) == before
+    assert all(path.stat().st_size == 0 for path in victim.parent.iterdir() if path != victim)
+
+
+@pytest.mark.parametrize("name", [".tantivy-writer.lock", ".tantivy-meta.lock", "meta.json", "x.store"])
+def test_a_link_among_the_files_of_the_engine_is_built_around(tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "id_rsa"
+    victim.write_bytes(SECRET)
+    folder = indexed(tmp_path) / "keyword-1"
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(victim)
+    with SqliteCatalog(str(tmp_path / ".ctx" / "ctx.db")) as catalog:
+        catalog.put_documents([make("s", "b", ["another word"])])
+        with LocalIndex(str(folder.parent), lambda: (None, None), writable=True) as index:
+            index.catch_up(catalog)
+    assert victim.read_bytes() == SECRET
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["keyword-2"]
+
+
+@pytest.mark.parametrize("place", ["../../victim", "keyword-1/../../../victim", "/tmp", ""])
+def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place: str) -> None:
+    (tmp_path / "victim").mkdir()
+    index_folder = indexed(tmp_path)
+    state = str(index_folder / "keyword.state")
+    write_state(state, (read_state(state) or {}) | {"folder": place})
+    with LocalIndex(str(index_folder), lambda: (None, None)) as index, pytest.raises(StoreError):
+        index.keyword("word", Filters(), 3)
+    catch_up(tmp_path)
+    assert list((tmp_path / "victim").iterdir()) == []
+
+
+def test_an_empty_catalog_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / ".ctx").mkdir()
+    (tmp_path / ".ctx" / "ctx.db").touch()
+    (tmp_path / ".ctx" / "ctx.db").chmod(0o644)
+    catch_up(tmp_path)
+    assert stat.S_IMODE((tmp_path / ".ctx" / "ctx.db").stat().st_mode) == 0o600
+
+
+def test_the_keys_are_not_made_through_links(tmp_path: Path) -> None:
+    victim = tmp_path / "id_rsa"
+    victim.write_bytes(SECRET)
+    (tmp_path / ".ctx").mkdir()
+    (tmp_path / ".ctx" / "keys.json.lock").symlink_to(victim)
+    with pytest.raises(StoreError, match=r"`keys.json.lock` is a link"):
+        KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
+    (tmp_path / ".ctx" / "keys.json.lock").unlink()
+    (tmp_path / ".ctx" / f"keys.json.partial-{os.getpid()}").symlink_to(victim)
+    KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
+    assert victim.read_bytes() == SECRET
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_store_of_another_user_is_neither_written_nor_littered_by_reading(tmp_path: Path) -> None:
+    catch_up(tmp_path)
+    store = tmp_path / ".ctx"
+    before = sorted(path.name for path in store.iterdir())
+    os.chown(store, 65534, 65534)
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"another user.*chown"):
+            SqliteCatalog(str(store / "ctx.db"), read_only=read_only)
+    assert sorted(path.name for path in store.iterdir()) == before
+
+
+def degraded(space: Workspace) -> list[str]:
+    lines: list[str] = space.health()["degraded"]
+    return lines
+
+
+# -- git ----------------------------------------------------------------------------------------------------------
+def git(folder: Path, *argv: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    return subprocess.run(
+        ["git", *identity, *argv], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_a_store_that_git_tracks_is_refused_with_the_mend(tmp_path: Path, version: str) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "index.version", version)
+    catch_up(tmp_path / "sub")
+    git(tmp_path, "add", "-f", "sub/.ctx/lock")
+    code = "import sys; from ctx.store.sqlite import SqliteCatalog; SqliteCatalog(sys.argv[1])"
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "sub" / ".ctx" / "ctx.db")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "git tracks `lock`" in child.stderr
+    assert "git rm -r --cached" in child.stderr
+
+
+def test_scripts_and_the_configuration_of_a_project_may_be_tracked(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for name in ("tools/x.lua", "agents/y.lua", "config.toml"):
+        path = tmp_path / ".ctx" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    git(tmp_path, "add", "-f", ".ctx")
+    catch_up(tmp_path)
+
+
+def test_the_store_is_kept_out_of_git_and_a_database_beside_the_project_hides_nothing(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    catch_up(tmp_path)
+    assert git(tmp_path, "status", "--short") == ""
+    (tmp_path / "notes.md").write_text("x")
+    SqliteCatalog(str(tmp_path / "ctx.db")).close()
+    assert not (tmp_path / ".gitignore").exists()
+    (tmp_path / ".ctx" / ".gitignore").write_text("mine\n")
+    catch_up(tmp_path)
+    assert (tmp_path / ".ctx" / ".gitignore").read_text() == "mine\n"
+
+
+def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "index.version", "4")
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/ran; true")
+    (tmp_path / "a").write_text("")
+    git(tmp_path, "-c", "core.fsmonitor=false", "add", "a")
+    catch_up(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+# -- a store that goes while it is used ---------------------------------------------------------------------------
+def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Path) -> None:
+    path = tmp_path / ".ctx" / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+        shutil.rmtree(path.parent)
+        assert catalog.stats()["documents"] == 1
+        assert path.exists()
+        assert catalog.returned_ms is not None
+        shutil.rmtree(path.parent)
+        catalog.put_documents([make("s", "b", ["two"])])
+        with SqliteCatalog(str(path), read_only=True) as copy:
+            assert copy.stats()["documents"] == 2
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        shutil.rmtree(path.parent)
+    with SqliteCatalog(str(path), read_only=True) as copy:  # closing too sees to it
+        assert copy.stats()["documents"] == 2
+
+
+def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / ".ctx" / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        with catalog._writing() as write:
+            write.ensure_source("late")
+            shutil.rmtree(path.parent)
+        with sqlite3.connect(path) as copy:
+            assert copy.execute("SELECT name FROM source").fetchall() == [("late",)]
+
+
+def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+        for name in ("ctx.db-wal", "ctx.db-shm"):
+            (tmp_path / name).unlink()
+        catalog.put_documents([make("s", "b", ["two"])])
+        shutil.copy(tmp_path / "ctx.db-wal", tmp_path / "copy-wal")
+        shutil.copy(path, tmp_path / "copy")  # what a killed process would leave
+        with sqlite3.connect(tmp_path / "copy") as copy:
+            assert copy.execute("SELECT count(*) FROM document").fetchone() == (2,)
+        assert catalog.stats()["documents"] == 2
+
+
+def test_what_is_written_to_a_catalog_that_another_has_replaced_is_not_called_stored(tmp_path: Path) -> None:
+    path = tmp_path / ".ctx" / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        writing = catalog._writing()
+        writing.__enter__().ensure_source("late")
+        shutil.rmtree(path.parent)
+        SqliteCatalog(str(path)).close()
+        with pytest.raises(StoreError, match="not stored: try again"):
+            writing.__exit__(None, None, None)
+        catalog.put_documents([make("s", "b", ["two"])])
+        with SqliteCatalog(str(path), read_only=True) as copy:
+            assert copy.stats()["documents"] == 1
+
+
+def test_a_catalog_that_cannot_be_laid_anew_takes_no_writes_and_still_answers(tmp_path: Path) -> None:
+    path = tmp_path / "project" / ".ctx" / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("s", "a", ["one"])])
+        assert catalog.stats()["documents"] == 1
+        (tmp_path / "project").rename(tmp_path / "moved")
+        assert catalog.stats()["documents"] == 1
+        with pytest.raises(StoreError, match="folder of the project"):
+            catalog.put_documents([make("s", "b", ["two"])])
+        assert not (tmp_path / "project").exists()
+
+
+def test_keys_that_went_with_the_store_are_written_anew_and_keys_taken_alone_are_not(tmp_path: Path) -> None:
+    path = tmp_path / ".ctx" / "keys.json"
+    ring = KeyRing(str(path))
+    _, record = ring.create("laptop")
+    shutil.rmtree(path.parent)
+    assert ring.closed
+    path.parent.mkdir()
+    assert ring.closed
+    assert [key.id for key in KeyRing(str(path)).list()] == [record.id]
+    assert ring.closed
+    path.unlink()
+    assert ring.closed
+    assert not path.exists()
+
+
+def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha beta"})
+    space = workspace(config)
+    try:
+        space.indexer.run()
+        bank = space.memory.bank("default")
+        bank.put("the kettle is in the cellar")
+        space.start()
+        (tmp_path / ".ctx").rename(tmp_path / "gone")  # at once: it comes back while it is being emptied
+        shutil.rmtree(tmp_path / "gone")
+        bank.put("the cat is on the roof")
+        eventually(lambda: any("deleted or replaced" in line for line in degraded(space)))
+        eventually((tmp_path / ".ctx" / "index" / "keyword.state").exists)
+    finally:
+        space.close()
+    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as copy:
+        assert copy.execute("SELECT count(*) FROM memories").fetchone() == (2,)
+        assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
