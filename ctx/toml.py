@@ -23,11 +23,22 @@ def read_toml(
     path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
 ) -> dict[str, JSON]:
     """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
+    return tables_of(read_text(path, shown), path, shown, environ, remember=remember)
+
+
+def read_text(path: str, shown: str) -> bytes:
+    """The bytes of a file, called `shown` in messages. Raises `ConfigError`."""
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            return file.read()
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def tables_of(
+    data: bytes, path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
+) -> dict[str, JSON]:
+    """The tables of these bytes, which were read from `path`. Raises `ConfigError`."""
     place = _place(path, environ)
     known = None if place is None else _remembered(place, data)
     if known is not None:
@@ -40,6 +51,8 @@ def read_toml(
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
         raise ConfigError(f"{shown}: is not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{shown}: is nested too deeply") from error
     if remember and place is not None:
         _remember(place, data, tables)
     return tables

@@ -48,6 +48,11 @@ def workspace(config: Path) -> Workspace:
     return open_workspace(load_config(str(config), os.environ))
 
 
+def named(config: Path) -> dict[str, str]:
+    """The environment of a user who names this configuration, as `--config` does: what it asks for is theirs to ask."""
+    return {"CTX_CONFIG": str(config)}
+
+
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:
     """Everything of a store that a clean build would make the same: documents, their text, their chunks."""
     shown = {}

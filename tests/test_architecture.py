@@ -19,6 +19,8 @@ FLOORS = {
     "ctx.bundled": 1,
     "ctx.onnx": 1,
     "ctx.config": 2,
+    "ctx.project": 2,
+    "ctx.reach": 2,
     "ctx.formats": 2,
     "ctx.embed": 2,
     "ctx.models": 2,
@@ -40,7 +42,7 @@ FLOORS = {
     "ctx.__main__": 10,
 }
 # The sideways steps on floor 2: an engine expresses the analysis, which is defined once; the configuration is a TOML file.
-SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml")}
+SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml"), ("ctx.config", "ctx.project")}
 
 
 def _modules() -> dict[str, Path]:

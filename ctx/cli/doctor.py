@@ -217,7 +217,7 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING,
-                f"{status.name}: no longer configured, {status.doc_count:,} documents left; `ctx index` drops them",
+                f"{status.name}: not configured, {status.doc_count:,} documents kept; `ctx index --prune` drops them",
             )
         elif not status.healthy:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")

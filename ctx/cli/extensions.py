@@ -1,4 +1,4 @@
-"""`ctx tool`, `ctx connector`, `ctx agent`, `ctx trust`, `ctx pack`."""
+"""`ctx tool`, `ctx connector`, `ctx agent`, `ctx pack`."""
 
 import argparse
 import json
@@ -13,7 +13,6 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.extensions.trust import TrustFile, project_scripts, trust_path
 from ctx.packs.packs import SHIPPED
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
@@ -29,9 +28,7 @@ def run(command: str, argv: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
-    return {"tool": _tool, "connector": _connector, "agent": _agent, "trust": _trust, "pack": _pack}[command](
-        argv
-    )
+    return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -62,7 +59,7 @@ def _tool(argv: list[str]) -> int:
                 tool.run(compile_check(tool.parameters)(_read_values(args.param)), CALLER), args.json
             )
     with open_workspace(configuration(args.config)) as workspace:
-        _ = workspace.scripts  # loads them
+        workspace.load_extensions()
         if args.action == "call":
             return _answer(workspace.toolbox.call(args.what, _read_values(args.param), CALLER), args.json)
         tools = workspace.toolbox.list()
@@ -219,52 +216,7 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
     return 0
 
 
-# ---- trust and packs -------------------------------------------------------------------------------------------------
-
-
-def _trust(argv: list[str]) -> int:
-    options = parser(
-        "trust",
-        "Let the scripts of this project's .ctx folder run. Look at them first: each text is trusted by its hash.",
-        json=True,
-    )
-    options.add_argument(
-        "scripts", nargs="*", metavar="NAME", help="only these; all of the project's when absent"
-    )
-    options.add_argument("--list", action="store_true", help="only show what is trusted")
-    options.add_argument("--revoke", action="store_true", help="trust them no longer")
-    args = options.parse_args(argv)
-    root = configuration(args.config, required=False).root
-    file = TrustFile(trust_path(os.environ))
-    found = [
-        script
-        for script in project_scripts(root, file.digests())
-        if not args.scripts or script.name in args.scripts
-    ]
-    missing = set(args.scripts) - {script.name for script in found}
-    if missing:
-        raise BadRequest(f"no script called {', '.join(sorted(missing))} in .ctx/tools or .ctx/agents")
-    if not args.list:
-        file.record({script.path: None if args.revoke else script.digest for script in found})
-        found = [script._replace(trusted=not args.revoke) for script in found]
-    if args.json:
-        print_json(
-            {
-                "scripts": [
-                    {"kind": s.kind, "name": s.name, "sha256": s.digest, "trusted": s.trusted} for s in found
-                ]
-            }
-        )
-    elif not found:
-        print("This project's .ctx folder holds no scripts.")
-    else:
-        print(
-            table(
-                [(s.kind, s.name, "trusted" if s.trusted else "NOT trusted", s.digest[:16]) for s in found],
-                ("KIND", "NAME", "STATE", "SHA-256"),
-            )
-        )
-    return 0
+# ---- packs ---------------------------------------------------------------------------------------------------------
 
 
 def _pack(argv: list[str]) -> int:

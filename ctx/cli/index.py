@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.errors import BadRequest
 from ctx.indexing.run import IndexReport, Progress
 from ctx.types import JSON
 from ctx.workspace import open_workspace
@@ -26,8 +27,15 @@ def _index(command: str, argv: list[str]) -> int:
         action="store_true",
         help="keyword index only; `ctx embed pending` or a server does the rest",
     )
+    options.add_argument(
+        "--prune",
+        action="store_true",
+        help="drop the documents of sources that this configuration lacks; without it they are kept",
+    )
     options.add_argument("--no-progress", action="store_true", help="no progress bars")
     args = options.parse_args(argv)
+    if args.prune and args.sources:
+        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
     stop = threading.Event()
     with (
         open_workspace(configuration(args.config, remember=True)) as workspace,
@@ -39,7 +47,7 @@ def _index(command: str, argv: list[str]) -> int:
                 embedded = None
             else:
                 reports = workspace.indexer.run(args.sources, full=args.full, progress=progress, stop=stop)
-                dropped = workspace.drop_unconfigured() if not args.sources else []
+                dropped = workspace.drop_unconfigured() if args.prune else []
                 embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
         except KeyboardInterrupt:
             stop.set()
@@ -52,13 +60,23 @@ def _index(command: str, argv: list[str]) -> int:
                 {
                     "sources": [report_json(report) for report in reports],
                     **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
+                    "dropped": [{"source": name, "documents": count} for name, count in dropped],
+                    "not_configured": [
+                        {"source": status.name, "documents": status.doc_count}
+                        for status in workspace.unconfigured()
+                    ],
                 }
             )
         else:
             for report in reports:
                 _print_report(report, dry_run=args.dry_run)
             for name, count in dropped:
-                print(f"{name}: no longer configured, {count:,} documents dropped")
+                print(f"{name}: not configured, {count:,} documents dropped")
+            for status in workspace.unconfigured() if not args.sources else ():
+                print(
+                    f"{status.name}: not configured, {status.doc_count:,} documents "
+                    + ("would be dropped" if args.prune else "kept (`ctx index --prune` drops them)")
+                )
             if not reports:
                 print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
             if embedded and (embedded.embedded or embedded.pending):

@@ -26,9 +26,9 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
     properties: dict[str, JSON] = {}
     required: list[str] = []
-    for place, entry in enumerate(declared, 1):
+    for number, entry in enumerate(declared, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
-            raise ToolError(f"{where}: parameter {place} has no name")
+            raise ToolError(f"{where}: parameter {number} has no name")
         name = entry["name"]
         if name in properties:
             raise ToolError(f"{where}: two parameters are called '{name}'")

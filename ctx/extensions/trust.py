@@ -1,7 +1,8 @@
-"""Which of a project's own scripts may run: those whose text the user has trusted (`ctx trust`).
+"""What the user has trusted: texts, by path and hash (`ctx trust`).
 
-A repository can bring a `.ctx/` folder along. Nothing in it runs because somebody changed into the folder: the hash of each script is recorded in
-the user's own files, outside the project, and a script that changes has to be trusted again.
+A repository can bring scripts in a `.ctx/` folder along, and a configuration that asks for more than reading its own folder.
+Nothing of that counts because somebody changed into the folder: the hash of each text is recorded in the user's own files,
+outside the project, and a text that changes has to be trusted again.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ class NotTrusted(ToolError):
     """A script of a project's `.ctx/` folder whose text nobody has trusted."""
 
 
-class Found(NamedTuple):
+class ProjectScript(NamedTuple):
     """A script of a project's `.ctx/` folder."""
 
     kind: str  # tool | agent
@@ -40,18 +41,14 @@ class TrustFile:
         """path -> hash. Raises `ConfigError` where the file is damaged."""
         try:
             with open(self.path, encoding="utf-8") as file:
-                loaded = json.load(file)
-        except FileNotFoundError:
+                entries = json.load(file)["trusted"]
+            return {str(path): str(digest) for path, digest in entries.items()}
+        except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(
-                f"the list of trusted scripts cannot be read; delete {os.path.basename(self.path)} and run `ctx trust` again"
+                f"the list of what is trusted cannot be read; delete {self.path} and run `ctx trust` again"
             ) from error
-        return (
-            {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()}
-            if isinstance(loaded, dict)
-            else {}
-        )
 
     def vouches(self, path: str, text: bytes) -> bool:
         """Whether the user has trusted this very text at this path. Raises `ConfigError`."""
@@ -60,21 +57,25 @@ class TrustFile:
     def stamp(self) -> tuple[int, int, int]:
         """Changes when somebody trusts or revokes."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return (0, 0, 0)
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trusts these texts (path -> hash), or no longer (None)."""
-        with files.Locked(self.path):
-            known = self.digests()
-            for path, digest in changes.items():
-                if digest is None:
-                    known.pop(path, None)
-                else:
-                    known[path] = digest
-            files.replace(self.path, json.dumps({"trusted": dict(sorted(known.items()))}, indent=1).encode())
+        """Trusts these texts (path -> hash), or no longer (None). Raises `ConfigError` where that cannot be written."""
+        if not changes:
+            return
+        try:
+            with files.Locked(self.path):
+                entries: dict[str, str | None] = {**self.digests(), **changes}
+                lasting = {path: digest for path, digest in sorted(entries.items()) if digest is not None}
+                files.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
+        except OSError as error:
+            raise ConfigError(
+                f"trust cannot be recorded in {os.path.dirname(self.path)}: {error.strerror}; "
+                "make it writable, or set XDG_STATE_HOME to a folder that is"
+            ) from error
 
 
 def trust_path(environ: Mapping[str, str]) -> str:
@@ -92,28 +93,28 @@ def project_files(root: str) -> Iterator[tuple[str, str, str]]:
 
     A link is passed over: it would give the script the folder that it leads to.
     """
-    for folder, kind in FOLDERS.items():
-        place = os.path.join(os.path.realpath(root), ".ctx", folder)
-        if os.path.islink(place) or os.path.islink(os.path.dirname(place)):
+    for name, kind in FOLDERS.items():
+        folder = os.path.join(os.path.realpath(root), ".ctx", name)
+        if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
             continue
         try:
-            names = sorted(os.listdir(place))
+            entries = sorted(os.listdir(folder))
         except OSError:
             continue
-        for name in names:
-            path = os.path.join(place, name)
-            if name.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
-                yield kind, name.removesuffix(".lua"), path
+        for entry in entries:
+            path = os.path.join(folder, entry)
+            if entry.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
+                yield kind, entry.removesuffix(".lua"), path
 
 
-def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
+def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
     """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
-    found = []
+    scripts = []
     for kind, name, path in project_files(root):
         try:
             with open(path, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             continue  # it went meanwhile
-        found.append(Found(kind, name, path, digest, trusted.get(path) == digest))
-    return found
+        scripts.append(ProjectScript(kind, name, path, digest, trusted.get(path) == digest))
+    return scripts

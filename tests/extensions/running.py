@@ -40,7 +40,10 @@ class Answer(NamedTuple):
 class Running:
     """A server over a project folder, on a free port. `stop` it, or use it as a context manager."""
 
-    def __init__(self, folder: Path, *, uid: int | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, uid: int | None = None, env: dict[str, str] | None = None, named: bool = True
+    ) -> None:
+        """`named`: the configuration is the user's word, and not merely found."""
         self.folder = folder
         self.watch = folder / "watched.txt"
         self.log = folder / "server.log"
@@ -54,7 +57,8 @@ class Running:
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [python, __file__, "--as-server", str(self.watch), "serve", "mcp", "--bind", "127.0.0.1:0"],
+                [python, __file__, "--as-server", str(self.watch), "serve", "mcp", "--bind", "127.0.0.1:0"]
+                + (["--config", str(folder / "ctx.toml")] if named else []),
                 cwd=folder,
                 env=environ | (env or {}),
                 stdout=subprocess.PIPE,
