@@ -255,7 +255,8 @@ class Scripts:
             except Exception as error:
                 # Whatever a script can declare that our own code is not ready for must not take the others along.
                 logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
-                self._refuse(entry, ToolError(one_line(f"{type(error).__name__}: {error}")))
+                reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
+                self._refuse(entry, ToolError(reason))
             else:
                 entry.error = None
                 entry.serving = True
