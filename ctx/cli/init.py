@@ -5,6 +5,7 @@ import sys
 
 from ctx.bundled import bundled_path
 from ctx.cli.common import parser
+from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 
 
@@ -34,5 +35,6 @@ def run(command: str, argv: list[str]) -> int:
         os.replace(partial, path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    trust_as_written(path)
     print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
     return 0
