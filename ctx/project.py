@@ -34,8 +34,8 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
                 raise ConfigError(f"{origin}: no such file: {name}; `ctx init` writes one")
             return Location(os.path.normpath(path), True)
     for ancestor in _upward(folder, environ.get("HOME")):
-        for place in PLACES:
-            path = os.path.join(ancestor, place)
+        for name in PLACES:
+            path = os.path.join(ancestor, name)
             if os.path.isfile(path):
                 return Location(os.path.normpath(path), False)
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")

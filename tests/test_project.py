@@ -23,8 +23,8 @@ def test_the_order_in_which_a_configuration_is_looked_for(tmp_path: Path) -> Non
     project = tmp_path / "p"
     project.mkdir()
     assert find_config(None, environ, str(project)) == Location(user, chosen=True)
-    for place in ("config/ctx.toml", ".ctx/config.toml", "ctx.toml"):
-        path = written(project, place)
+    for name in ("config/ctx.toml", ".ctx/config.toml", "ctx.toml"):
+        path = written(project, name)
         assert find_config(None, environ, str(project)) == Location(path, chosen=False)
     second = written(tmp_path, "second.toml")
     environ["CTX_CONFIG"] = second

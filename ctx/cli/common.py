@@ -72,21 +72,21 @@ def configuration(explicit: str | None, *, required: bool = True, remember: bool
 
 def configuration_at(location: Location, *, remember: bool = False) -> Config:
     """The configuration there. Raises `ConfigError`, also where it asks for what the user has not granted."""
-    path, shown, root = location.path, shown_path(location.path), project_root(location.path)
-    content = read_text(path, shown)
-    tables = tables_of(content, path, shown, os.environ, remember=remember)
+    path, name, root = location.path, shown_path(location.path), project_root(location.path)
+    content = read_text(path, name)
+    tables = tables_of(content, path, name, os.environ, remember=remember)
     if not location.chosen:
         lines = requests(tables, root)
         if lines:
             if (
                 b"${" not in content
             ):  # a mistake is told before a question is asked, if that takes no variable's value
-                parse_config(tables, shown=shown, path=os.path.abspath(path), root=root, environ={})
+                parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ={})
             # It needs hashes and JSON, which a plain search does without.
             from ctx.cli.trust import require_trust
 
             require_trust(path, content, lines)
-    return parse_config(tables, shown=shown, path=os.path.abspath(path), root=root, environ=os.environ)
+    return parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ=os.environ)
 
 
 def print_json(value: JSON) -> None:

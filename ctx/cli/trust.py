@@ -26,21 +26,19 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
     file = TrustFile(trust_path(os.environ))
     if file.vouches(_key(path), content):
         return
-    shown = one_line(shown_path(path), MAX_LINE)
+    name = one_line(shown_path(path), MAX_LINE)
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-        print(
-            f"{shown} was found, not named, and asks for more than reading its own folder:", file=sys.stderr
-        )
+        print(f"{name} was found, not named, and asks for more than reading its own folder:", file=sys.stderr)
         print(_bullets(lines), file=sys.stderr)
         print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             file.record({_key(path): digest_of(content)})
             return
     excess = len(lines) - SHOWN_REQUESTS
-    more = [f"and {excess} more"] if excess > 0 else []
-    summary = "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *more])
+    excess_line = [f"and {excess} more"] if excess > 0 else []
+    summary = "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *excess_line])
     raise ConfigError(
-        f"{shown} was found, not named, and asks for more than reading its own folder: it {summary}. "
+        f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
         f"Look at it, then `{_command(path)}` trusts it as it is now"
     )
 
@@ -86,9 +84,9 @@ class _Configured(NamedTuple):
 
 
 def _read(location: Location) -> _Configured:
-    path, shown = location.path, shown_path(location.path)
-    content = read_text(path, shown)
-    tables = tables_of(content, path, shown, os.environ)
+    path, name = location.path, shown_path(location.path)
+    content = read_text(path, name)
+    tables = tables_of(content, path, name, os.environ)
     return _Configured(path, location.chosen, digest_of(content), requests(tables, project_root(path)))
 
 

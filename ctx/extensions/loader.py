@@ -173,8 +173,8 @@ class Scripts:
         if self._project is None or self._trust is None:
             return
         for kind, name, path in project_files(self._project):
-            shown = f".ctx/{kind}s/{name}.lua"
-            script = ScriptFile(name, path, trust="untrusted", shown=shown, vouched_by=self._trust)
+            file_name = f".ctx/{kind}s/{name}.lua"
+            script = ScriptFile(name, path, trust="untrusted", shown=file_name, vouched_by=self._trust)
             yield Candidate(kind, script, True)
 
     def _find_new(self) -> None:

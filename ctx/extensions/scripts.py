@@ -84,11 +84,11 @@ class ScriptFile(NamedTuple):
 
 def name_fault(kind: str, script: ScriptFile) -> str | None:
     """Why no tool or agent may have this script's name; None where one may."""
-    shown = f"{kind} '{one_line(script.name)}' ({one_line(script.where)})"
+    title = f"{kind} '{one_line(script.name)}' ({one_line(script.where)})"
     if not NAME.fullmatch(script.name):
-        return f"{shown}: a name has 1 to 64 of A-Z a-z 0-9 _ -"
+        return f"{title}: a name has 1 to 64 of A-Z a-z 0-9 _ -"
     if kind == "tool" and script.name in RESERVED:
-        return f"{shown}: the name is reserved; rename the tool"
+        return f"{title}: the name is reserved; rename the tool"
     return None
 
 

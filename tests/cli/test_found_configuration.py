@@ -86,9 +86,9 @@ def test_no_command_reads_anything_before_the_users_word(clone: Clone, command: 
 
 def test_doctor_says_it_as_a_finding(clone: Clone) -> None:
     run = clone.ctx("doctor", "--json")
-    (finding,) = [row for row in json.loads(run.stdout)["findings"] if row["what"] == "configuration"]
-    assert (run.returncode, finding["state"]) == (1, "failed")
-    assert "ctx trust ctx.toml" in finding["detail"]
+    (row,) = [entry for entry in json.loads(run.stdout)["findings"] if entry["what"] == "configuration"]
+    assert (run.returncode, row["state"]) == (1, "failed")
+    assert "ctx trust ctx.toml" in row["detail"]
 
 
 def test_trust_shows_what_is_asked_for_then_records_it_until_the_bytes_change(clone: Clone) -> None:
@@ -198,15 +198,15 @@ def test_trust_that_cannot_be_kept_says_so_in_a_line(clone: Clone) -> None:
 
 @pytest.mark.parametrize(("word", "code"), [("y", 0), ("yes", 0), ("n", 2), ("", 2), ("sure", 2)])
 def test_on_a_terminal_the_user_is_asked(clone: Clone, word: str, code: int) -> None:
-    status, shown = answered(clone, f"{word}\n", "tool", "list")
-    assert status == code, shown
-    assert "it runs the script ./tools/deploy.lua as the tool deploy" in shown
-    assert "Trust it as it is now? [y/N]" in shown
+    status, screen = answered(clone, f"{word}\n", "tool", "list")
+    assert status == code, screen
+    assert "it runs the script ./tools/deploy.lua as the tool deploy" in screen
+    assert "Trust it as it is now? [y/N]" in screen
     assert clone.ctx("tool", "list").returncode == code
 
 
 def answered(clone: Clone, text: str, *arguments: str) -> tuple[int, str]:
-    """Runs the command on a terminal where somebody types `text`; its exit code and all that was shown."""
+    """Runs the command on a terminal where somebody types `text`; its exit code and all that was screen."""
     leader, follower = pty.openpty()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("CTX_", "XDG_"))}
     with subprocess.Popen(
@@ -219,15 +219,15 @@ def answered(clone: Clone, text: str, *arguments: str) -> tuple[int, str]:
     ) as process:
         os.close(follower)
         os.write(leader, text.encode())
-        shown = b""
+        screen = b""
         try:
             while piece := os.read(leader, 4096):
-                shown += piece
+                screen += piece
         except OSError:
             pass  # Linux says so when the last program has left the terminal
         status = process.wait(30)
     os.close(leader)
-    return status, shown.decode(errors="replace").replace("\r\n", "\n")
+    return status, screen.decode(errors="replace").replace("\r\n", "\n")
 
 
 OUTSIDE = [

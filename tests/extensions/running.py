@@ -127,10 +127,10 @@ class Running:
         """How many workers more than the idle ones there are, once it is none or `within_s` have passed."""
         until_s = time.monotonic() + within_s
         zygote = self.zygote
-        while (more := len(children(zygote)) - SPARES) > 0 and time.monotonic() < until_s:
+        while (excess := len(children(zygote)) - SPARES) > 0 and time.monotonic() < until_s:
             os.sched_yield()
             threading.Event().wait(0.01)
-        return max(0, more)  # fewer: one more is being forked
+        return max(0, excess)  # fewer: one more is being forked
 
     def resident_mb(self) -> float:
         return (
@@ -158,13 +158,13 @@ def send(connection: http.client.HTTPConnection, method: str, path: str, body: J
 
 def children(pid: int) -> list[int]:
     """The processes that a process's threads have started and that are still there."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            pids += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     except OSError:
         pass  # it ended while it was looked at
-    return found
+    return pids
 
 
 def python_for_anybody() -> str:

@@ -95,9 +95,11 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
         prompts = {entry["name"]: entry for entry in rpc("prompts/list", {})["result"]["prompts"]}
         assert {"reviewer", "planner"} <= set(prompts)
         assert prompts["planner"]["arguments"][0]["required"] is True
-        got = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"]["messages"]
-        assert [message["role"] for message in got] == ["user", "assistant", "user"]
-        assert got[0]["content"]["text"].startswith("Consider release")
+        messages = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"][
+            "messages"
+        ]
+        assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+        assert messages[0]["content"]["text"].startswith("Consider release")
 
         (tmp_path / "agents" / "planner.lua").write_text(agent('return { system = "edited" }'))
         assert prompt("planner", {})[1]["system"] == "edited"

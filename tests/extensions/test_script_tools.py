@@ -471,8 +471,8 @@ def test_files_that_come_and_go_are_tools_that_come_and_go(tmp_path: Path, tools
 
 def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: Path, tools: Path) -> None:
     (tools / "greet.lua").write_text(GREET)
-    more = '\ntools_dir = "./tools"\n[tools.script.greet]\npath = "./tools/greet.lua"\ngreeting = "Hi"'
-    with opened(tmp_path, scripts=more) as space:
+    tables = '\ntools_dir = "./tools"\n[tools.script.greet]\npath = "./tools/greet.lua"\ngreeting = "Hi"'
+    with opened(tmp_path, scripts=tables) as space:
         assert space.toolbox.call("greet", {"who": "Bo"}, CALLER)["said"] == "Hi, Bo"
 
 
@@ -524,12 +524,12 @@ def test_a_script_that_loops_while_it_loads_is_a_timeout_and_does_not_hold_the_s
 
 def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
     """`required = {}` in Lua is a table without a kind: where JSON Schema wants a list, it is one."""
-    written = {
+    declared = {
         "type": "object",
         "properties": {"a": {"type": "array", "default": {}, "enum": {}}},
         "required": {},
     }
-    assert parameters_schema(written, "x.lua") == {
+    assert parameters_schema(declared, "x.lua") == {
         "type": "object",
         "properties": {"a": {"type": "array", "default": []}},
         "required": [],
