@@ -13,8 +13,8 @@ _INNER = ("config", ".ctx")  # the folders of PLACES: the project is the one tha
 class Location(NamedTuple):
     """A configuration file and who chose it.
 
-    `chosen`: the user named it or keeps it among their own files. False where it was merely found in this folder or above:
-    whoever wrote it may be a stranger.
+    `chosen`: the user named it or keeps it among their own files. False where it was merely found in this
+    folder or above: whoever wrote it may be a stranger.
     """
 
     path: str
@@ -24,8 +24,8 @@ class Location(NamedTuple):
 def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> Location | None:
     """The configuration that counts in `folder`; None where there is none.
 
-    The first of: `--config`, `$CTX_CONFIG`, the places of a project in this folder or the nearest one above that has one, the
-    user's own. Raises `ConfigError` where a file was named and is not there.
+    The first of: `--config`, `$CTX_CONFIG`, the places of a project in this folder or the nearest one above
+    that has one, the user's own. Raises `ConfigError` where a file was named and is not there.
     """
     for origin, name in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
         if name:
@@ -60,7 +60,9 @@ def _upward(folder: str, home: str | None) -> Iterator[str]:
 
 
 def project_root(path: str) -> str:
-    """What relative paths are relative to: the folder that holds the file, or its parent where that is `config` or `.ctx`."""
+    """What relative paths are relative to: the folder that holds the file, or its parent where that is
+    `config` or `.ctx`.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
 

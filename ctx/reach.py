@@ -1,8 +1,9 @@
 """How far a configuration reaches: what it asks for beyond reading its own folder.
 
-A configuration that was found by looking around may come from a stranger, with a clone or an archive. Whatever is listed here
-waits for the user's word (`ctx trust`). Keys pass because they are known to be harmless, so a key that nobody has thought of
-yet asks. Read from the tables as they were written: no variable is looked up and no path opened before the answer.
+A configuration that was found by looking around may come from a stranger, with a clone or an archive.
+Whatever is listed here waits for the user's word (`ctx trust`). Keys pass because they are known to be
+harmless, so a key that nobody has thought of yet asks. Read from the tables as they were written: no variable
+is looked up and no path opened before the answer.
 """
 
 import os
@@ -35,14 +36,19 @@ HARMLESS = {
     "connectors.git": (*_GLOBS, "branch", "root", "shallow", "timeout_s", "interval_s"),
     "agents.inline": ("description", "tools", "system_prompt"),
 }
-"""Section -> the keys that give nobody anything but the project's own files and remotes. The rest is judged below, or asks."""
+"""Section -> the keys that give nobody anything but the project's own files and remotes.
+
+The rest is judged below, or asks.
+"""
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def requests(tables: Table, root: str) -> list[str]:
-    """What the configuration of the project at `root` asks for, one sentence each; empty where nothing needs anybody's word."""
+    """What the configuration of the project at `root` asks for, one sentence each; empty where nothing needs
+    anybody's word.
+    """
     lines = [f"reads the environment variable {name}" for name in sorted(set(_variables(tables)))]
     for name, value in tables.items():
         judge = _SECTIONS.get(name)
@@ -82,11 +88,13 @@ def _variables(value: JSON) -> Iterator[str]:
             before = piece
 
 
-# ---- paths ---------------------------------------------------------------------------------------------------------------
+# ---- paths -------------------------------------------------------------------------------------------------
 
 
 def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
-    """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed` folders."""
+    """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
+    folders.
+    """
     target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
     relative = os.path.relpath(target, os.path.realpath(root))
     parts = relative.split(os.sep)
@@ -104,7 +112,7 @@ def _is_path(url: str) -> bool:
     return url.lower().startswith("file:") or ":" not in url
 
 
-# ---- sections ------------------------------------------------------------------------------------------------------------
+# ---- sections ----------------------------------------------------------------------------------------------
 
 
 def _db(table: Table, root: str) -> Iterator[str]:

@@ -52,14 +52,17 @@ def action(
     return action_parser
 
 
-NO_PROJECT = "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, `--config PATH` names another"
+NO_PROJECT = (
+    "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
+    "`--config PATH` names another"
+)
 
 
 def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
     """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
 
-    One that was found, and not named, is read only as far as it stays in its own folder, or as the user has trusted it. A
-    command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
+    One that was found, and not named, is read only as far as it stays in its own folder, or as the user has
+    trusted it. A command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
     """
     folder = os.getcwd()
     location = find_config(explicit, os.environ, folder)
@@ -98,7 +101,9 @@ def print_json(value: JSON) -> None:
 
 
 def plain(text: str) -> str:
-    """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`, odd spaces as plain ones."""
+    """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`,
+    odd spaces as plain ones.
+    """
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,6 @@
-"""`ctx doctor`: looks at everything that can be wrong, says how to mend it, and mends what can be mended by itself."""
+"""`ctx doctor`: looks at everything that can be wrong, says how to mend it, and mends what can be mended by
+itself.
+"""
 
 import os
 import shutil

@@ -31,7 +31,7 @@ def run(command: str, argv: list[str]) -> int:
     return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
 
 
-# ---- tools -----------------------------------------------------------------------------------------------------------
+# ---- tools -------------------------------------------------------------------------------------------------
 
 
 def _tool(argv: list[str]) -> int:
@@ -93,7 +93,9 @@ def _say_failures(failed: list[ScriptStatus]) -> None:
 def _script(
     workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0
 ) -> ScriptFile:
-    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the server would."""
+    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the
+    server would.
+    """
     if not os.path.isfile(path):
         raise BadRequest(f"no such script: {path}")
     config = workspace.config
@@ -107,7 +109,7 @@ def _script(
     )
 
 
-# ---- connectors ------------------------------------------------------------------------------------------------------
+# ---- connectors --------------------------------------------------------------------------------------------
 
 
 def _connector(argv: list[str]) -> int:
@@ -160,7 +162,7 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
     return 0
 
 
-# ---- agents ----------------------------------------------------------------------------------------------------------
+# ---- agents ------------------------------------------------------------------------------------------------
 
 
 def _agent(argv: list[str]) -> int:
@@ -214,7 +216,7 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
     return 0
 
 
-# ---- packs ---------------------------------------------------------------------------------------------------------
+# ---- packs -------------------------------------------------------------------------------------------------
 
 
 def _pack(argv: list[str]) -> int:
@@ -247,7 +249,7 @@ def _pack(argv: list[str]) -> int:
 _HEAD = ("name", "description")
 
 
-# ---- shared ----------------------------------------------------------------------------------------------------------
+# ---- shared ------------------------------------------------------------------------------------------------
 
 
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

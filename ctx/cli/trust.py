@@ -1,4 +1,6 @@
-"""`ctx trust`, and the question that a configuration raises which was found and asks for more than its own folder."""
+"""`ctx trust`, and the question that a configuration raises which was found and asks for more than its own
+folder.
+"""
 
 import os
 import sys
@@ -21,7 +23,8 @@ MAX_LINE = 400  # characters of one request: a longer one is cut where it can be
 def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
     """Returns where the user has trusted these bytes at this path, or does so now. Raises `ConfigError`.
 
-    Asked where both the question and the answer are a terminal's; a program that cannot answer gets the command that trusts.
+    Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
+    command that trusts.
     """
     file = TrustFile(trust_path(os.environ))
     if file.vouches(_key(path), content):
@@ -66,7 +69,10 @@ def _bullets(lines: Sequence[str]) -> str:
 
 
 class _Configured(NamedTuple):
-    """The project's configuration as `ctx trust` sees it. `chosen` ones need no trust, and those without requests neither."""
+    """The project's configuration as `ctx trust` sees it.
+
+    `chosen` ones need no trust, and those without requests neither.
+    """
 
     path: str
     chosen: bool
@@ -93,8 +99,8 @@ def _read(location: Location) -> _Configured:
 def run(command: str, argv: list[str]) -> int:
     options = parser(
         "trust",
-        "Trust this project's configuration, where it asks for more than reading its own folder, and the scripts of its "
-        ".ctx folder. Look at them first: each text is trusted by its hash.",
+        "Trust this project's configuration, where it asks for more than reading its own folder, "
+        "and the scripts of its .ctx folder. Look at them first: each text is trusted by its hash.",
         json=True,
     )
     options.add_argument(

@@ -1,4 +1,5 @@
-"""What a running script asks of the server, answered: search and documents by the Toolbox, the machine by `lua/host.py`.
+"""What a running script asks of the server, answered: search and documents by the Toolbox, the machine by
+`lua/host.py`.
 
 `context.search(...)` in Lua is the `search` tool: the same checks, the same defaults, the same log.
 """
@@ -19,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 _FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON, Caller], JSON]
-"""`memory(operation, arguments, caller)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
+"""`memory(operation, arguments, caller)`:
+what a pack's `context.memory`, `bank`, `session` and `health` do."""
 
 
 class Bridge(NamedTuple):
@@ -91,7 +93,9 @@ class Bridge(NamedTuple):
 
 
 def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:
-    """The tool's arguments: Context Harness has the filters among the options, the tool in a table of their own."""
+    """The tool's arguments: Context Harness has the filters among the options, the tool in a table of their
+    own.
+    """
     arguments = {name: value for name, value in options.items() if name not in _FILTERS}
     filters = arguments.pop("filters", None) or {}
     if isinstance(filters, dict):

@@ -1,11 +1,12 @@
 """Loads the scripts of a configuration, and loads them again when they change.
 
-Whatever is wrong with one script is that script's failure: it is listed with its reason, a call to its name answers the reason,
-and the others are served. A name that is taken belongs to whoever had it first: the built-in tools, the packs, what the
-configuration names, then what lies in a folder. A broken edit keeps the last version that worked.
+Whatever is wrong with one script is that script's failure: it is listed with its reason, a call to its name
+answers the reason, and the others are served. A name that is taken belongs to whoever had it first: the
+built-in tools, the packs, what the configuration names, then what lies in a folder. A broken edit keeps the
+last version that worked.
 
-A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The thread looks for
-files that come and go, and at scripts that nobody calls.
+A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The
+thread looks for files that come and go, and at scripts that nobody calls.
 """
 
 import logging
@@ -27,7 +28,10 @@ POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobo
 
 
 class ScriptStatus(NamedTuple):
-    """One script as `ctx tool list` and `ctx doctor` show it. `error` is of the newest text, None where that is in force."""
+    """One script as `ctx tool list` and `ctx doctor` show it.
+
+    `error` is of the newest text, None where that is in force.
+    """
 
     kind: str
     name: str
@@ -86,7 +90,9 @@ class Scripts:
         project: str | None = None,
         trust: TrustFile | None = None,
     ) -> None:
-        """Loads everything once. Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
+        """Loads everything once.
+
+        Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
 
         The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text.
         """
@@ -117,7 +123,10 @@ class Scripts:
             self._thread.join(2)
 
     def refresh(self) -> None:
-        """Loads what has changed since. Cheap where nothing has: a stat for each script, and a listing of each folder."""
+        """Loads what has changed since.
+
+        Cheap where nothing has: a stat for each script, and a listing of each folder.
+        """
         self._drop_gone()
         self._find_new()
         for entry in self._all():
@@ -140,7 +149,7 @@ class Scripts:
             except Exception:
                 logger.exception("scripts could not be looked at")
 
-    # -- which scripts there are -------------------------------------------------------------------------------------------
+    # -- which scripts there are -----------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[Candidate]:
         """Every script that there is, in the order in which they have a right to a name."""
@@ -150,7 +159,9 @@ class Scripts:
         yield from self._in_project()
 
     def _in_folder(self) -> list[ScriptFile]:
-        """The scripts of the tools folder, but for those that the configuration names with settings of their own."""
+        """The scripts of the tools folder, but for those that the configuration names with settings of their
+        own.
+        """
         if self._folder is None:
             return []
         try:
@@ -178,7 +189,9 @@ class Scripts:
             yield Candidate(kind, script, True)
 
     def _find_new(self) -> None:
-        """Gives every script that is not registered yet its name, or the reason why it cannot have it, which is logged once."""
+        """Gives every script that is not registered yet its name, or the reason why it cannot have it, which
+        is logged once.
+        """
         with self._lock:
             registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
         refused = {}
@@ -228,7 +241,7 @@ class Scripts:
     def _registry(self, entry: _Loaded) -> Toolbox | Agents:
         return self._toolbox if entry.kind == "tool" else self._agents
 
-    # -- what they say -----------------------------------------------------------------------------------------------------
+    # -- what they say ---------------------------------------------------------------------------------------
 
     def _look_at(self, kind: str, name: str) -> None:
         entry = self._entries.get((kind, name))
@@ -253,7 +266,8 @@ class Scripts:
             except CtxError as error:
                 self._refuse(entry, error)
             except Exception as error:
-                # Whatever a script can declare that our own code is not ready for must not take the others along.
+                # Whatever a script can declare that our own code is not ready for must not take the others
+                # along.
                 logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
                 reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
                 self._refuse(entry, ToolError(reason))
@@ -297,10 +311,14 @@ class Scripts:
 
 
 def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
-    """What agents ask for that nobody serves, one sentence each. A tool that failed to load is told of elsewhere."""
+    """What agents ask for that nobody serves, one sentence each.
+
+    A tool that failed to load is told of elsewhere.
+    """
     names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
     return [
-        f"agent '{agent.name}' names the tool '{one_line(name)}', which there is not; {did_you_mean(name, names)}"
+        f"agent '{agent.name}' names the tool '{one_line(name)}', which there is not; "
+        + did_you_mean(name, names)
         for agent in agents.list()
         for name in agent.tools
         if name not in names

@@ -8,9 +8,11 @@ _MORE = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", 
 
 
 def parameters_schema(declared: JSON, where: str) -> JSON:
-    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a schema written out.
+    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a
+    schema written out.
 
-    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError` naming the parameter.
+    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError`
+    naming the parameter.
     """
     if declared is None or declared == {} or declared == []:
         return {"type": "object", "properties": {}}
@@ -54,7 +56,9 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
 
 
 def _with_lists(schema: JSON) -> JSON:
-    """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it is an empty one."""
+    """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it
+    is an empty one.
+    """
     if isinstance(schema, list):
         return [_with_lists(entry) for entry in schema]
     if not isinstance(schema, dict):

@@ -32,7 +32,10 @@ NO_CALLER = Caller("script")
 
 
 class ScriptFile(NamedTuple):
-    """A script and what the operator said of it. `trust` is "operator" for scripts the configuration names, else "untrusted"."""
+    """A script and what the operator said of it.
+
+    `trust` is "operator" for scripts the configuration names, else "untrusted".
+    """
 
     name: str
     path: str
@@ -124,7 +127,8 @@ class Runner(NamedTuple):
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
         """The fields the script declares, once it is known to define its function too. Raises a `CtxError`.
 
-        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it was looked at.
+        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it
+        was looked at.
         """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
         timeout_s = min(script.timeout_s, LOAD_S)
@@ -242,7 +246,10 @@ def _left_s(timeout_s: float, caller: Caller) -> float:
 
 
 class ScriptConnector:
-    """A `Connector` over `connector.scan(config)`. Items stream; a scan that did not end by itself deletes nothing."""
+    """A `Connector` over `connector.scan(config)`.
+
+    Items stream; a scan that did not end by itself deletes nothing.
+    """
 
     def __init__(self, script: ScriptFile, runner: Callable[[], Runner]) -> None:
         self.script = script
@@ -308,7 +315,8 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
             except ValueError:
                 log.problem(source_id, "metadata_json is not JSON; the item is kept without it")
     created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
-    # The fingerprint is of what the script said: an item without a date is not new merely because time has passed.
+    # The fingerprint is of what the script said: an item without a date is not new merely because time has
+    # passed.
     fingerprint = hashlib.sha256(
         json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
     ).hexdigest()[:32]
@@ -330,7 +338,10 @@ def _text(value: JSON) -> str | None:
 
 
 def moment_ms(value: JSON) -> int | None:
-    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch. None for anything else."""
+    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch.
+
+    None for anything else.
+    """
     if isinstance(value, bool) or value is None:
         return None
     try:

@@ -1,8 +1,8 @@
 """What the user has trusted: texts, by path and hash (`ctx trust`).
 
-A repository can bring scripts in a `.ctx/` folder along, and a configuration that asks for more than reading its own folder.
-Nothing of that counts because somebody changed into the folder: the hash of each text is recorded in the user's own files,
-outside the project, and a text that changes has to be trusted again.
+A repository can bring scripts in a `.ctx/` folder along, and a configuration that asks for more than reading
+its own folder. Nothing of that counts because somebody changed into the folder: the hash of each text is
+recorded in the user's own files, outside the project, and a text that changes has to be trusted again.
 """
 
 import hashlib
@@ -63,7 +63,10 @@ class TrustFile:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trusts these texts (path -> hash), or no longer (None). Raises `ConfigError` where that cannot be written."""
+        """Trusts these texts (path -> hash), or no longer (None).
+
+        Raises `ConfigError` where that cannot be written.
+        """
         if not changes:
             return
         try:
@@ -89,7 +92,9 @@ def digest_of(text: bytes) -> str:
 
 
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`. Only of this project, never of a folder above it.
+    """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
+
+    Only of this project, never of a folder above it.
 
     A link is passed over: it would give the script the folder that it leads to.
     """

@@ -1,7 +1,8 @@
-"""A real `ctx serve mcp` process, watched from outside: what it connects to, what it imports, which processes it keeps.
+"""A real `ctx serve mcp` process, watched from outside: what it connects to, what it imports, which processes
+it keeps.
 
-Also a program: `python running.py --as-server WATCH ARGUMENTS...` is that process. It is `ctx` with an audit hook that notes every
-connection the process begins, whatever code begins it.
+Also a program: `python running.py --as-server WATCH ARGUMENTS...` is that process. It is `ctx` with an audit
+hook that notes every connection the process begins, whatever code begins it.
 """
 
 import http.client

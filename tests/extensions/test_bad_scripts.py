@@ -1,4 +1,6 @@
-"""Whatever is wrong with one script is that script's failure, and what it asks of `search` is checked as everybody's."""
+"""Whatever is wrong with one script is that script's failure, and what it asks of `search` is checked as
+everybody's.
+"""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Scripts written for Context Harness v0.8 run unmodified: four of our own, each using what the published ones use.
+"""Scripts written for Context Harness v0.8 run unmodified: four of our own, each using what the published
+ones use.
 
 Embeddings are off: where a script asks for hybrid search it is answered by keyword.
 """
@@ -54,36 +55,36 @@ class Remote:
 
 @pytest.fixture
 def remote() -> Iterator[Remote]:
-    server = Remote()
+    upstream = Remote()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def _answer(self, status: int, value: JSON) -> None:
             body = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("X-RateLimit-Remaining", server.remaining)
+            self.send_header("X-RateLimit-Remaining", upstream.remaining)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
-            server.sent.append((self.path, dict(self.headers), None))
-            self._answer(200, server.issues(int(query["page"][0])))
+            upstream.sent.append((self.path, dict(self.headers), None))
+            self._answer(200, upstream.issues(int(query["page"][0])))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.sent.append((self.path, dict(self.headers), body))
-            self._answer(server.status, {"key": "OPS-7", "self": "https://t.example/7"})
+            upstream.sent.append((self.path, dict(self.headers), body))
+            self._answer(upstream.status, {"key": "OPS-7", "self": "https://t.example/7"})
 
         def log_message(self, *_: JSON) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.at = f"127.0.0.1:{server.server_address[1]}"
+    upstream.at = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield server
+    yield upstream
     server.shutdown()
     server.server_close()
     thread.join(5)

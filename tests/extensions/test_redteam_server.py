@@ -48,7 +48,9 @@ def manifest(corpus: Path) -> list[JSON]:
 
 @contextmanager
 def listener() -> Iterator[list[int]]:
-    """Who connects to 127.0.0.1:7331, the address the corpus aims at, where that port is free here: process ids."""
+    """Who connects to 127.0.0.1:7331, the address the corpus aims at, where that port is free here: process
+    ids.
+    """
     pids: list[int] = []
     with socket.socket() as server:
         try:
