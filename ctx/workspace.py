@@ -328,10 +328,23 @@ class Workspace:
             self.indexer.embed(progress=count)
         return answers
 
+    def unconfigured(self) -> list[SourceStatus]:
+        """The sources that this configuration lacks and whose documents are still there: perhaps they are another one's."""
+        return [status for status in self.statuses() if not status.configured]
+
     def drop_unconfigured(self) -> list[tuple[str, int]]:
-        """Forgets the documents of sources that are no longer configured; (name, documents)."""
-        stray = [status.name for status in self.statuses() if not status.configured]
-        return [(name, self.indexer.forget([name])) for name in stray]
+        """Forgets the documents of sources that are not configured; (name, documents). Only ever where the user asks for it."""
+        return [(status.name, self.indexer.forget([status.name])) for status in self.unconfigured()]
+
+    def _say_unconfigured(self) -> None:
+        import logging  # 8 ms that a search does without
+
+        for status in self.unconfigured():
+            logging.getLogger(__name__).warning(
+                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops them)",
+                status.name,
+                status.doc_count,
+            )
 
     # -- scripts ---------------------------------------------------------------------------------------------------
 
@@ -356,9 +369,32 @@ class Workspace:
 
         return Runner(self.pool, Bridge(self.toolbox))
 
+    def load_extensions(self) -> None:
+        """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails. Raises `ConfigError`.
+
+        What nobody will serve, and settings that do nothing, are logged here.
+        """
+        import logging  # 8 ms that a search does without
+
+        _ = self.packs
+        _ = self.scripts
+        for doubt in self.doubts():
+            logging.getLogger(__name__).warning("%s", doubt)
+
+    def doubts(self) -> list[str]:
+        """What the configuration says of scripts and agents that will do nothing, one sentence each."""
+        from ctx.extensions.loader import missing_tools, script_doubts
+
+        config = self.config
+        configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
+        return [
+            *(doubt for script in configured for doubt in script_doubts(script_file(script, config.root))),
+            *missing_tools(self.toolbox, self.agents),
+        ]
+
     @cached_property
     def scripts(self) -> "Scripts":
-        """The tools and agents that operators wrote, loaded. Raises `ConfigError` where two share a name."""
+        """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
         from ctx.extensions.loader import Scripts
         from ctx.extensions.trust import TrustFile, trust_path
 
@@ -446,7 +482,7 @@ class Workspace:
             Intervals(by_source, config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
-            before=self.drop_unconfigured,
+            before=self._say_unconfigured,
         )
         self._watcher.start()
         self.toolbox.observe(self._mend_after)

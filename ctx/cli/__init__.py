@@ -37,7 +37,7 @@ COMMANDS = {
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
-    "trust": ("ctx.cli.extensions", "let the scripts of this project's .ctx folder run"),
+    "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),

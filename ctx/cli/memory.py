@@ -1,14 +1,15 @@
 """`ctx memory banks|export|import`."""
 
-import argparse
+import errno
+import os
 import sys
-from typing import Any
+from typing import Any, BinaryIO
 
-from ctx.cli.common import parser, plain, print_json, table
+from ctx.cli.common import NO_PROJECT, action, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.cli.serve import memory_configuration
-from ctx.errors import BadRequest, NotFound
-from ctx.memory import MemoryStore, Provenance
+from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
 from ctx.packs.packs import OWN_BANK, SHIPPED
 from ctx.workspace import Workspace, open_workspace
@@ -19,19 +20,15 @@ DEFAULT_BANK = "default"
 def run(command: str, argv: list[str]) -> int:
     options = parser("memory", "Export and import memories.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="banks|export|import")
-    banks = actions.add_parser("banks", help="list the banks", allow_abbrev=False)
-    export = actions.add_parser(
-        "export", allow_abbrev=False, help="write a bank's memories, one line of JSON each"
-    )
+    action(actions, "banks", "list the banks")
+    export = action(actions, "export", "write a bank's memories, one line of JSON each")
     export.add_argument(
         "--bank",
         default=DEFAULT_BANK,
         help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
     )
     export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
-    importing = actions.add_parser(
-        "import", allow_abbrev=False, help="read what export wrote, or what another product's tools replied"
-    )
+    importing = action(actions, "import", "read what export wrote, or what another product's tools replied")
     importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
     importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
     importing.add_argument(
@@ -40,15 +37,11 @@ def run(command: str, argv: list[str]) -> int:
         choices=PRODUCTS,
         help="the product whose replies these are: retrieve_memory, recall or memory_export",
     )
-    for action in (banks, export, importing):  # `--json` and `--config` count before and after the action
-        action.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
-        )
-        action.add_argument(
-            "--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file"
-        )
     args = options.parse_args(argv)
-    with open_workspace(memory_configuration(args.config)) as workspace:
+    config = memory_configuration(args.config)
+    if config.path is None and not os.path.exists(config.db.path):
+        raise ConfigError(NO_PROJECT)  # nor has the user memories of their own
+    with open_workspace(config) as workspace:
         if args.action == "banks":
             return _banks(workspace.memory, as_json=args.json)
         if args.action == "export":
@@ -84,31 +77,55 @@ def _export(store: MemoryStore, bank_id: str, output: str | None) -> int:
     return 0
 
 
+def _export_to(bank: MemoryBank, output: str) -> int:
+    """Writes the file whole or not at all; how many memories. Raises `OSError`."""
+    partial = f"{output}.partial"
+    if os.path.isdir(output):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            count = _write_lines(bank, out)
+        os.replace(partial, output)
+    except BaseException:
+        os.unlink(partial)
+        raise
+    return count
+
+
+def _write_lines(bank: MemoryBank, out: BinaryIO) -> int:
+    count = 0
+    for line in bank.export():
+        out.write(line.encode("utf-8", "replace") + b"\n")
+        count += 1
+    return count
+
+
 def _import(
     workspace: Workspace, file: str, bank_id: str | None, product: str | None, *, as_json: bool
 ) -> int:
     content = _read(file)
-    own = product in SHIPPED and product != "hindsight" and not workspace.config.memory.shared
+    separate = product in SHIPPED and product != "hindsight" and not workspace.config.memory.shared
     bank = workspace.memory.bank(
-        bank_id or (f"{OWN_BANK}{product}" if own else DEFAULT_BANK),
+        bank_id or (f"{OWN_BANK}{product}" if separate else DEFAULT_BANK),
         Provenance(pack=product, transport="cli", tool="import"),
     )
-    done: dict[str, Any]
+    counts: dict[str, Any]
     if product is not None:
-        done = dict(import_replies(bank, product, content))
+        counts = dict(import_replies(bank, product, content))
     else:
         try:
-            done = bank.import_(content.decode("utf-8").split("\n"))
+            counts = bank.import_(content.decode("utf-8").split("\n"))
         except UnicodeDecodeError as error:
             raise BadRequest("not an export: it is not UTF-8") from error
     if as_json:
-        print_json({"bank": bank.id, **done})
+        print_json({"bank": bank.id, **counts})
     else:
-        print(f"Imported {done['imported']:,} into '{bank.id}'; {done['skipped']:,} were there already.")
-        conflicts: list[str] = done.get("conflicts", [])
+        print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
+        conflicts: list[str] = counts.get("conflicts", [])
         for id in conflicts:
             print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
-    return 1 if done.get("conflicts") else 0
+    return 1 if counts.get("conflicts") else 0
 
 
 def _read(file: str) -> bytes:

@@ -6,8 +6,9 @@ import sys
 
 from ctx.assemble import mcp_server, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
-from ctx.config import Config, default_config, find_config
+from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
+from ctx.project import find_config
 from ctx.server.app import create_app
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings
@@ -54,7 +55,7 @@ def _serve(argv: list[str]) -> int:
     if args.bind:
         config = config.replaced(server=config.server.replaced(bind=args.bind))
     with open_workspace(config) as workspace:
-        _ = workspace.scripts  # two tools of one name end the start here, not the first call
+        workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
@@ -152,7 +153,7 @@ def _mcp(argv: list[str]) -> int:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     work = Work()
     with open_workspace(config) as workspace:
-        _ = workspace.scripts
+        workspace.load_extensions()
         pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
         bank = args.bank or os.environ.get("CTX_BANK")
         caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=args.pack)
@@ -190,6 +191,7 @@ def _openapi(argv: list[str]) -> int:
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config)) as workspace:
+        workspace.load_extensions()
         described = describe(
             Described(
                 workspace.toolbox.list(),

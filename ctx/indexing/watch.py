@@ -71,7 +71,7 @@ class Watcher:
     ) -> None:
         """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then only on request.
 
-        `before` is called once, before the first run: what an old configuration left behind goes first.
+        `before` is called once, before the first run: it says what an old configuration left behind.
         """
         self._indexer = indexer
         self._intervals = intervals
@@ -158,7 +158,7 @@ class Watcher:
             try:
                 self._before()
             except CtxError as error:
-                logger.warning("sources that are no longer configured stay for now reason=%s", error.message)
+                logger.warning("the sources that are stored could not be looked at reason=%s", error.message)
         while not self._stop.is_set():
             if self._look_due and not self._due:
                 # A changed byte in the index would else be found with the first edit only, and answers be wrong until then. Half a

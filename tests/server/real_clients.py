@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kit import ROOT, project
+from kit import ROOT, project, trust
 
 from ctx.types import JSON
 
@@ -112,8 +112,9 @@ def package_program(package: str, name: str) -> str:
 
 
 def tried_project(folder: Path, config: str = CONFIG) -> Path:
-    """A project with two documents, a Lua tool and an agent; its ctx.toml."""
+    """A project with two documents, a Lua tool and an agent, which the user has trusted; its ctx.toml."""
     path = project(folder, DOCUMENTS, config)
+    trust(path)
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools" / "shout.lua").write_text(SHOUT)
     return path
