@@ -6,7 +6,6 @@ the machine and no secret is in a message.
 
 import fnmatch
 import functools
-import ipaddress
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ import httpcore
 import orjson
 
 from ctx.errors import ToolError
+from ctx.lua.address import address_allowed
 from ctx.types import JSON
 
 logger = logging.getLogger("ctx.script")
@@ -55,12 +55,6 @@ REFUSED_HEADERS = frozenset(
 CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
-# Addresses that carry another address inside: what they lead to is not what they look like.
-_EMBEDDING = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
-# What IANA has set aside and some versions of `ipaddress` still call global: site-local, documentation, 6to4 relays, protocol assignments.
-_SET_ASIDE = ("fec0::/10", "3fff::/20", "192.88.99.0/24", "192.0.0.0/24")
-_REFUSED_NETWORKS = tuple(ipaddress.ip_network(text) for text in (*_EMBEDDING, *_SET_ASIDE))
-
 Resolve = Callable[[str, int], Sequence[str]]
 """`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
 
@@ -199,26 +193,6 @@ def _target(url: str, policy: Policy) -> _Target:
     if not trusted and port not in PORTS.values():
         raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
     return _Target(url.partition("#")[0], parts.scheme, host, port, trusted)
-
-
-def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet: not this machine, not its networks, not a way to name them otherwise."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and (
-        address.ipv4_mapped is not None or address.scope_id is not None
-    ):
-        return False
-    if any(address in network for network in _REFUSED_NETWORKS if network.version == address.version):
-        return False
-    return (
-        address.is_global
-        and not address.is_multicast
-        and not address.is_reserved
-        and not address.is_unspecified
-    )
 
 
 class _Backend(httpcore.NetworkBackend):
