@@ -63,6 +63,7 @@ from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery, Worker
 from ctx.lua.selftest import is_strict, try_layers
 from ctx.lua.shape import fit
+from ctx.lua.shares import Shares
 from ctx.types import JSON
 
 __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
@@ -82,7 +83,8 @@ class Job(NamedTuple):
 
     `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for scripts that the
     configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script (operator's only):
-    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`).
+    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`). `caller` is whoever asked, "" for
+    nobody in particular: one caller, and one script, has only a share of the pool (`shares.Shares`).
     """
 
     name: str
@@ -95,6 +97,12 @@ class Job(NamedTuple):
     reuse: bool = False
     kind: str = "tool"
     output_schema: JSON | None = None
+    caller: str = ""
+
+    @property
+    def shown(self) -> str:
+        """How messages call it."""
+        return f"{self.kind} '{self.name}'"
 
 
 class Pool:
@@ -102,7 +110,7 @@ class Pool:
 
     `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody else's at the strict
     level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up to
-    `patience_s`. `memory_mb` is what one script may hold. The first call starts the sandbox (0.2 s) if `start` has not.
+    `patience_s`, and no script or caller has more than its share of either. `memory_mb` is what one script may hold. The first call starts the sandbox (0.2 s) if `start` has not.
     """
 
     def __init__(
@@ -126,6 +134,8 @@ class Pool:
         self._slots = threading.Condition()
         self._running = 0
         self._waiting = 0
+        self._running_shares = Shares(workers)
+        self._waiting_shares = Shares(waiting)
         self._resident: dict[tuple[str, str, bytes], list[Worker]] = {}
         self._starting = threading.Lock()
         self._started = False
@@ -160,11 +170,11 @@ class Pool:
             self._nursery = nursery
             self._strict = is_strict(self._layers)
             self._started = True
-        held = [layer.name for layer in self._layers if layer.held]
-        missing = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
-        logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(held))
-        if missing:
-            logger.warning("sandbox layers that do not hold here: %s", "; ".join(missing))
+        layers = [layer.name for layer in self._layers if layer.held]
+        gaps = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
+        logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(layers))
+        if gaps:
+            logger.warning("sandbox layers that do not hold here: %s", "; ".join(gaps))
 
     def close(self) -> None:
         """Ends every process of the sandbox; calls under way fail with `ToolError`."""
@@ -254,60 +264,75 @@ class Pool:
             return result if job.output_schema is None else fit(result, job.output_schema)
         except DeadlinePassed:
             logger.info("a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s)
-            raise ScriptTimeout(f"{job.kind} '{job.name}' timed out after {timeout_s:g} s") from None
+            raise ScriptTimeout(f"{job.shown} timed out after {timeout_s:g} s") from None
         except Cancelled:
-            raise ToolError(f"{job.kind} '{job.name}' was cancelled") from None
+            raise ToolError(f"{job.shown} was cancelled") from None
         except FrameError as error:
             logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
-            raise ToolError(f"{job.kind} '{job.name}' failed: {error}") from error
+            raise ToolError(f"{job.shown} failed: {error}") from error
         except WorkerGone as error:
             assert worker is not None
             raise self._post_mortem(job, worker) from error
         finally:
             if worker is not None:
                 self._give_back(job, worker, idle)
-            self._leave()
+            self._leave(job)
 
     # ------------------------------------------------------------------ admission
 
     def _admit(self, job: Job) -> None:
         if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
-            whose = (
+            scripts = (
                 "every script"
                 if self._sandbox == "strict"
                 else "a script that the configuration does not name"
             )
             raise ToolError(
-                f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
+                f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
             )
 
     def _enter(self, job: Job, cancel: threading.Event | None) -> None:
+        share = job.shown, job.caller
         with self._slots:
-            if self._running >= self._workers:
-                if self._waiting >= self._waiting_most:
-                    raise Busy(f"{self._waiting} scripts are waiting already; try again later")
-                self._waiting += 1
-                try:
-                    self._wait_for_slot(job, cancel)
-                finally:
-                    self._waiting -= 1
+            if not self._has_slot(share):
+                self._queue(job, share, cancel)
             self._running += 1
+            self._running_shares.take(*share)
 
-    def _wait_for_slot(self, job: Job, cancel: threading.Event | None) -> None:
+    def _has_slot(self, share: tuple[str, str]) -> bool:
+        return self._running < self._workers and self._running_shares.room(*share)
+
+    def _queue(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
+        if self._waiting >= self._waiting_most:
+            raise Busy(f"{self._waiting} scripts are waiting already; try again later")
+        if not self._waiting_shares.room(*share):
+            raise Busy(
+                f"too many calls of {job.shown}, or of this caller, are waiting already; try again later"
+            )
+        self._waiting += 1
+        self._waiting_shares.take(*share)
+        try:
+            self._wait_for_slot(job, share, cancel)
+        finally:
+            self._waiting -= 1
+            self._waiting_shares.give_back(*share)
+
+    def _wait_for_slot(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
         until_s = time.monotonic() + self._patience_s
-        while self._running >= self._workers:
+        while not self._has_slot(share):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
             self._slots.wait(min(left_s, _SLICE_S) if cancel else left_s)
             if cancel is not None and cancel.is_set():
-                raise ToolError(f"{job.kind} '{job.name}' was cancelled")
+                raise ToolError(f"{job.shown} was cancelled")
 
-    def _leave(self) -> None:
+    def _leave(self, job: Job) -> None:
         with self._slots:
             self._running -= 1
+            self._running_shares.give_back(job.shown, job.caller)
             if self._waiting:
-                self._slots.notify()
+                self._slots.notify_all()  # the one that has waited longest may have no share of what is free
 
     # ------------------------------------------------------------------ workers
 
@@ -315,12 +340,12 @@ class Pool:
         key = (job.kind, job.name, job.source)
         while reuse:
             with self._slots:
-                kept = self._resident.pop(key, None)
-                if not kept:
+                workers = self._resident.pop(key, None)
+                if not workers:
                     break
-                worker = kept.pop()
-                if kept:
-                    self._resident[key] = kept
+                worker = workers.pop()
+                if workers:
+                    self._resident[key] = workers
             if not worker.ended.is_set():
                 return worker
             self._nursery.drop(worker)  # it was killed while it waited
@@ -333,17 +358,17 @@ class Pool:
             return
         key = (job.kind, job.name, job.source)
         with self._slots:
-            self._resident[key] = kept = self._resident.pop(key, [])  # the latest used stands last
-            kept.append(worker)
+            self._resident[key] = workers = self._resident.pop(key, [])  # the latest used stands last
+            workers.append(worker)
             too_many = self._closed or sum(map(len, self._resident.values())) > _MAX_RESIDENT
             dropped = self._oldest() if too_many else None
         if dropped is not None:
             self._nursery.retire(dropped)
 
     def _oldest(self) -> Worker:
-        key, kept = next(iter(self._resident.items()))
-        worker = kept.pop(0)
-        if not kept:
+        key, workers = next(iter(self._resident.items()))
+        worker = workers.pop(0)
+        if not workers:
             del self._resident[key]
         return worker
 
@@ -352,16 +377,16 @@ class Pool:
         status = worker.status
         if status is None or not os.WIFSIGNALED(status):
             logger.error("a worker ended without an answer: script=%s status=%s", job.name, status)
-            return ToolError(f"{job.kind} '{job.name}' ended without an answer")
+            return ToolError(f"{job.shown} ended without an answer")
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name
         if number == signal.SIGSYS:
             logger.critical(
                 "a script made a forbidden system call and was killed: script=%s signal=%s", job.name, name
             )
-            return ToolError(f"{job.kind} '{job.name}' was killed: it tried what the sandbox forbids")
+            return ToolError(f"{job.shown} was killed: it tried what the sandbox forbids")
         logger.error("a worker died: script=%s signal=%s", job.name, name)
-        return ToolError(f"{job.kind} '{job.name}' crashed its worker ({name})")
+        return ToolError(f"{job.shown} crashed its worker ({name})")
 
 
 def _wire(job: Job, reuse: bool, calls: int) -> bytes:
