@@ -60,6 +60,7 @@ class DeadlineThreads:
                 lambda: self._idle or self._count < self._most, min(deadline.step_s(), _PATIENCE_S)
             )
             if not free:
+                deadline.step_s()  # the wait may have been cut short by the deadline: then that is what came first
                 raise Busy("every host call of the sandbox is waiting for something; try again")
             if self._idle:
                 return self._idle.pop()

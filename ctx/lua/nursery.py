@@ -37,6 +37,8 @@ _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
 _CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
 _RETRY_S = 0.5  # a fork that the system refused is asked for again
+_STALL_S = 0.4  # without a word while workers are owed; then its state is looked at
+_HANG_S = 20.0  # and then it is given up in whatever state
 _SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
@@ -67,6 +69,7 @@ class Nursery:
         self._forks: deque[tuple[socket.socket, bool]] = (
             deque()
         )  # asked for: our end, and whether it is a probe
+        self._owed_s = 0.0  # since when the zygote owes a report
         self._probes: deque[Worker | None] = deque()  # None: it could not be forked
         self._live: dict[int, Worker] = {}
         self._waiting = 0
@@ -135,6 +138,7 @@ class Nursery:
                 self._waiting += 1
                 try:
                     self._refill()
+                    self._end_stalled_zygote()
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise Busy("no sandbox worker became free in time")
@@ -187,8 +191,8 @@ class Nursery:
 
     def _command(self, settings: str) -> list[str]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        found = importlib.util.find_spec("lupa")  # finds the folder without importing it
-        if found is None or found.origin is None:
+        lupa = importlib.util.find_spec("lupa")  # finds the folder without importing it
+        if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
         return [
             sys.executable,
@@ -198,7 +202,7 @@ class Nursery:
             self.boot,
             settings,
             package,
-            os.path.dirname(os.path.dirname(found.origin)),
+            os.path.dirname(os.path.dirname(lupa.origin)),
         ]
 
     def _start_zygote(self) -> None:
@@ -231,11 +235,11 @@ class Nursery:
         assert process.stderr is not None
         if not hello.endswith(b"\n"):
             process.kill()
-            said = process.stderr.read().decode("utf-8", "replace").strip()
+            message = process.stderr.read().decode("utf-8", "replace").strip()
             process.stderr.close()
             process.wait()
             ours.close()
-            logger.error("the sandbox's zygote did not start: %s", said or "it said nothing")
+            logger.error("the sandbox's zygote did not start: %s", message or "it said nothing")
             raise ToolError("the Lua sandbox did not start; the server's log says why")
         process.stderr.close()
         ours.settimeout(None)
@@ -265,8 +269,8 @@ class Nursery:
         logger.error("the sandbox's zygote ended; starting another")
         assert self._process is not None
         assert self._control is not None
-        self._process.kill()
-        self._process.wait()
+        if _kill(self._process):
+            self._process.wait()
         with self._changed:
             self._control.close()
             for worker in self._spares:
@@ -298,6 +302,7 @@ class Nursery:
     def _forked(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
             end, probe = self._forks.popleft()
+            self._owed_s = time.monotonic()
             worker = Worker(pid, pidfd, end) if pid else None
             if worker is None:
                 end.close()
@@ -335,9 +340,24 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             if self._order(letter, number, theirs):
+                if not self._forks:
+                    self._owed_s = time.monotonic()
                 self._forks.append((ours, letter == b"P"))
             else:
                 ours.close()
+
+    def _end_stalled_zygote(self) -> None:
+        """Kills a zygote that was stopped (SIGSTOP) or hangs: its end is noticed, and another started."""
+        silent_s = time.monotonic() - self._owed_s
+        process, control = self._process, self._control
+        if not self._forks or silent_s < _STALL_S or process is None or control is None:
+            return
+        if silent_s < _HANG_S and not _is_stopped(process.pid):
+            return
+        logger.error("the sandbox's zygote does not answer; it is ended, and its calls with it")
+        self._owed_s = time.monotonic()
+        if not _kill(process):
+            control.shutdown(socket.SHUT_RDWR)  # it ends when it can read that
 
     def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
         control = self._control
@@ -359,6 +379,24 @@ class Nursery:
         if worker.pidfd is not None:
             os.close(worker.pidfd)
             worker.pidfd = None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process could be killed: root without the capability to signal other users may not."""
+    try:
+        process.kill()
+    except PermissionError:
+        return False
+    return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped and waits for SIGCONT. False where the system cannot tell (no /proc)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
 
 
 def _text(part: str) -> str:

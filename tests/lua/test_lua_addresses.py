@@ -209,7 +209,11 @@ def test_the_neighbours_of_what_is_set_aside_are_reached(text: str) -> None:
 
 
 def test_every_block_and_every_service_of_the_lists_is_refused_from_end_to_end() -> None:
-    for block in (*address.IPV4_SPECIAL, *address.IPV6_SPECIAL):
+    blocks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = [
+        *address.IPV4_SPECIAL,
+        *address.IPV6_SPECIAL,
+    ]
+    for block in blocks:
         for end in (block.network_address, block.broadcast_address):
             assert not address.address_allowed(str(end)), block
     for service in address.CLOUD_SERVICES:

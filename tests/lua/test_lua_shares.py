@@ -1,6 +1,9 @@
 """Scripts that hang keep their own share of the sandbox, and no script another's."""
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +11,8 @@ import pytest
 from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import Busy, CtxError, ToolError
+from ctx.lua.deadline import DeadlineThreads
+from ctx.lua.frames import Deadline, DeadlinePassed
 from ctx.lua.pool import Job
 from ctx.lua.shares import Shares
 
@@ -108,3 +113,57 @@ def test_a_script_that_fails_gives_its_place_back(small: WatchedPool) -> None:
         with pytest.raises(CtxError):
             small.run(tool("not lua", caller="eve"), poor_host, 10.0)
     assert not small._running_shares._tools
+
+
+def test_a_stopped_zygote_is_replaced_while_a_call_waits() -> None:
+    with WatchedPool(workers=4, spares=2, patience_s=30.0) as pool:
+        assert pool.run(tool(QUICK), poor_host, 10.0) == "at once"
+        stopped = pool.zygote_pid
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        answers = [pool.run(tool(QUICK), poor_host, 10.0) for _ in range(6)]  # more than there are spares
+        assert answers == ["at once"] * 6
+        assert pool.zygote_pid != stopped
+        with pytest.raises(ProcessLookupError):
+            os.kill(stopped, 0)
+
+
+def test_a_stopped_zygote_does_not_keep_the_sandbox_from_closing() -> None:
+    pool = WatchedPool(workers=4, spares=2)
+    pool.start()
+    stopped = pool.zygote_pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    pool.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def test_a_flood_of_host_calls_that_give_up_with_their_deadline_ends_in_time_out(pool: WatchedPool) -> None:
+    """A host that has the deadline too may give up a moment sooner; uncaught, its error is none of the script's."""
+    script = "tool = {execute=function(p, context) while true do context.search('x') end end}"
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        if time.monotonic() > deadline_s - 0.015:
+            raise ToolError("the time was up")
+        return b"[]"
+
+    def call(number: int) -> str:
+        with pytest.raises(CtxError) as failure:
+            pool.run(tool(script, name=f"flood{number}"), host, 0.5)
+        return failure.value.word
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(call, range(8))) == ["timeout"] * 8
+
+
+def test_a_caller_who_waits_for_a_thread_until_the_deadline_is_timed_out_and_not_busy() -> None:
+    threads, release = DeadlineThreads(1), threading.Event()
+    hung = ThreadPoolExecutor(1).submit(threads.call, release.wait, Deadline(20.0))
+    while not threads._count:
+        pass
+    with pytest.raises(DeadlinePassed):
+        threads.call(int, Deadline(0.1))
+    release.set()
+    assert hung.result(20)
+    threads.close()
