@@ -58,7 +58,7 @@ def _index(command: str, argv: list[str]) -> int:
             for report in reports:
                 _print_report(report, dry_run=args.dry_run)
             for name, count in dropped:
-                print(f"{name}: no longer configured, {count:,} documents dropped")
+                print(f"{plain(name)}: no longer configured, {count:,} documents dropped")
             if not reports:
                 print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
             if embedded and (embedded.embedded or embedded.pending):
@@ -93,7 +93,7 @@ def report_json(report: IndexReport) -> JSON:
 
 def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     if not report.ok:
-        print(f"{report.source}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
+        print(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
         return
     would = "would be " if dry_run else ""
     parts = [
@@ -104,7 +104,7 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     parts.append(f"{report.unchanged:,} unchanged")
     if report.skipped:
         parts.append(f"{report.skipped:,} skipped (no text)")
-    print(f"{report.source}: {', '.join(parts)} in {report.duration_s:.1f} s")
+    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
     for problem in report.problems[:10]:
         print(f"  not indexed: {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     if len(report.problems) > 10:

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TextIO
 
-from ctx.cli.common import ago, configuration, parser, plain, print_json, table
+from ctx.cli.common import ago, configuration, json_printable, parser, plain, print_json, table
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
 from ctx.tools.builtin import source_json
@@ -102,6 +102,7 @@ def _export(argv: list[str]) -> int:
     documents = chunks = 0
     with open_workspace(configuration(args.config), reading=True) as workspace:
         out = _open_private(partial) if partial else sys.stdout
+        watched = out.isatty()
         try:
             out.write('{"documents": [')
             for stored in workspace.catalog.export():
@@ -123,7 +124,8 @@ def _export(argv: list[str]) -> int:
                         for chunk in stored.chunks
                     ],
                 }
-                out.write(("," if documents else "") + "\n" + json.dumps(row, ensure_ascii=False))
+                text = json.dumps(row, ensure_ascii=False)
+                out.write(("," if documents else "") + "\n" + (json_printable(text) if watched else text))
                 documents += 1
                 chunks += len(stored.chunks)
             out.write("\n]}\n")

@@ -72,20 +72,25 @@ class Indexer:
         self._mutex = threading.RLock()
         self._embedding = False
         self._problems: dict[str, set[int]] = {}  # of the last run, by source
+        self._failures: dict[
+            str, str | None
+        ] = {}  # why the last run of a source failed: told once, until it changes
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the known ones."""
         if not names or "all" in names:
             return list(self.connectors.values())
-        chosen = []
+        chosen: list[Connector] = []
         for name in names:
-            found = [
-                c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name
+            matches = [
+                connector
+                for full, connector in self.connectors.items()
+                if full == name or full.split(":", 1)[0] == name
             ]
-            if not found:
-                known = ", ".join(self.connectors) or "none is configured"
-                raise NotFound(f"unknown source '{name}' (known: {known})")
-            chosen += [connector for connector in found if connector not in chosen]
+            if not matches:
+                sources = ", ".join(self.connectors) or "none is configured"
+                raise NotFound(f"unknown source '{name}' (known: {sources})")
+            chosen += [connector for connector in matches if connector not in chosen]
         return chosen
 
     def run(
@@ -146,8 +151,11 @@ class Indexer:
             report = self._index(connector, full, False, report_progress, publish, stop, items)
             index.catch_up(self.catalog)
         changed = report.added or report.updated or report.deleted
+        news = self.degrade(
+            report.source, None if report.ok else report.note
+        )  # a failure is told once, until it changes
         logger.log(
-            logging.INFO if changed or not report.ok else logging.DEBUG,
+            logging.INFO if changed or news else logging.DEBUG,
             "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
             *(
                 report.source,
@@ -165,15 +173,15 @@ class Indexer:
 
     def _log_problems(self, report: IndexReport) -> None:
         """A line for each thing that was not amiss the last time: a broken file in a source that is polled is told once."""
-        known, now = self._problems.get(report.source, set()), {hash(problem) for problem in report.problems}
-        news = [problem for problem in report.problems if hash(problem) not in known]
+        before = self._problems.get(report.source, set())
+        news = [problem for problem in report.problems if hash(problem) not in before]
         for problem in news[:PROBLEMS_LOGGED]:
             logger.warning(
                 "not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message
             )
         if len(news) > PROBLEMS_LOGGED:
             logger.warning("not indexed source=%s more=%d", report.source, len(news) - PROBLEMS_LOGGED)
-        self._problems[report.source] = now
+        self._problems[report.source] = {hash(problem) for problem in report.problems}
 
     def _index(
         self,
@@ -223,11 +231,11 @@ class Indexer:
     def _embed(
         self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None
     ) -> EmbedReport:
-        done = 0
+        count = 0
         embedder = None
         assert self.model is not None
         while stop is None or not stop.is_set():
-            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - done)
+            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
             texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
             if not texts:
                 break
@@ -237,7 +245,10 @@ class Indexer:
                     break
             self._embedding = True
             self._now(
-                phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model)
+                phase="embedding",
+                source=None,
+                done=count,
+                total=count + self.catalog.pending_count(self.model),
             )
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
             vectors = list(embedder.embed([text for _, text in texts], stop=stop))
@@ -249,10 +260,10 @@ class Indexer:
                     [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)],
                 )
                 index.catch_up(self.catalog)
-            done += len(vectors)
+            count += len(vectors)
             if progress:
-                progress("embed", done, done + self.catalog.pending_count(self.model))
-        return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+                progress("embed", count, count + self.catalog.pending_count(self.model))
+        return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
     def warm(self, *, documents: bool) -> None:
         """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder raises."""
@@ -312,10 +323,16 @@ class Indexer:
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words. Whether that is news."""
         before = self.activity.degraded
-        rest = tuple(line for line in before if not line.startswith(f"{key}: "))
-        after = (*rest, f"{key}: {reason}") if reason else rest
+        after = tuple(line for line in before if not line.startswith(f"{key}: "))
+        if reason:
+            after = (*after, f"{key}: {reason}")
         self.activity = self.activity._replace(degraded=after)
         return set(after) != set(before)
+
+    def ailment(self, key: str) -> str | None:
+        """What `degrade` has noted under that key."""
+        lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
+        return next((line.removeprefix(f"{key}: ") for line in lines), None)
 
     def watching(self, how: str) -> None:
         self.activity = self.activity._replace(watching=how)

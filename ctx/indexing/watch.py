@@ -27,7 +27,9 @@ FULL_SCAN_EVERY_S = (
     3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
 )
 MISSING_ROOT_EVERY_S = 2.0
-RETRY_S = 5.0
+RETRY_S = 5.0  # our own failures: the store, the lock, the index
+SOURCE_RETRY_S = 60.0  # a source that failed; twice as long after each further failure
+SOURCE_RETRY_AT_MOST_S = 3600.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
 WARM_AFTER_S = 2.0  # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
 POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
@@ -83,6 +85,7 @@ class Watcher:
         self._due: dict[str, _Work] = {}
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
+        self._failures: dict[str, int] = {}  # in a row, by source
         self._slowest_scan_s = 0.0
         self._look_due = not indexer.connectors  # else behind the first source
         self._looked_s = -math.inf
@@ -122,6 +125,21 @@ class Watcher:
     def request(self, name: str) -> None:
         """Scans a source soon."""
         self._add(name, _Work(None))
+
+    def after_run(self, name: str, ok: bool) -> None:
+        """Told of every run of a source, also those that somebody asked for.
+
+        A source that fails is asked more and more rarely: a remote that is down for a day shall not be asked every few seconds.
+        """
+        with self._wake:
+            now_s = time.monotonic()
+            if not ok:
+                self._failures[name] = count = self._failures.get(name, 0) + 1
+                pause_s = SOURCE_RETRY_S * 2 ** min(count - 1, 16)
+                self._next_s[name] = now_s + min(pause_s, SOURCE_RETRY_AT_MOST_S)
+            elif self._failures.pop(name, 0):
+                self._next_s[name] = now_s + self._interval_s(name)
+            self._wake.notify_all()
 
     def look_soon(self) -> None:
         """Looks through the index before long, and mends it: an answer failed for want of it. Once in `RETRY_S` at most."""
@@ -198,6 +216,7 @@ class Watcher:
                 self._due[name] = _Work(None)
 
     def _index(self, connector: Connector, work: _Work) -> None:
+        ailment = self._indexer.ailment(connector.name)
         try:
             if work.paths is None or not isinstance(connector, Watchable):
                 report = self._indexer.run_source(connector, stop=self._stop)
@@ -207,13 +226,11 @@ class Watcher:
                 report = self._indexer.run_source(
                     connector, stop=self._stop, items=lambda known, log: watched.scan_paths(paths, known, log)
                 )
-            if self._indexer.degrade(connector.name, None if report.ok else report.note):
-                if report.ok:
-                    logger.info("source healthy again source=%s", connector.name)
-                else:
-                    logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
-            if not report.ok:
-                self._again(connector.name)
+            if report.ok and ailment is not None:
+                logger.info("source healthy again source=%s", connector.name)
+            elif not report.ok and self._indexer.ailment(connector.name) != ailment:
+                logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
+            self.after_run(connector.name, report.ok)
         except Busy as error:
             logger.info("index run put off source=%s reason=%s", connector.name, error.message)
             self._again(connector.name, work)
@@ -228,7 +245,7 @@ class Watcher:
         self._embed_due.set()
 
     def _again(self, name: str, work: _Work | None = None) -> None:
-        """Tries once more in a while: a remote that is down and a disk that is full come back."""
+        """Tries once more in a moment: a lock is given back, and a disk that is full is not for ever."""
         if work is not None:
             self._stop.wait(0.2)
             self._add(name, work)
@@ -249,22 +266,26 @@ class Watcher:
             self._embed_due.clear()
             if self._stop.is_set():
                 return
-            try:
-                self._indexer.embed(stop=self._stop)
-                self._indexer.degrade("embeddings", None)
-            except Busy as error:
-                logger.info("embedding put off reason=%s", error.message)
+            if not self._embed_pending() and not self._stop.wait(RETRY_S):
                 self._embed_due.set()
-            except CtxError as error:
-                if self._indexer.degrade("embeddings", error.message):
-                    logger.error("embedding failed reason=%s", error.message)
-                if not self._stop.wait(RETRY_S):
-                    self._embed_due.set()
-            except Exception:
-                if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
-                    logger.exception("embedding failed")
-                if not self._stop.wait(RETRY_S):
-                    self._embed_due.set()
+
+    def _embed_pending(self) -> bool:
+        """Whether what is pending was embedded, or is put off; False where it failed."""
+        try:
+            self._indexer.embed(stop=self._stop)
+            self._indexer.degrade("embeddings", None)
+        except Busy as error:
+            logger.info("embedding put off reason=%s", error.message)
+            self._embed_due.set()
+        except CtxError as error:
+            if self._indexer.degrade("embeddings", error.message):
+                logger.error("embedding failed reason=%s", error.message)
+            return False
+        except Exception:
+            if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
+                logger.exception("embedding failed")
+            return False
+        return True
 
     def _warm(self, *, documents: bool) -> None:
         try:
@@ -298,7 +319,13 @@ class Watcher:
             except FileNotFoundError:
                 self._stop.wait(0.2)  # a root went away between the look and the watch
             except (OSError, WatchfilesRustInternalError) as error:
-                self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+                if "decode path" not in str(error):
+                    self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+                    continue
+                # A change at a name that is not UTF-8, which the watcher cannot say; what else changed with it is not told either.
+                # The next listening begins with a whole scan, so that nothing is lost.
+                logger.info("a changed name is not UTF-8: the sources are scanned whole")
+                self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _poll_because(self, reason: str) -> None:
         self._polling = True
@@ -399,5 +426,9 @@ def _is_remote(path: str) -> bool:
             mounts = [line.split(" ")[1:3] for line in file]
     except OSError:
         return False
-    under = [(len(at), kind) for at, kind in mounts if path == at or path.startswith(at.rstrip("/") + "/")]
-    return bool(under) and max(under)[1].startswith(_REMOTE)
+    above = [
+        (len(folder), kind)
+        for folder, kind in mounts
+        if path == folder or path.startswith(folder.rstrip("/") + "/")
+    ]
+    return bool(above) and max(above)[1].startswith(_REMOTE)

@@ -59,13 +59,14 @@ class ItemProblem(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """What a conversation is about: `grants` of the script, `typed` errors, and `label` for the log ("tool echo")."""
+    """What a conversation is about: `grants` of the script, `label` for the log ("tool echo"), `level` at which its failure is told."""
 
     label: str
     grants: frozenset[str]
     host: Host
     deadline: Deadline
     threads: DeadlineThreads
+    level: int = logging.INFO
 
 
 @functools.cache
@@ -207,7 +208,7 @@ def result_of(answer: bytes, talk: Talk) -> JSON:
 def _failure(failure: dict[str, JSON], talk: Talk) -> CtxError:
     raised = one_line(str(failure.get("message") or "the script failed"), 2 * MAX_MESSAGE)
     traceback = failure.get("traceback")
-    logger.info("a script failed: script=%s error=%s", talk.label, raised)
+    logger.log(talk.level, "a script failed: script=%s error=%s", talk.label, raised)
     message = without_paths(raised)[:MAX_MESSAGE]
     if traceback:
         logger.debug("script=%s %s", talk.label, one_line(str(traceback), 2 * MAX_MESSAGE))

@@ -104,6 +104,11 @@ class Job(NamedTuple):
         """How messages call it."""
         return f"{self.kind} '{self.name}'"
 
+    @property
+    def level(self) -> int:
+        """At which level of the log its failure is told: that of a connector is told with its source's."""
+        return logging.DEBUG if self.kind == "connector" else logging.INFO
+
 
 class Pool:
     """The sandbox. Safe from several threads; every call blocks its own.
@@ -255,15 +260,16 @@ class Pool:
         idle = False
         try:
             worker = self._take(job, reuse, cancel)
-            talk = Talk(
-                f"{job.kind} {job.name}", job.grants, host, Deadline(timeout_s, cancel), self._threads
-            )
+            deadline = Deadline(timeout_s, cancel)
+            talk = Talk(f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level)
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
             idle = reuse
             result = result_of(answer, talk)
             return result if job.output_schema is None else fit(result, job.output_schema)
         except DeadlinePassed:
-            logger.info("a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s)
+            logger.log(
+                job.level, "a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s
+            )
             raise ScriptTimeout(f"{job.shown} timed out after {timeout_s:g} s") from None
         except Cancelled:
             raise ToolError(f"{job.shown} was cancelled") from None
