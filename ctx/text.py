@@ -6,7 +6,9 @@ _LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which 
 
 
 def sound(text: str) -> str:
-    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the character they mean."""
+    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the
+    character they mean.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -15,9 +17,11 @@ def sound(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text as one printable line of at most `limit` characters: what is not printable is written as Python would escape it.
+    """The text as one printable line of at most `limit` characters: what is not printable is written as
+    Python would escape it.
 
-    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a log nor what a
+    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a
+    log nor what a
     terminal shows. Spaces of other widths become plain ones.
     """
     if len(text) > limit:

@@ -72,7 +72,9 @@ def print_json(value: JSON) -> None:
 
 
 def json_printable(text: str) -> str:
-    """The same JSON, whose letters that could drive a terminal or forge a line are escaped as JSON escapes them."""
+    """The same JSON, whose letters that could drive a terminal or forge a line are escaped as JSON escapes
+    them.
+    """
     if text.isprintable() or (text.isascii() and "\x7f" not in text):
         return text  # below U+0080 JSON escapes all the others itself
     return "".join(char if char.isprintable() or char in "\n " else _json_escape(char) for char in text)
@@ -84,9 +86,11 @@ def _json_escape(char: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A value (a name, an id, a title, a message) as one line that can neither drive the terminal nor pass for a line of ours.
+    """A value (a name, an id, a title, a message) as one line that can neither drive the terminal nor pass
+    for a line of ours.
 
-    Every value that did not come from us is printed through this, or through `prose` where it is a text of lines.
+    Every value that did not come from us is printed through this, or through `prose` where it is a text of
+    lines.
     """
     if text.isprintable():
         return text

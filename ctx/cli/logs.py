@@ -1,4 +1,6 @@
-"""Log lines on standard error, one an event: whatever a name holds, it begins no line of its own and drives no terminal."""
+"""Log lines on standard error, one an event: whatever a name holds, it begins no line of its own and drives
+no terminal.
+"""
 
 import json
 import logging
@@ -12,7 +14,9 @@ _QUIET = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
 
 
 class Lines(logging.Formatter):
-    """A record as one printable line; the lines of a traceback follow it, indented, so that none can pass for a record."""
+    """A record as one printable line; the lines of a traceback follow it, indented, so that none can pass for
+    a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = one_line(record.getMessage(), MAX_LINE)
@@ -42,7 +46,9 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: str, form: str = "text") -> None:
-    """Log lines on standard error; standard output belongs to answers. `form` is "text", "json", or "bare": the message alone."""
+    """Log lines on standard error; standard output belongs to answers. `form` is "text", "json", or "bare":
+    the message alone.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JsonLines()

@@ -1,7 +1,9 @@
 """A folder of this machine as a source.
 
-A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the rest. Nothing outside the
-root is ever read: a file is opened component by component, without following links, so a link put in place meanwhile is refused.
+A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the
+rest. Nothing outside the
+root is ever read: a file is opened component by component, without following links, so a link put in place
+meanwhile is refused.
 """
 
 import errno
@@ -11,7 +13,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol, runtime_checkable
 from urllib.parse import quote
 
 from ctx.connectors.base import ScanLog
@@ -25,6 +26,7 @@ from ctx.connectors.globs import (
     encode_name,
     parse_ignore_file,
 )
+from ctx.connectors.known import known_below
 from ctx.connectors.stamps import RACY, SNIFF_BYTES, STAMP, fingerprint, looks_binary, may_still_change
 from ctx.errors import SourceError
 from ctx.types import Content, SourceItem
@@ -45,7 +47,6 @@ BUILD_FOLDERS = {
     "target": ("Cargo.toml", "pom.xml", "build.sbt")
 }  # build output where one of these stands beside it
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
-_FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 READ_ATTEMPTS = 3  # of a file that changes under the reader
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
 
@@ -57,7 +58,9 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class _OnDisk:
-    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost more."""
+    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost
+    more.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -73,8 +76,10 @@ class _Unreadable(Exception):
 class FilesystemConnector:
     """The files below `root` that the globs take and no ignore file excludes.
 
-    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target stays within the root.
-    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless `allow_empty`.
+    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
+    stays within the root.
+    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless
+    `allow_empty`.
     """
 
     def __init__(
@@ -113,7 +118,7 @@ class FilesystemConnector:
         )
         return hashlib.sha256(repr(settings).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    # -- scanning ------------------------------------------------------------------------------------------------
+    # -- scanning --------------------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The files that are new or changed, folder by folder in order of their names."""
@@ -124,9 +129,11 @@ class FilesystemConnector:
     def scan_paths(
         self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that are no longer there.
+        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that
+        are no longer there.
 
-        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file changed, the root itself is named,
+        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file
+        changed, the root itself is named,
         or links are followed (a file then has several ids).
         """
         root = self._real_root(known)
@@ -149,7 +156,7 @@ class FilesystemConnector:
             present.update(item.source_id for item in items)
             yield from items
         if gone_below:
-            log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
+            log.gone |= known_below(known, set(gone_below)) - present - log.unchanged
             withheld = tuple(log.withheld)
             if withheld:
                 log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
@@ -162,7 +169,9 @@ class FilesystemConnector:
         root: str,
         gone_below: list[str],
     ) -> Iterator[SourceItem]:
-        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted in `gone_below`."""
+        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted
+        in `gone_below`.
+        """
         source_id = "/".join(encode_name(part) for part in parts)
         folder = "/".join([root, *parts[:-1]])
         try:
@@ -191,7 +200,9 @@ class FilesystemConnector:
     def _scope_of(
         self, folders: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str
     ) -> Scope | None:
-        """The scope of a folder below the root, by way of those above it, which `scopes` keeps; None where it is not entered."""
+        """The scope of a folder below the root, by way of those above it, which `scopes` keeps; None where it
+        is not entered.
+        """
         folder, prefix = root, ""
         scope = scopes[""]
         for name in folders:
@@ -206,19 +217,23 @@ class FilesystemConnector:
         return scope
 
     def _real_root(self, known: Mapping[str, str]) -> str:
-        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or suspiciously empty."""
+        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or
+        suspiciously empty.
+        """
         try:
             root = os.path.realpath(self.root, strict=True)
             with os.scandir(root) as entries:
                 empty = next(entries, None) is None
         except OSError as error:
             raise SourceError(
-                f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or mend `root` in [{self._where}]. "
+                f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
+                f"mend `root` in [{self._where}]. "
                 "What is indexed from it is kept"
             ) from error
         if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
-                f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, as when a disk is not mounted. "
+                f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, "
+                "as when a disk is not mounted. "
                 f"They are kept; if the folder is meant to be empty, run `ctx index {self.name} --full`"
             )
         return root
@@ -240,7 +255,8 @@ class FilesystemConnector:
         )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
-        """Git's rules from above the root, deepest first: those of the working tree that the root is a part of.
+        """Git's rules from above the root, deepest first: those of the working tree that the root is a part
+        of.
 
         None where they ignore the root itself: whoever names an ignored folder as a source means it.
         """
@@ -268,7 +284,7 @@ class FilesystemConnector:
             folder = f"{folder}/{name}"
         return tuple(level for level in levels if not level.empty)
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def item(
         self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str
@@ -283,7 +299,8 @@ class FilesystemConnector:
         except OSError as error:
             if error.errno in _GONE:
                 raise SourceError(
-                    "went away or was replaced while it was being indexed; the next run sees what is there then"
+                    "went away or was replaced while it was being indexed; the next run sees what is "
+                    "there then"
                 ) from error
             raise SourceError(f"cannot be read: {error.strerror}") from error
         return Content(data, source_url="file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}")))
@@ -291,7 +308,8 @@ class FilesystemConnector:
     def _bytes(self, root: str, relative: str) -> bytes:
         """The bytes of a regular file; only its beginning where that is binary.
 
-        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run reads it again.
+        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run
+        reads it again.
         """
         *folders, name = relative.split("/")
         parent = os.open(root, _FOLDER)
@@ -327,28 +345,6 @@ class FilesystemConnector:
             return data
 
 
-@runtime_checkable
-class _Indexed(Protocol):
-    """Known ids that can tell what is below a few without being read all."""
-
-    def below(self, tops: Iterable[str]) -> set[str]: ...
-
-
-def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
-    """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many tops there are."""
-    if isinstance(known, _Indexed) and len(tops) <= _FEW_TOPS:
-        return known.below(tops)
-    inside: dict[str, bool] = {"": False}
-
-    def within(folder: str) -> bool:
-        verdict = inside.get(folder)
-        if verdict is None:
-            verdict = inside[folder] = folder in tops or within(folder.rpartition("/")[0])
-        return verdict
-
-    return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
-
-
 def too_large(size_bytes: int, max_file_bytes: int) -> str:
     return f"skipped: {size_bytes} bytes are more than max_file_bytes ({max_file_bytes})"
 
@@ -370,7 +366,7 @@ def _read_most(read: Callable[[int], bytes | None], limit: int) -> bytes:
 
 
 def _rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing, a link or not a file. Raises `_Unreadable`."""
+    """The patterns of an ignore file; none where it is missing, a link or no file. Raises `_Unreadable`."""
     try:
         fd = os.open(path, _FILE)
     except OSError as error:
@@ -424,7 +420,9 @@ class _Walk:
     def compare(
         self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
     ) -> SourceItem | None:
-        """The item of one regular file, or None where it is unchanged or too large. No component of `relative` is a link."""
+        """The item of one regular file, or None where it is unchanged or too large. No component of
+        `relative` is a link.
+        """
         if self._known.get(source_id) == fingerprint(st) + tag:
             self._log.unchanged.add(source_id)
             return None
@@ -476,8 +474,10 @@ class _Walk:
     ) -> None:
         """Compares the files of one folder and lists its folders. This is where a scan spends its time.
 
-        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the interpreter's own. The tag in
-        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only where they changed.
+        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the
+        interpreter's own. The tag in
+        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only
+        where they changed.
         """
         now_ns = time.time_ns()
         relative = f"{folder}/"[self._from_root :]
@@ -490,29 +490,36 @@ class _Walk:
         for entry, source_id in self._changed(by_name.values(), ids, scope.tag):
             name = entry.name
             if scope.takes(name):
-                try:
-                    st = entry.stat(follow_symlinks=False)
-                except OSError as error:
-                    if error.errno not in _GONE:
-                        self.withhold(source_id, f"cannot be read: {error.strerror}")
+                st = self._stat(entry, source_id)
+                if st is None:
                     continue
                 if stat.S_ISREG(st.st_mode):
                     item = self.compare(source_id, relative + name, st, now_ns, scope.tag)
                     if item is not None:
                         items.append(item)
                     continue
-            if entry.is_symlink():
-                if self._connector.follow_symlinks:
-                    self._link(folder, source_id, name, scope, now_ns, folders, items)
+            if entry.is_symlink() and self._connector.follow_symlinks:
+                self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
                 below = None if is_build(name, by_name) else scope.enter(name)
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
 
+    def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
+        """None where it has gone, or cannot be looked at: then what is known of it stays."""
+        try:
+            return entry.stat(follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _GONE:
+                self.withhold(source_id, f"cannot be read: {error.strerror}")
+            return None
+
     def _changed(
         self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
     ) -> "Iterable[tuple[os.DirEntry[str], str]]":
-        """The entries of one folder, with their ids, that a comparison of lists does not show to be unchanged."""
+        """The entries of one folder, with their ids, that a comparison of lists does not show to be
+        unchanged.
+        """
         marks = [self._known.get(source_id) for source_id in ids]
         if None not in marks and self._all_unchanged(entries, marks, tag):
             self._log.unchanged.update(ids)
@@ -550,7 +557,9 @@ class _Walk:
         folders: list[tuple[str, str, Scope]],
         items: list[SourceItem],
     ) -> None:
-        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed over."""
+        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed
+        over.
+        """
         try:
             target = os.path.realpath(f"{folder}/{name}", strict=True)
             st = os.lstat(target)

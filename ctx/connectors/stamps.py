@@ -17,15 +17,18 @@ STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 def fingerprint(st: os.stat_result) -> str:
     """Changes whenever the file may have changed.
 
-    ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size what a clock set back
-    would hide. The hash of integers is the same in every process; a Python that computes it otherwise reads every file once more.
+    ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size
+    what a clock set back
+    would hide. The hash of integers is the same in every process; a Python that computes it otherwise reads
+    every file once more.
     An item's fingerprint has the scope's tag after it.
     """
     return hex(hash(STAMP(st)))
 
 
 def may_still_change(st: os.stat_result, now_ns: int) -> bool:
-    """Whether a later write could leave this very stamp, because the clock of the file system has not moved on since.
+    """Whether a later write could leave this very stamp, because the clock of the file system has not moved
+    on since.
 
     `now_ns` must not be later than the moment of the stat.
     """
@@ -39,7 +42,8 @@ def may_still_change(st: os.stat_result, now_ns: int) -> bool:
 def looks_binary(head: bytes) -> bool:
     """Whether the first `SNIFF_BYTES` of a file cannot be text in any encoding.
 
-    Says less than the extractor does, and never other than it: in doubt the file is read whole and the extractor decides.
+    Says less than the extractor does, and never other than it: in doubt the file is read whole and the
+    extractor decides.
     """
     head = head[: len(head) // 4 * 4]
     if b"\0" not in head or head.startswith(_NOT_JUDGED):

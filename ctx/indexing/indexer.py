@@ -1,6 +1,7 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
-One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer, so that `ctx index`
+One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer,
+so that `ctx index`
 beside a server waits seconds at most. Searches never wait for any of this.
 """
 
@@ -77,7 +78,9 @@ class Indexer:
         ] = {}  # why the last run of a source failed: told once, until it changes
 
     def select(self, names: Sequence[str]) -> list[Connector]:
-        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the known ones."""
+        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the
+        known ones.
+        """
         if not names or "all" in names:
             return list(self.connectors.values())
         chosen: list[Connector] = []
@@ -102,7 +105,9 @@ class Indexer:
         progress: Progress | None = None,
         stop: threading.Event | None = None,
     ) -> list[IndexReport]:
-        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and `StoreError`."""
+        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and
+        `StoreError`.
+        """
         reports = []
         for connector in self.select(names):
             if stop is not None and stop.is_set():
@@ -139,7 +144,8 @@ class Indexer:
             def publish() -> None:
                 nonlocal published_s
                 now_s = time.monotonic()
-                # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the engine's work.
+                # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of
+                # the engine's work.
                 if now_s - published_s > min(
                     max(PUBLISH_EVERY_S, (now_s - began_s) * 2 / 3), PUBLISH_AT_LAST_S
                 ):
@@ -172,7 +178,9 @@ class Indexer:
         return report
 
     def _log_problems(self, report: IndexReport) -> None:
-        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is told once."""
+        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is
+        told once.
+        """
         before = self._problems.get(report.source, set())
         news = [problem for problem in report.problems if hash(problem) not in before]
         for problem in news[:PROBLEMS_LOGGED]:
@@ -214,7 +222,9 @@ class Indexer:
         stop: threading.Event | None = None,
         rebuild: bool = False,
     ) -> EmbedReport:
-        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder raises."""
+        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder
+        raises.
+        """
         began_s = time.monotonic()
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
@@ -250,7 +260,8 @@ class Indexer:
                 done=count,
                 total=count + self.catalog.pending_count(self.model),
             )
-            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
+            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
+            # mean equal vectors.
             vectors = list(embedder.embed([text for _, text in texts], stop=stop))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
@@ -266,7 +277,9 @@ class Indexer:
         return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
     def warm(self, *, documents: bool) -> None:
-        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder raises."""
+        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder
+        raises.
+        """
         embedder = self._open_embedder() if self.model is not None else None
         if embedder is not None and documents:
             list(embedder.embed(["warm"]))
@@ -289,7 +302,7 @@ class Indexer:
             index.catch_up(self.catalog)
 
     def mend(self) -> list[str]:
-        """What was wrong with the index, a line each, after reading all of it; what was, has been built anew."""
+        """What was wrong with the index, a line each, after reading all of it; it has been built anew."""
         with self.writing() as index:
             problems = index.check()
             if problems:
@@ -300,7 +313,9 @@ class Indexer:
 
     @contextmanager
     def writing(self) -> Iterator[SearchIndex]:
-        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free in time."""
+        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
+        in time.
+        """
         with self._mutex:
             before = self.activity
             self._now(phase="waiting", source=before.source, done=before.done, total=before.total)
@@ -321,7 +336,9 @@ class Indexer:
                 self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
 
     def degrade(self, key: str, reason: str | None) -> bool:
-        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words. Whether that is news."""
+        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
+        Whether that is news.
+        """
         before = self.activity.degraded
         after = tuple(line for line in before if not line.startswith(f"{key}: "))
         if reason:

@@ -2,13 +2,16 @@
 
 What is refused, and after which source (read 2026-11):
 
-- IANA IPv4 Special-Purpose Address Registry, every block of it, also those it calls globally reachable: none is a web server's
+- IANA IPv4 Special-Purpose Address Registry, every block of it, also those it calls globally reachable: none
+is a web server's
   https://www.iana.org/assignments/iana-ipv4-special-registry/ (RFC 6890, RFC 8190)
 - IANA IPv6 Special-Purpose Address Registry, likewise
   https://www.iana.org/assignments/iana-ipv6-special-registry/
 - IPv4 multicast (RFC 5771); in IPv6 whatever is not global unicast, 2000::/3
-  https://www.iana.org/assignments/ipv6-address-space/ (multicast ff00::/8 and the former site-local fec0::/10 among it)
-- forms that carry an IPv4 address inside: they lead to what they hide (RFC 4291, 6052, 8215, 2765, 3056, 4380, 5214)
+  https://www.iana.org/assignments/ipv6-address-space/ (multicast ff00::/8 and the former site-local fec0::/10
+  among it)
+- forms that carry an IPv4 address inside: they lead to what they hide (RFC 4291, 6052, 8215, 2765, 3056,
+4380, 5214)
 - the clouds' own services, which answer every program on the machine with its credentials
 """
 
@@ -24,7 +27,8 @@ IPV4_SPECIAL = tuple(
         "127.0.0.0/8",  # loopback, RFC 1122
         "169.254.0.0/16",  # link-local, RFC 3927
         "172.16.0.0/12",  # private use, RFC 1918
-        "192.0.0.0/24",  # protocol assignments, RFC 6890: DS-Lite, NAT64 discovery, PCP and TURN anycast in it
+        # protocol assignments, RFC 6890: DS-Lite, NAT64 discovery, PCP and TURN anycast in it
+        "192.0.0.0/24",
         "192.0.2.0/24",  # documentation (TEST-NET-1), RFC 5737
         "192.31.196.0/24",  # AS112-v4, RFC 7535
         "192.52.193.0/24",  # AMT relays, RFC 7450
@@ -61,7 +65,8 @@ IPV6_SPECIAL = tuple(
         "ff00::/8",  # multicast, RFC 4291
     )
 )
-# Most lie in a block above; 168.63.129.16 looks like any public address. They stand here so that none is lost with a block.
+# Most lie in a block above; 168.63.129.16 looks like any public address. They stand here so that none is lost
+# with a block.
 CLOUD_SERVICES = frozenset(
     ipaddress.ip_address(address)
     for address in (
@@ -71,7 +76,8 @@ CLOUD_SERVICES = frozenset(
         "fd00:ec2::254",  # AWS metadata
         "fd00:ec2::23",  # AWS EKS pod identity
         "fd20:ce::254",  # Google metadata
-        "168.63.129.16",  # Azure WireServer: https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+        # Azure WireServer: https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+        "168.63.129.16",
         "100.100.100.200",  # Alibaba metadata
         "192.0.0.192",  # Oracle Cloud Classic metadata
         "169.254.42.42",  # Scaleway metadata
@@ -83,9 +89,11 @@ _ISATAP = (0x00005EFE, 0x02005EFE)  # above the IPv4 address in the lower half o
 
 
 def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet: not this machine, not its networks, not a way to name them otherwise.
+    """Whether an address is on the public internet: not this machine, not its networks, not a way to name
+    them otherwise.
 
-    An IPv4 address behind a provider's own NAT64 prefix cannot be told from its text; whoever runs such a network guards it there.
+    An IPv4 address behind a provider's own NAT64 prefix cannot be told from its text; whoever runs such a
+    network guards it there.
     """
     try:
         address = ipaddress.ip_address(text)

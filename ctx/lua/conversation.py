@@ -41,7 +41,8 @@ GRANTS = {
     "request": "memory",
     "health": "memory",
 }
-# What a script that may throw can make of its failure (error.throw), and what a host call's error becomes there.
+# What a script that may throw can make of its failure (error.throw), and what a host call's error becomes
+# there.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -59,7 +60,9 @@ class ItemProblem(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """What a conversation is about: `grants` of the script, `label` for the log ("tool echo"), `level` at which its failure is told."""
+    """What a conversation is about: `grants` of the script, `label` for the log ("tool echo"), `level` at
+    which its failure is told.
+    """
 
     label: str
     grants: frozenset[str]
@@ -80,14 +83,18 @@ def _path_pattern() -> re.Pattern[str]:
 
 
 def without_paths(text: str) -> str:
-    """`text` with paths of this machine cut to their last part: a remote caller need not learn where things lie."""
+    """`text` with paths of this machine cut to their last part: a remote caller need not learn where things
+    lie.
+    """
     return _path_pattern().sub(lambda match: ".../" + match[0].rstrip("/").rpartition("/")[2], text)
 
 
 def converse(channel: Channel, job: bytes, talk: Talk) -> Generator[JSON, None, bytes]:
-    """Sends the job; yields a scan's items as they come; returns the worker's last frame ("+" or "-" and JSON).
+    """Sends the job; yields a scan's items as they come; returns the worker's last frame ("+" or "-" and
+    JSON).
 
-    The time between a yield and the next call is the consumer's and is not billed to the script. Raises `DeadlinePassed`,
+    The time between a yield and the next call is the consumer's and is not billed to the script. Raises
+    `DeadlinePassed`,
     `Cancelled`, `FrameError`, `WorkerGone`, and `Busy` when no thread was free for a host call.
     """
     lines = _Lines()
@@ -195,7 +202,9 @@ def _sleep(argument: bytes, deadline: Deadline) -> bytes:
 
 
 def result_of(answer: bytes, talk: Talk) -> JSON:
-    """The value a worker ended with. Raises `ToolError`, or what `error.throw` asked for where the script may throw."""
+    """The value a worker ended with. Raises `ToolError`, or what `error.throw` asked for where the script may
+    throw.
+    """
     try:
         value = orjson.loads(answer[1:])
     except orjson.JSONDecodeError as error:

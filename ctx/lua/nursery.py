@@ -1,6 +1,7 @@
 """Keeps workers ready: the server's end of the zygote.
 
-A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One thread listens
+A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One
+thread listens
 to the zygote; when the zygote dies, it starts another.
 """
 
@@ -127,7 +128,9 @@ class Nursery:
             self._control.close()
 
     def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
-        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be started."""
+        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be
+        started.
+        """
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
@@ -174,7 +177,7 @@ class Nursery:
             pass  # it has ended by itself
 
     def probe(self, number: int) -> Worker:
-        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` when it does not start."""
+        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` where none starts."""
         with self._changed:
             self._fork(b"P", number)
             self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
@@ -414,7 +417,8 @@ def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 
 
 def _forget(nursery: "weakref.ref[Nursery]") -> None:
-    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when this process does.
+    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when
+    # this process does.
     mine = nursery()
     if mine is not None and mine._control is not None:
         mine._control.close()

@@ -1,30 +1,41 @@
 """Runs Lua scripts in processes that can do nothing but compute and ask.
 
     with Pool() as pool:
-        job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset({"http"}), "operator")
+        job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset({"http"}),
+        "operator")
         result = pool.run(job, host, timeout_s=30)
 
 A job is one entry of one script. `entry` says which:
 
-    metadata    the global table's own fields as written (tool: name, description, parameters, output, annotations, title;
-                connector: name, description, config; agent: name, description, tools, arguments); no metamethod is called
+    metadata    the global table's own fields as written (tool: name, description, parameters, output,
+    annotations, title;
+                connector: name, description, config; agent: name, description, tools, arguments); no
+                metamethod is called
     load_check  true, when the script loads and defines its function
     execute     tool.execute(arguments, context)           -> its result
     resolve     agent.resolve(arguments, config, context)  -> its result
-    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`, `on_item`); it may
+    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`,
+    `on_item`); it may
                 return a table of items, an iterator function, a coroutine, or call `emit(item)`
 
-`context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and agents are given.
+`context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and
+agents are given.
 Its other fields are plain data to the script (for packs: bank {id}, session {id, started_at}, request {...}).
 
-The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation, payload, deadline_s)`,
-on a thread of its own, for one call at a time, with `deadline_s` on the clock of `time.monotonic()`. The host returns bytes,
-or raises a `CtxError`, whose message the script sees as a Lua error "message" that it may catch with pcall (uncaught it is a
-`ToolError`, whatever its type was). A handler that overruns is abandoned: it must tolerate that its answer goes nowhere.
+The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation,
+payload, deadline_s)`,
+on a thread of its own, for one call at a time, with `deadline_s` on the clock of `time.monotonic()`. The host
+returns bytes,
+or raises a `CtxError`, whose message the script sees as a Lua error "message" that it may catch with pcall
+(uncaught it is a
+`ToolError`, whatever its type was). A handler that overruns is abandoned: it must tolerate that its answer
+goes nowhere.
 
     operation          grant    payload                                                   answer
-    http               http     JSON {method, url, headers?, params?, timeout_s?} NUL     JSON {status, ok, headers} NUL the body's
-                                the body's bytes                                          bytes (the prelude adds body and json)
+    http               http     JSON {method, url, headers?, params?, timeout_s?} NUL     JSON {status, ok,
+    headers} NUL the body's
+                                the body's bytes                                          bytes (the prelude
+                                adds body and json)
     fs.read            fs       the path's bytes                                          the file's bytes
     fs.list            fs       JSON {dir, glob?}                                         JSON array
     env.get            env      the name's bytes                                          JSON string or null
@@ -35,15 +46,19 @@ or raises a `CtxError`, whose message the script sees as a Lua error "message" t
     bank.NAME          memory   exists, ensure, config: likewise                          JSON
     session.NAME       memory   count, kv.get, kv.set: likewise                           JSON
     health             memory   likewise                                                  JSON
-    log                -        level NUL message; level one of debug, info, warn, error; ignored; must not block
+    log                -        level NUL message; level one of debug, info, warn, error; ignored; must not
+    block
                                 the message is one line, escaped, cut, counted already
 
-The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants` lack before the host is
+The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants`
+lack before the host is
 asked, and enforces the caps on logs, frames and results.
 
-Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind not_found,
+Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind
+not_found,
 invalid_params, conflict, forbidden or storage. Uncaught it is raised here as `conversation.KINDS[kind]` with
-`data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on the way out. Any
+`data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on
+the way out. Any
 other script's failure is a `ToolError`, whatever it says.
 """
 
@@ -81,9 +96,12 @@ _LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
 class Job(NamedTuple):
     """One entry of one script.
 
-    `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for scripts that the
-    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script (operator's only):
-    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`). `caller` is whoever asked, "" for
+    `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for
+    scripts that the
+    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script
+    (operator's only):
+    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`). `caller` is
+    whoever asked, "" for
     nobody in particular: one caller, and one script, has only a share of the pool (`shares.Shares`).
     """
 
@@ -113,9 +131,12 @@ class Job(NamedTuple):
 class Pool:
     """The sandbox. Safe from several threads; every call blocks its own.
 
-    `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody else's at the strict
-    level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up to
-    `patience_s`, and no script or caller has more than its share of either. `memory_mb` is what one script may hold. The first call starts the sandbox (0.2 s) if `start` has not.
+    `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody
+    else's at the strict
+    level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up
+    to
+    `patience_s`, and no script or caller has more than its share of either. `memory_mb` is what one script
+    may hold. The first call starts the sandbox (0.2 s) if `start` has not.
     """
 
     def __init__(
@@ -159,7 +180,9 @@ class Pool:
         self.close()
 
     def start(self) -> None:
-        """Starts the zygote, proves the layers and says in the log which hold. Raises `ToolError`. Harmless when started."""
+        """Starts the zygote, proves the layers and says in the log which hold. Raises `ToolError`. Harmless
+        when started.
+        """
         with self._starting:
             if self._started:
                 return
@@ -211,7 +234,9 @@ class Pool:
         return self._nursery.zygote_pid
 
     def selftest(self) -> list[Layer]:
-        """Every layer with whether it holds, tried at start. Raises `ToolError` when the sandbox does not start."""
+        """Every layer with whether it holds, tried at start. Raises `ToolError` when the sandbox does not
+        start.
+        """
         self.start()
         return list(self._layers)
 
@@ -226,8 +251,10 @@ class Pool:
     ) -> JSON:
         """The script's answer.
 
-        `timeout_s` counts from when the script has a worker: waiting for one is not billed to it. Raises `ScriptTimeout`,
-        `ToolError` (the script failed, was denied, was killed or `cancel` was set), `Busy`, and in scripts that may throw what
+        `timeout_s` counts from when the script has a worker: waiting for one is not billed to it. Raises
+        `ScriptTimeout`,
+        `ToolError` (the script failed, was denied, was killed or `cancel` was set), `Busy`, and in scripts
+        that may throw what
         they threw.
         """
         items = self.scan(job, host, timeout_s, cancel=cancel)
@@ -244,9 +271,11 @@ class Pool:
     def scan(
         self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None
     ) -> Generator[JSON, None, JSON]:
-        """The items of a connector's scan as the script makes them; `ItemProblem` where one cannot be said in JSON.
+        """The items of a connector's scan as the script makes them; `ItemProblem` where one cannot be said in
+        JSON.
 
-        The scan is complete when this ends by itself. It raises as `run` does when it is not. The script waits while the
+        The scan is complete when this ends by itself. It raises as `run` does when it is not. The script
+        waits while the
         consumer works, and that time is not billed to it. Closing the iterator kills the script.
         """
         if job.kind not in _KINDS or job.entry not in _ENTRIES:
@@ -294,7 +323,8 @@ class Pool:
                 else "a script that the configuration does not name"
             )
             raise ToolError(
-                f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
+                f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine lacks "
+                "(see `ctx doctor`)"
             )
 
     def _enter(self, job: Job, cancel: threading.Event | None) -> None:

@@ -113,7 +113,8 @@ class Interpreter:
         return answer
 
     def _raw(self, op: bytes, payload: bytes = b"", *_: object) -> bytes:
-        # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into Lua: there it
+        # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into
+        # Lua: there it
         # would be an object with a traceback, and through that with everything.
         try:
             pure = _PURE.get(op)
@@ -138,10 +139,10 @@ def receive(end: socket.socket) -> tuple[bytes, bytes]:
     while len(data) < HEADER_BYTES:
         data += _some(end, _READ_BYTES)  # most frames come whole
     parts = [data]
-    left = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
-    while left > 0:
-        parts.append(_some(end, left))
-        left -= len(parts[-1])
+    due = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
+    while due > 0:
+        parts.append(_some(end, due))
+        due -= len(parts[-1])
     frame = data if len(parts) == 1 else b"".join(parts)
     return frame[4:5], frame[HEADER_BYTES:]
 
@@ -158,7 +159,9 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 
 
 def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes], memory_bytes: int) -> None:
-    """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not return."""
+    """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not
+    return.
+    """
     source = b""
     interpreter.run(
         _WARM
@@ -194,7 +197,7 @@ _WARM = Wire(
 
 
 def warm_up(interpreter: Interpreter) -> None:
-    """In the zygote: touches what a first call would otherwise fetch from files, which a worker cannot open."""
+    """In the zygote: touches what a first call would else fetch from files, which a worker cannot open."""
     for op, payload in (
         (b"json.quote", "\né".encode()),
         (b"json.mend", b"\xc3"),

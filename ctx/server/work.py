@@ -1,7 +1,9 @@
 """Tool calls off the event loop: bounded lanes of threads.
 
-A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow scripts never stand
-before a search; a third for `/health`, which must answer when both are full. In the scripts' lane a tool and a caller have only
+A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow
+scripts never stand
+before a search; a third for `/health`, which must answer when both are full. In the scripts' lane a tool and
+a caller have only
 a share of the threads and of the queue: what goes beyond it waits aside, and the next one's call passes.
 
 The threads are daemons: a tool that never returns must not keep a stopping server alive.
@@ -81,9 +83,11 @@ class Lane:
         return self._unfinished >= self._threads or bool(self._aside)
 
     async def run(self, function: Callable[[], T], share: tuple[str, str] = NO_SHARE) -> T:
-        """What `function` returns or raises, from a thread of the lane. Raises `Busy` where the queue is full.
+        """What `function` returns or raises, from a thread of the lane. Raises `Busy` where the queue is
+        full.
 
-        `share` is the tool's name and the caller's, against whose shares the call counts. Cancelled while it waits, the call is
+        `share` is the tool's name and the caller's, against whose shares the call counts. Cancelled while it
+        waits, the call is
         never made; cancelled while it runs, its result is thrown away.
         """
         job: _Job[T] = _Job(function, asyncio.get_running_loop(), share)
@@ -196,7 +200,9 @@ class Work:
         return self.searches if tool.builtin and tool.annotations.read_only else self.scripts
 
     def agent_lane(self, agent: Agent | None) -> Lane:
-        """The lane that suits the agent: one that the configuration spells out is quick. None: its script may have yet to load."""
+        """The lane that suits the agent: one that the configuration spells out is quick. None: its script may
+        have yet to load.
+        """
         return self.searches if agent is not None and agent.source == "toml" else self.scripts
 
     async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:

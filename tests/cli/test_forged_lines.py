@@ -1,4 +1,6 @@
-"""Names, ids and arguments are one printable line wherever they are printed or logged: nobody else writes lines of ours."""
+"""Names, ids and arguments are one printable line wherever they are printed or logged: nobody else writes
+lines of ours.
+"""
 
 import io
 import json
@@ -114,14 +116,17 @@ def test_a_json_log_line_is_one_line_of_json() -> None:
 
 
 def hostile_project(folder: Path) -> Path:
-    """A folder with a file that is too large and one that is found, both with names that begin lines of their own."""
+    """A folder with a file that is too large and one that is found, both with names that begin lines of their
+    own.
+    """
     config = project(
         folder,
         {
             f"found\n{FORGED}\x1b[31m.md": "# quokka \x1b[31m\u202e\n\nxylophone \x9b31m",
             "b.md": "# B\n\nquokka",
         },
-        '[connectors.filesystem.docs]\nroot = "./docs"\nmax_file_bytes = 1000\n[embedding]\nprovider = "disabled"\n',
+        '[connectors.filesystem.docs]\nroot = "./docs"\nmax_file_bytes = 1000\n[embedding]\nprovider = '
+        '"disabled"\n',
     )
     (folder / "docs" / f"large\n{FORGED}\x1b[31m.md").write_text("word " * 500)
     return config
@@ -139,14 +144,14 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
         [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdout=theirs, stderr=theirs
     ):
         os.close(theirs)
-        shown = b""
+        screen = b""
         try:
             while part := os.read(ours, 65536):
-                shown += part
+                screen += part
         except OSError:
             pass  # Linux says so when the other side has closed
     os.close(ours)
-    return shown.decode().replace("\r\n", "\n")
+    return screen.decode().replace("\r\n", "\n")
 
 
 def test_no_command_prints_a_line_that_a_file_s_name_or_an_argument_wrote(tmp_path: Path) -> None:
@@ -154,9 +159,9 @@ def test_no_command_prints_a_line_that_a_file_s_name_or_an_argument_wrote(tmp_pa
     indexed = on_a_terminal("index", "--no-progress", cwd=tmp_path)
     assert "large\\n2026" in indexed
     assert no_line_is_forged(indexed)
-    shown = on_a_terminal("search", "xylophone", cwd=tmp_path)
-    assert "found\\n2026" in shown
-    assert no_line_is_forged(shown)
+    screen = on_a_terminal("search", "xylophone", cwd=tmp_path)
+    assert "found\\n2026" in screen
+    assert no_line_is_forged(screen)
     assert no_line_is_forged(on_a_terminal("search", "xylophone", "--json", cwd=tmp_path))
     for arguments in (
         ("get", f"\x1b[31m\n{FORGED}"),
@@ -174,9 +179,9 @@ def test_no_command_prints_a_line_that_a_file_s_name_or_an_argument_wrote(tmp_pa
 def test_an_export_is_the_same_json_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
     hostile_project(tmp_path)
     assert ctx("index", cwd=tmp_path).returncode == 0
-    shown = on_a_terminal("export", cwd=tmp_path)
-    assert no_line_is_forged(shown)
-    document, _, _ = shown.rpartition("Exported ")
+    screen = on_a_terminal("export", cwd=tmp_path)
+    assert no_line_is_forged(screen)
+    document, _, _ = screen.rpartition("Exported ")
     piped = ctx("export", cwd=tmp_path).stdout
     assert json.loads(document) == json.loads(piped)
     assert any("\x9b" in row["body"] or "\u202e" in row["title"] for row in json.loads(piped)["documents"])

@@ -1,4 +1,6 @@
-"""The filesystem connector on real trees: what it takes, what it sees change, and what it must never touch or wait for."""
+"""The filesystem connector on real trees: what it takes, what it sees change, and what it must never touch or
+wait for.
+"""
 
 import gzip
 import json
@@ -32,7 +34,7 @@ def test_it_is_a_connector(connector: FilesystemConnector) -> None:
     assert seam.name == "filesystem:docs"
 
 
-# -- what is taken ----------------------------------------------------------------------------------------------------
+# -- what is taken -------------------------------------------------------------------------------------------
 
 
 def test_prose_and_source_are_taken_by_default_and_data_is_not(
@@ -149,7 +151,7 @@ def test_a_file_over_the_cap_is_a_line_of_the_report(root: Path) -> None:
     ]
 
 
-# -- what is read -----------------------------------------------------------------------------------------------------
+# -- what is read --------------------------------------------------------------------------------------------
 
 
 def test_reading_gives_the_bytes_and_the_address(root: Path, connector: FilesystemConnector) -> None:
@@ -275,7 +277,7 @@ def test_a_file_that_is_written_all_the_time_is_read_and_read_again_next_time(
     assert set(items(connector, indexed)) == {"a.md"}
 
 
-# -- links and special files ------------------------------------------------------------------------------------------
+# -- links and special files ---------------------------------------------------------------------------------
 
 
 def test_links_are_passed_over_by_default(root: Path, connector: FilesystemConnector) -> None:
@@ -359,7 +361,7 @@ def test_fifos_sockets_and_devices_neither_block_nor_appear(
             scanned["a.md"].read()
 
 
-# -- what changed -----------------------------------------------------------------------------------------------------
+# -- what changed --------------------------------------------------------------------------------------------
 
 
 def test_an_unchanged_tree_yields_nothing(root: Path, connector: FilesystemConnector) -> None:
@@ -480,7 +482,7 @@ def test_a_version_that_takes_other_files_reads_every_source_anew(
     assert FilesystemConnector("filesystem", str(root)).signature != before
 
 
-# -- what cannot be read ----------------------------------------------------------------------------------------------
+# -- what cannot be read -------------------------------------------------------------------------------------
 
 
 def test_a_missing_root_is_a_source_error_that_names_the_mend_and_no_path(tmp_path: Path) -> None:
@@ -532,7 +534,9 @@ UNPRIVILEGED = textwrap.dedent(
 
 @pytest.fixture
 def open_root() -> Iterator[Path]:
-    """A folder that any user may enter (those of pytest are private), so that another user can meet closed doors in it."""
+    """A folder that any user may enter (those of pytest are private), so that another user can meet closed
+    doors in it.
+    """
     folder = Path("/tmp") / f"ctx-closed-{os.getpid()}"
     folder.mkdir(mode=0o755)
     yield folder

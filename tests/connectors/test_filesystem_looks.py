@@ -1,4 +1,6 @@
-"""Looks at single paths, as a watcher asks for them: what they tell, what they leave alone, what they cannot judge."""
+"""Looks at single paths, as a watcher asks for them: what they tell, what they leave alone, what they cannot
+judge.
+"""
 
 import os
 import shutil

@@ -21,7 +21,7 @@ def items(connector: FilesystemConnector, indexed: Mapping[str, str] | None = No
 
 
 def settled(connector: FilesystemConnector) -> dict[str, str]:
-    """The fingerprints that a run of a minute later would store: nothing in them is too young to be trusted."""
+    """The fingerprints that a run of a minute later would store: nothing in them is too young to trust."""
     return {source_id: item.fingerprint.replace(RACY, "") for source_id, item in items(connector).items()}
 
 

@@ -1,4 +1,6 @@
-"""Real servers on this machine that answer what a test says, http as a script has it, and what this process connects to."""
+"""Real servers on this machine that answer what a test says, http as a script has it, and what this process
+connects to.
+"""
 
 import json
 import socket

@@ -1,4 +1,6 @@
-"""Where a script may not be led: no address of this machine, of its networks or of a cloud's own services. Nothing is sent to any."""
+"""Where a script may not be led: no address of this machine, of its networks or of a cloud's own services.
+Nothing is sent to any.
+"""
 
 import ipaddress
 import socket
@@ -81,7 +83,9 @@ HOSTILE = [
 
 
 def _numbers_or_public(name: str, port: int) -> list[str]:
-    """A resolver without a network: numbers and localhost are what they are, every other name is out in the world."""
+    """A resolver without a network: numbers and localhost are what they are, every other name is out in the
+    world.
+    """
     if name == "localhost":
         return ["127.0.0.1"]
     try:
@@ -234,7 +238,8 @@ def test_the_lists_hold_without_what_this_python_knows(monkeypatch: pytest.Monke
 def test_a_name_with_any_private_address_is_refused_whatever_else_it_has(private: str) -> None:
     for addresses in ([private], [PUBLIC, private], [private, PUBLIC]):
         with connecting() as attempts, pytest.raises(ToolError, match="private network"):
-            ask("http://innocent.example/", resolve=lambda name, port, answer=addresses: answer, deadline_s=2)  # type: ignore[misc]
+            # type: ignore[misc]
+            ask("http://innocent.example/", resolve=lambda name, port, answer=addresses: answer, deadline_s=2)
         assert attempts == []
 
 

@@ -1,4 +1,6 @@
-"""http as a script has it, against real servers on this machine, which `allow_hosts` opens, and names that resolve as a test says."""
+"""http as a script has it, against real servers on this machine, which `allow_hosts` opens, and names that
+resolve as a test says.
+"""
 
 import gzip
 import os
@@ -15,7 +17,7 @@ from ctx.errors import ToolError
 from ctx.lua import host
 from ctx.types import JSON
 
-# ---- what works ------------------------------------------------------------------------------------------------------
+# ---- what works --------------------------------------------------------------------------------------------
 
 
 def test_a_request_arrives_as_the_script_made_it_and_the_answer_comes_back(server: Server) -> None:
@@ -28,15 +30,15 @@ def test_a_request_arrives_as_the_script_made_it_and_the_answer_comes_back(serve
         headers={"Authorization": "Bearer k", "user-agent": "mine"},
         params={"page": "2", "q": "a b&c"},
     )
-    (seen,) = server.seen
-    assert (seen.method, seen.path, seen.body) == (
+    (request,) = server.seen
+    assert (request.method, request.path, request.body) == (
         "POST",
         "/issues?state=open&page=2&q=a+b%26c",
         b"\x00\xffbytes",
     )
-    assert seen.get("authorization") == ["Bearer k"]
-    assert seen.get("user-agent") == ["mine"]
-    assert seen.get("host") == [server.at]
+    assert request.get("authorization") == ["Bearer k"]
+    assert request.get("user-agent") == ["mine"]
+    assert request.get("host") == [server.at]
     assert (answer.status, answer.ok, answer.body) == (200, True, b'{"n": 1}')
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-twice"] == "b"
@@ -110,13 +112,13 @@ def test_credentials_do_not_follow_to_another_origin(server: Server, other: Serv
     server.routes["/back"] = ok(b"done")
     secrets = {"Authorization": "Bearer k", "Cookie": "c=1", "X-Other": "kept"}
     assert ask(f"http://{server.at}/here", allow=[server.at, other.at], headers=secrets).body == b"done"
-    here, there, back = server.seen
-    for seen in (here, there):
-        assert seen.get("authorization") == ["Bearer k"]
-        assert seen.get("cookie") == ["c=1"]
-    for seen in (other.seen[0], back):  # once taken off they stay off
-        assert seen.get("authorization") == seen.get("cookie") == []
-        assert seen.get("x-other") == ["kept"]
+    first, second, last = server.seen
+    for request in (first, second):
+        assert request.get("authorization") == ["Bearer k"]
+        assert request.get("cookie") == ["c=1"]
+    for request in (other.seen[0], last):  # once taken off they stay off
+        assert request.get("authorization") == request.get("cookie") == []
+        assert request.get("x-other") == ["kept"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_a_redirect_with_letters_beyond_ascii_is_followed(server: Server) -> Non
     assert ask(f"http://{server.at}/", allow=[server.at]).body == b"found"
 
 
-# ---- headers ---------------------------------------------------------------------------------------------------------
+# ---- headers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_only_known_methods_are_sent(server: Server) -> None:
     assert server.seen == []
 
 
-# ---- how much, and for how long ----------------------------------------------------------------------------------------
+# ---- how much, and for how long ----------------------------------------------------------------------------
 
 
 def test_a_gzip_bomb_is_cut_off_before_it_is_in_memory(server: Server) -> None:
@@ -206,9 +208,9 @@ def test_a_gzip_bomb_is_cut_off_before_it_is_in_memory(server: Server) -> None:
     tracemalloc.start()
     with pytest.raises(ToolError, match="larger than"):
         ask(f"http://{server.at}/", allow=[server.at])
-    _, most = tracemalloc.get_traced_memory()
+    _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 3 * host.MAX_RESPONSE_BYTES  # of 64 MiB, and it needs pieces of it twice
+    assert peak_bytes < 3 * host.MAX_RESPONSE_BYTES  # of 64 MiB, and it needs pieces of it twice
 
 
 def test_a_body_without_an_end_is_cut_off(server: Server) -> None:
@@ -269,10 +271,10 @@ def test_a_server_that_says_nothing_is_left_at_the_deadline(server: Server) -> N
 
 def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        at = f"127.0.0.1:{deaf.getsockname()[1]}"
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
         began_s = time.monotonic()
         with pytest.raises(ToolError, match="timed out"):
-            ask(f"http://{at}/", allow=[at], method="POST", body=bytes(12_000_000), deadline_s=0.4)
+            ask(f"http://{address}/", allow=[address], method="POST", body=bytes(12_000_000), deadline_s=0.4)
         assert time.monotonic() - began_s < 2
 
 

@@ -222,7 +222,8 @@ def test_dates_agree_with_python(pool: WatchedPool, second: int) -> None:
 def test_hashes_and_base64_are_the_usual_ones(pool: WatchedPool) -> None:
     assert run(
         pool,
-        "return {crypto.sha256('a'), crypto.hmac_sha256('k:1', 'data'), base64.encode('\\0\\255'), base64.decode('aGk=')}",
+        "return {crypto.sha256('a'), crypto.hmac_sha256('k:1', 'data'), base64.encode('\\0\\255'), "
+        "base64.decode('aGk=')}",
     ) == [
         "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
         hmac.new(b"k:1", b"data", "sha256").hexdigest(),
@@ -303,16 +304,19 @@ def test_a_host_call_crosses_as_documented(pool: WatchedPool) -> None:
         }[operation]
 
     body = """
-      local r = http.post("https://a.test/x", "\\0\\255", {headers = {n = 1}, params = {q = "é"}, timeout = 2})
+      local options = {headers = {n = 1}, params = {q = "é"}, timeout = 2}
+      local r = http.post("https://a.test/x", "\\0\\255", options)
       local found = context.search{query = "q", limit = 3, mode = 7, filters = {source = "git"}}
-      return {r.status, r.ok, r.headers.x, r.json.n[2], #r.body, fs.read("a\\255"):byte(2), fs.list("d", "*.md")[1].path,
+      return {r.status, r.ok, r.headers.x, r.json.n[2], #r.body, fs.read("a\\255"):byte(2),
+        fs.list("d", "*.md")[1].path,
         env.get("HOME") == nil, found[1].id}"""
     answer = pool.run(tool(f"tool = {{}} function tool.execute(p, context) {body} end"), host, 10)
     assert answer == [200, True, "y", 2, 11, 255, "a", True, "1"]
     assert calls == [
         (
             "http",
-            b'{"headers":{"n":"1"},"method":"POST","params":{"q":"\xc3\xa9"},"timeout_s":2,"url":"https://a.test/x"}\0\0\xff',
+            b'{"headers":{"n":"1"},"method":"POST","params":{"q":"\xc3\xa9"},"timeout_s":2,'
+            b'"url":"https://a.test/x"}\0\0\xff',
         ),
         ("context.search", b'{"limit":3,"query":"q","source":"git"}'),
         ("fs.read", b"a\xff"),
@@ -362,7 +366,10 @@ def test_log_lines_are_one_line_each_and_counted(pool: WatchedPool) -> None:
         lines.append(payload)
         return b""
 
-    body = "log.info('x\\n[tool:other] ERROR: forged \\27[31m\\0\\255') for i = 1, 5000 do log.debug('y') end print(1, nil) return 1"
+    body = (
+        "log.info('x\\n[tool:other] ERROR: forged \\27[31m\\0\\255') for i = 1, 5000 do log.debug('y') "
+        "end print(1, nil) return 1"
+    )
     pool.run(tool(f"tool = {{}} function tool.execute() {body} end"), host, 10)
     assert lines[0] == b"info\0x\\n[tool:other] ERROR: forged \\x1b[31m\\x00\\xff"
     assert len(lines) == MAX_LOG_LINES

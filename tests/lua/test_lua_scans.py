@@ -87,7 +87,8 @@ def test_a_scan_that_is_closed_early_is_killed(pool: WatchedPool) -> None:
 
 def test_a_large_scan_is_not_held_in_memory(pool: WatchedPool) -> None:
     job = scan_job(
-        "connector = {} function connector.scan() local n = 0 return function() n = n + 1 if n <= 200 then return ('x'):rep(1e6) end end end"
+        "connector = {} function connector.scan() local n = 0 return function() n = n + 1 if n <= 200 "
+        "then return ('x'):rep(1e6) end end end"
     )
     assert (
         sum(len(item) for item in pool.scan(job, poor_host, 60)) == 200_000_000
@@ -103,7 +104,10 @@ def test_a_connector_is_given_its_config(pool: WatchedPool) -> None:
 
 
 def test_an_agent_is_given_arguments_and_config(pool: WatchedPool) -> None:
-    source = "agent = {} function agent.resolve(arguments, config, context) return {system = arguments.a .. config.b .. #context.sources()} end"
+    source = (
+        "agent = {} function agent.resolve(arguments, config, context) return {system = arguments.a .. "
+        "config.b .. #context.sources()} end"
+    )
     job = tool(source, {"a": "1"}, kind="agent", entry="resolve", context=b'{"config": {"b": "2"}}')
     assert pool.run(job, poor_host, 10) == {"system": "120"}
 
@@ -113,7 +117,8 @@ def test_an_agent_is_given_arguments_and_config(pool: WatchedPool) -> None:
 
 def test_metadata_is_the_table_as_written(pool: WatchedPool) -> None:
     source = """log.info("loading") local shared = json.parse("[1]")
-      tool = {name = "n", description = "d", version = 3, parameters = {{name = "a", type = "string", required = true}}, execute = print}"""
+      tool = {name = "n", description = "d", version = 3,
+        parameters = {{name = "a", type = "string", required = true}}, execute = print}"""
     assert pool.run(tool(source, entry="metadata"), poor_host, 10) == {
         "name": "n",
         "description": "d",
@@ -135,7 +140,10 @@ def test_a_check_tells_a_script_that_cannot_run(pool: WatchedPool) -> None:
 
 # ---------------------------------------------------------------------- reuse
 
-COUNTER = "count = (count or 0) + 1 string.count = (string.count or 0) + 1 tool = {} function tool.execute() return {count, string.count} end"
+COUNTER = (
+    "count = (count or 0) + 1 string.count = (string.count or 0) + 1 tool = {} function tool.execute() "
+    "return {count, string.count} end"
+)
 
 
 def test_a_reused_process_runs_every_call_in_a_fresh_state(pool: WatchedPool) -> None:
@@ -164,7 +172,10 @@ def test_a_failing_script_keeps_its_process_and_a_late_one_loses_it(pool: Watche
 
 
 def test_a_finalizer_that_loops_after_the_answer_is_late(pool: WatchedPool) -> None:
-    source = "tool = {} function tool.execute() x = setmetatable({}, {__gc = function() while true do end end}) return 1 end"
+    source = (
+        "tool = {} function tool.execute() x = setmetatable({}, {__gc = function() while true do end "
+        "end}) return 1 end"
+    )
     assert pool.run(tool(source), poor_host, 0.5) == 1  # a one-shot process ends before any finalizer
     with pytest.raises(ScriptTimeout):
         pool.run(tool(source, trust="operator", reuse=True), poor_host, 0.3)

@@ -75,14 +75,14 @@ def test_a_place_given_back_goes_to_whoever_may_have_it(small: WatchedPool) -> N
     flood = Flood(small, [tool(LOOP, name="loop")] * 3)
     while not running(small, 2, 1):
         pass
-    others = Flood(small, [tool(LOOP, name="else")] * 2)
+    second = Flood(small, [tool(LOOP, name="else")] * 2)
     while not running(small, 4, 1):
         pass
-    late = Flood(small, [tool(QUICK, name="quick")])
+    third = Flood(small, [tool(QUICK, name="quick")])
     while not running(small, 4, 2):
         pass
-    others.end()
-    assert late.calls[0].result(20) == "at once"
+    second.end()
+    assert third.calls[0].result(20) == "at once"
     flood.end()
 
 
@@ -140,7 +140,9 @@ def test_a_stopped_zygote_does_not_keep_the_sandbox_from_closing() -> None:
 
 
 def test_a_flood_of_host_calls_that_give_up_with_their_deadline_ends_in_time_out(pool: WatchedPool) -> None:
-    """A host that has the deadline too may give up a moment sooner; uncaught, its error is none of the script's."""
+    """A host that has the deadline too may give up a moment sooner; uncaught, its error is none of the
+    script's.
+    """
     script = "tool = {execute=function(p, context) while true do context.search('x') end end}"
 
     def host(operation: str, payload: bytes, deadline_s: float) -> bytes:

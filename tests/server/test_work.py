@@ -145,14 +145,14 @@ def test_hung_scripts_keep_neither_a_search_nor_an_inline_agent_from_an_answer()
 
         by_name = {agent.name: agent for agent in agents.list()}
         hung = [asyncio.create_task(call("hang")) for _ in range(8)]
-        asking = [asyncio.create_task(prompted(by_name["slow"])) for _ in range(6)]
+        prompts = [asyncio.create_task(prompted(by_name["slow"])) for _ in range(6)]
         await until(lambda: jam.running == 6)  # of this caller's three quarters, four are the tool's
         assert await call("search") == []
         assert (await prompted(by_name["brief"])).system == "Be brief."
         assert await call("quick", Caller("rest", principal="ann")) == "at once"
         assert await call("quick", Caller("mcp", session_id="s1")) == "at once"
         jam.end()
-        await asyncio.gather(*hung, *asking)
+        await asyncio.gather(*hung, *prompts)
         work.close()
 
     asyncio.run(scene())
