@@ -68,6 +68,14 @@ def _imports(path: Path) -> set[str]:
     return found
 
 
+def test_lua_needs_of_the_house_only_errors_json_and_text() -> None:
+    """It is a library in the house: what it is given to do is values and a host, so that it can be read and tested alone."""
+    targets = set()
+    for path in (PACKAGE / "lua").glob("*.py"):
+        targets |= {room for room in map(_room, _imports(path)) if room not in ("ctx", "ctx.lua")}
+    assert targets == {"ctx.errors", "ctx.types", "ctx.text"}
+
+
 def test_a_room_imports_only_lower_floors() -> None:
     wrong = []
     for module, path in _modules().items():

@@ -217,3 +217,10 @@ def test_taking_the_path_check_away_is_noticed(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(host, "_FOLDER", os.O_RDONLY)
     assert read(folder, "link.txt") == b"secret"
     assert read(folder, "link_dir/secret.txt") == b"secret"
+
+
+def test_a_hard_link_is_a_file_like_any_other(folder: Path) -> None:
+    """Decided: a name in the folder is what counts. Whoever may make the link may read the file, or copy it there."""
+    os.link(folder.parent / "secret.txt", folder / "hard.txt")
+    assert read(folder, "hard.txt") == b"secret"
+    assert "hard.txt" in [row["name"] for row in listed(folder)]
