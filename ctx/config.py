@@ -87,10 +87,10 @@ class Config(Section):
 
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
     """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
-    shown = shown_path(path)
-    tables = read_toml(path, shown, environ, remember=remember)
+    label = shown_path(path)
+    tables = read_toml(path, label, environ, remember=remember)
     return parse_config(
-        tables, shown=shown, path=os.path.abspath(path), root=project_root(path), environ=environ
+        tables, shown=label, path=os.path.abspath(path), root=project_root(path), environ=environ
     )
 
 

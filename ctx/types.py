@@ -171,3 +171,8 @@ class Caller(NamedTuple):
     deadline_s: float | None = None
     progress: Callable[[float, float | None, str], None] | None = None
     banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
+
+    @property
+    def share(self) -> str:
+        """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a door's strangers together."""
+        return self.principal or self.session_id or self.door

@@ -309,6 +309,8 @@ class Workspace:
         answers: list[dict[str, JSON]] = []
         for report in self.indexer.run(names, progress=count):
             count(report.source, report.added + report.updated + report.unchanged, None)
+            if self._watcher is not None:
+                self._watcher.after_run(report.source, report.ok)
             answers.append(
                 {
                     "source": report.source,

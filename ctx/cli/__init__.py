@@ -86,12 +86,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _outline(arguments)
         if command not in SHARED_WORK:
             os.umask(0o077)
+        if command not in BRIEF:
+            # Not for the brief ones: `logging` is 5 ms, and what they log holds nobody else's names.
+            from ctx.cli.logs import guard_last_resort
+
+            guard_last_resort()
         module = __import__(COMMANDS[command][0], fromlist=["run"])
         exit_code: int = module.run(command, arguments)
         sys.stdout.flush()
         return exit_code
     except CtxError as error:
-        print(f"Error: {error.message}", file=sys.stderr)
+        from ctx.cli.common import plain
+
+        print(f"Error: {plain(error.message)}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         return 130

@@ -97,13 +97,39 @@ def print_json(value: JSON) -> None:
     import json  # 3 ms that a plain search does not need
 
     text = json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8", indent=2)
-    print(text.encode("utf-8", "replace").decode("utf-8"))
+    print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
+
+
+def json_printable(text: str) -> str:
+    """The same JSON, whose letters that could drive a terminal or forge a line are escaped as JSON escapes
+    them.
+    """
+    if text.isprintable() or (text.isascii() and "\x7f" not in text):
+        return text  # below U+0080 JSON escapes all the others itself
+    return "".join(char if char.isprintable() or char in "\n " else _json_escape(char) for char in text)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def plain(text: str) -> str:
-    """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`,
-    odd spaces as plain ones.
+    """A value (a name, an id, a title, a message) as one line that can neither drive the terminal nor pass
+    for a line of ours.
+
+    Every value that did not come from us is printed through this, or through `prose` where it is a text of
+    lines.
     """
+    if text.isprintable():
+        return text
+    from ctx.text import one_line  # only where something is to be made harmless
+
+    return one_line(text, len(text))
+
+
+def prose(text: str) -> str:
+    """A text of lines that cannot drive the terminal: control characters as `?`, odd spaces as plain ones."""
     if text.isprintable():
         return text
     return "".join(

@@ -8,7 +8,8 @@ import sys
 import time
 
 from ctx.cli import scaffolds
-from ctx.cli.common import action, configuration, parser, plain, print_json, table
+from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
+from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
@@ -25,7 +26,7 @@ SHOWN_ITEMS = 5
 
 def run(command: str, argv: list[str]) -> int:
     # What a script logs is why one tries it here; what did not load is said by the commands themselves.
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    log_to_stderr("warning", "bare")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
     return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
@@ -193,10 +194,10 @@ def _agent(argv: list[str]) -> int:
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
     else:
-        print(plain(prompt.system))
+        print(prose(prompt.system))
         print(f"\ntools: {', '.join(prompt.tools) or 'none'}")
         for message in prompt.messages:
-            print(f"{message['role']}: {plain(message['content'])}")
+            print(f"{plain(message['role'])}: {prose(message['content'])}")
     return 0
 
 
@@ -299,7 +300,7 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
 
 def _answer(result: JSON, as_json: bool) -> int:
     if isinstance(result, str) and not as_json:
-        print(plain(result))
+        print(prose(result))
     else:
         print_json(result)
     return 0

@@ -132,7 +132,7 @@ def report_json(report: IndexReport) -> JSON:
 def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     if not report.ok:
         reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
-        print(f"{report.source}: FAILED: {plain(reason)}", file=sys.stderr)
+        print(f"{plain(report.source)}: FAILED: {plain(reason)}", file=sys.stderr)
         return
     would = "would be " if dry_run else ""
     parts = [
@@ -143,7 +143,7 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     parts.append(f"{report.unchanged:,} unchanged")
     if report.skipped:
         parts.append(f"{report.skipped:,} skipped (no text)")
-    print(f"{report.source}: {', '.join(parts)} in {report.duration_s:.1f} s")
+    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
     for problem in report.problems[:10]:
         print(f"  not indexed: {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     if len(report.problems) > 10:

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.common import configuration, parser, plain, print_json, prose, styled
 from ctx.types import JSON, Caller
 from ctx.workspace import open_workspace
 
@@ -80,7 +80,7 @@ def _search(argv: list[str]) -> int:
         reply = workspace.toolbox.call("search", wanted, Caller("cli"))
     for remark in ("partial", "note"):
         if reply.get(remark) and not args.json:
-            print(f"Note: {reply[remark]}", file=sys.stderr)
+            print(f"Note: {plain(reply[remark])}", file=sys.stderr)
     if args.json:
         print_json(reply)
     elif not reply["results"]:
@@ -116,12 +116,12 @@ def _in_words(said: JSON) -> str:
 def _highlight(result: JSON, on: str, off: str) -> str:
     snippet: str = result["snippet"]
     if not on:
-        return plain(snippet)
+        return prose(snippet)
     shown, last = "", 0
     for start, end in result.get("highlights", ()):
-        shown += plain(snippet[last:start]) + on + plain(snippet[start:end]) + off
+        shown += prose(snippet[last:start]) + on + prose(snippet[start:end]) + off
         last = end
-    return shown + plain(snippet[last:])
+    return shown + prose(snippet[last:])
 
 
 def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
@@ -163,6 +163,6 @@ def _get(argv: list[str]) -> int:
             if document.get(name):
                 print(f"{name + ':':<13} {plain(str(document[name]))}")
         print()
-    body = plain(document["body"])
+    body = prose(document["body"])
     print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
     return 0

@@ -2,10 +2,10 @@
 
 import logging
 import os
-import sys
 
 from ctx.assemble import mcp_server, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
+from ctx.cli.logs import log_to_stderr
 from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.project import find_config
@@ -61,34 +61,6 @@ def _serve(argv: list[str]) -> int:
         _say_what_is_open(workspace, settings)
         serve(app, settings.bind)
     return 0
-
-
-def log_to_stderr(level: str, form: str) -> None:
-    """Log lines on standard error; standard output belongs to answers."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonLines()
-        if form == "json"
-        else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        import json  # only where asked for
-
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
 
 
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
@@ -147,7 +119,7 @@ def _mcp(argv: list[str]) -> int:
     from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
 
     reading, writing = take_wire()
-    log_to_stderr(args.log_level, "text")
+    log_to_stderr(args.log_level)
     config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
@@ -181,7 +153,7 @@ def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -
         raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
     address = remote(url, bank)
     reading, writing = take_wire()
-    log_to_stderr(log_level, "text")
+    log_to_stderr(log_level)
     asyncio.run(serve_remote(Wire(reading, writing), address, key))
     return 0
 

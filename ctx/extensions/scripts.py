@@ -151,7 +151,9 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     policy = script.policy()
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        job = runner.job(script, source, "tool", "execute", arguments, {}, output)
+        job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
+            caller=caller.share
+        )
         return runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
 
     title = fields.get("title")
@@ -212,7 +214,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     policy = script.policy()
 
     def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
-        job = runner.job(script, source, "agent", "resolve", given, {})
+        job = runner.job(script, source, "agent", "resolve", given, {})._replace(caller=caller.share)
         answer = runner.pool.run(
             job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller)
         )

@@ -256,6 +256,7 @@ class Pack:
             reuse=not agent,
             kind="agent" if agent else "tool",
             output_schema=output,
+            caller=caller.share,
         )
         left_s = (
             timeout_s

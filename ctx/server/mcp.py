@@ -416,7 +416,7 @@ class McpServer:
             if agent is not None:
                 entrance.admit_agent(agent)
             arguments = dict(params.arguments or {})
-            prompt = await self._work.scripts.run(lambda: self.agents.prompt(params.name, arguments, caller))
+            prompt = await self._work.prompt(self.agents, agent, params.name, arguments, caller)
         except CtxError as error:
             code = errors.row(error).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error

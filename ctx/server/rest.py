@@ -182,9 +182,8 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
             request.access.admit_agent(agent)
         arguments = await request.arguments()
         caller = request.access.caller("rest")
-        resolved = await request.while_connected(
-            work.scripts, work.scripts.run(lambda: agents.prompt(name, arguments, caller))
-        )
+        answer = work.prompt(agents, agent, name, arguments, caller)
+        resolved = await request.while_connected(work.agent_lane(agent), answer)
         return reply(
             {"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)}
         )
@@ -222,7 +221,8 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
             arguments = await request.arguments()
             caller = request.access.caller("rest", pack=route.pack)
             parameters = dict(request.parameters)
-            return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller)))
+            share = (f"{route.method} {route.path}", caller.share)
+            return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller), share))
         except CtxError as error:
             if route.error_body is None:
                 raise
