@@ -38,6 +38,7 @@ class Agent(NamedTuple):
     pack: str | None = (
         None  # the memory pack it belongs to: it reads memories, and so it is guarded as that pack's tools are
     )
+    named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
 
 
 def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:

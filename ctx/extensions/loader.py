@@ -169,7 +169,7 @@ class Scripts:
         shown = os.path.basename(self._folder)
         found = [(name, os.path.join(self._folder, name)) for name in names]
         return [
-            ScriptFile(name.removesuffix(".lua"), path, shown=f"{shown}/{name}")
+            ScriptFile(name.removesuffix(".lua"), path, shown=f"{shown}/{name}", named=False)
             for name, path in found
             if os.path.realpath(path) not in self._named
         ]
@@ -181,7 +181,7 @@ class Scripts:
             (
                 kind,
                 ScriptFile(
-                    name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust
+                    name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust, named=False
                 ),
             )
             for kind, name, path in project_files(self._project)

@@ -44,6 +44,7 @@ class ScriptFile(NamedTuple):
     trust: str = "operator"
     shown: str = ""  # how messages name the file
     vouched_by: TrustFile | None = None  # for scripts that run only where the user has trusted their text
+    named: bool = True  # in the configuration; else it was found in a folder
 
     @property
     def where(self) -> str:
@@ -149,6 +150,7 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         output_schema=output,
         annotations=annotations(found.get("annotations")),
         origin=script.where,
+        named=script.named,
     )
 
 
@@ -207,7 +209,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
     return Agent(
-        script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where
+        script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where, named=script.named
     )
 
 

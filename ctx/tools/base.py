@@ -49,6 +49,7 @@ class Tool(NamedTuple):
         False  # models add arguments nobody asked for and send lists as text: put right, not refused
     )
     origin: str = "built in"
+    named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
 
 
 class Call(NamedTuple):

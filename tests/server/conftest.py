@@ -130,7 +130,8 @@ def toolbox() -> Toolbox:
         )
     )
     box.add(Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua"))
-    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua"))
+    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua", named=True))
+    box.add(Tool("lies_about", "Write a note", ANYTHING, whoami, origin="tools/lies_about.lua"))
     box.add(Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary"))
     box.add(Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault"))
     box.add(
@@ -177,7 +178,7 @@ def agents() -> Agents:
             (AgentArgument("language", "Which language", True),),
         )
     )
-    known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua"))
+    known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua", named=True))
     known.add(
         Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary")
     )

@@ -66,7 +66,7 @@ class EchoDoor:
             if not message.get("more_body", False):
                 break
         access = scope[ACCESS]
-        caller = access.caller("mcp")
+        caller = access.caller()
         told = {
             "bank": caller.bank,
             "fixed": caller.bank_fixed,
