@@ -10,6 +10,7 @@ from ctx.server import errors
 from ctx.types import JSON
 
 BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
+SLOW_BODY_S = 0.5  # after which, in a crowd, it is not waited for any longer
 DRAIN_BYTES = 8 << 20  # thrown away of a body too large, so that the client reads our answer before a reset
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -22,12 +23,13 @@ class Exchange:
     """One request and its reply as the guard sees them: counts the body, marks the headers, remembers the status."""
 
     __slots__ = (
-        "_abandoned",
         "_limit",
         "_receive",
         "_seen",
         "_send",
+        "_waiting_since_s",
         "_whole",
+        "abandoned",
         "error_body",
         "finished",
         "request_headers",
@@ -45,7 +47,8 @@ class Exchange:
         self._limit = limit
         self._seen = 0
         self._whole = False
-        self._abandoned = (
+        self._waiting_since_s: float | None = None
+        self.abandoned = (
             False  # the rest of the body is not waited for, so the connection cannot be used again
         )
         self.request_id = "-"
@@ -70,14 +73,23 @@ class Exchange:
                 return {"type": "http.disconnect"}
         return message
 
+    @property
+    def sending_slowly(self) -> bool:
+        """Whether the body is read and has been coming for a while."""
+        if self._waiting_since_s is None or self._whole or self.abandoned:
+            return False
+        return asyncio.get_running_loop().time() - self._waiting_since_s > SLOW_BODY_S
+
     async def _next(self) -> Message:
         if self._whole:  # what comes now is the client's leaving, and that may take long
             return await self._receive()
+        if self._waiting_since_s is None:
+            self._waiting_since_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(BODY_PAUSE_S):
                 return await self._receive()
         except TimeoutError:
-            self._abandoned = True
+            self.abandoned = True
             await self.fail(BadRequest(f"the rest of the body did not come within {BODY_PAUSE_S:g} s"))
             return {"type": "http.disconnect"}
 
@@ -104,7 +116,7 @@ class Exchange:
             and int(length) > self._limit
             and self.request_headers.get("expect", "").lower() == "100-continue"
         ):
-            self._abandoned = True
+            self.abandoned = True
             raise self._too_large()
 
     async def fail(self, error: CtxError) -> None:
@@ -116,7 +128,7 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         extra = {"content-type": "application/json", **errors.headers(error)}
-        if self._abandoned:
+        if self.abandoned:
             extra["connection"] = "close"
         await self.reply(errors.row(error).status, errors.encode(self.error_body(error)), extra)
 
@@ -129,15 +141,15 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _refuse_rest(self, *, more: bool) -> None:
-        self._abandoned = more
+        self.abandoned = more
         drained = 0
-        while self._abandoned and drained < DRAIN_BYTES:
+        while self.abandoned and drained < DRAIN_BYTES:
             message = await self._next()
             if message["type"] != "http.request":
                 self.finished = True
                 return
             drained += len(message.get("body", b""))
-            self._abandoned = message.get("more_body", False)
+            self.abandoned = message.get("more_body", False)
         await self.fail(self._too_large())
 
     def _too_large(self) -> PayloadTooLarge:

@@ -31,6 +31,7 @@ PREFLIGHT_MAX_AGE_S = 600
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
+_CROWDED = "the server has too many requests open; try again shortly"
 _FOREIGN = "web pages of other sites need a key here, or their origin in [server] allowed_origins"
 
 
@@ -44,7 +45,7 @@ class Guard:
         self._policy = policy
         self._routes = routes
         self._ending = ending
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._open: dict[asyncio.Task[object], Exchange] = {}  # oldest first
         self.closing = False
         self.start_failure: Exception | None = None  # what kept the services from starting
 
@@ -59,7 +60,7 @@ class Guard:
         task = asyncio.current_task()
         exchange = Exchange(scope, receive, send, self._policy.settings.max_body_bytes)
         if task is not None:
-            self._tasks.add(task)
+            self._open[task] = exchange
         try:
             await self._answer(exchange)
         except CtxError as error:
@@ -67,16 +68,16 @@ class Guard:
         except ClientDisconnect:
             pass  # nobody is there to be told
         except asyncio.CancelledError:
-            if not self.closing:
+            if not self.closing and not exchange.abandoned:
                 raise
-            await exchange.fail(Busy("the server is stopping"))
+            await exchange.fail(Busy("the server is stopping" if self.closing else _CROWDED))
         except Exception:
             if not exchange.finished or exchange.status >= 500:
                 logger.exception("request failed id=%s", exchange.request_id)
                 await exchange.fail(errors.internal(exchange.request_id))
         finally:
             if task is not None:
-                self._tasks.discard(task)
+                self._open.pop(task, None)
             _log(exchange, began_s)
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ class Guard:
         asyncio.get_running_loop().call_later(STOP_GRACE_S, self._cut_short)
 
     def _cut_short(self) -> None:
-        for task in tuple(self._tasks):
+        for task in tuple(self._open):
             task.cancel()
 
     async def _answer(self, exchange: Exchange) -> None:
@@ -96,11 +97,11 @@ class Guard:
         access = Access(policy, _request_id(headers))
         exchange.request_id = access.request_id
         self._check_host(headers)
-        check_path(scope)
         intended = _intended_method(scope["method"], headers)
         method = intended or scope["method"]
         match = self._routes.match(scope["path"], method, headers)
         exchange.error_body = access.error_body = error_body(match, scope["method"])
+        check_path(scope)
         origin = headers.get("origin")
         access.foreign = origin is not None and not policy.trusts(origin, headers.get("host", ""))
         if intended is not None:
@@ -129,8 +130,17 @@ class Guard:
     def _check_room(self) -> None:
         if self.closing:
             raise Busy("the server is stopping")
-        if len(self._tasks) > MAX_IN_FLIGHT:
-            raise Busy("the server has too many requests open; try again shortly")
+        if len(self._open) > MAX_IN_FLIGHT and not self._end_slowest():
+            raise Busy(_CROWDED)
+
+    def _end_slowest(self) -> bool:
+        """Ends the oldest request whose body has yet to come: whoever sends slowly gives way to whoever is ready."""
+        for task, exchange in self._open.items():
+            if exchange.sending_slowly:
+                exchange.abandoned = True
+                task.cancel()
+                return True
+        return False
 
     def _share(self, exchange: Exchange, access: Access, origin: str) -> None:
         # Refusals are shared too: a page that may call must be able to read why it failed.

@@ -54,7 +54,7 @@ class Described(NamedTuple):
 
     tools: Sequence[Tool]
     agents: Sequence[Agent]
-    fixed: Sequence[BaseRoute]
+    fixed: Sequence[BaseRoute] = ()
     server_url: str = "/"
     key_needed: bool = False
 
@@ -105,7 +105,7 @@ def describe(described: Described) -> dict[str, JSON]:
         tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
         routes=described.fixed,
     )
-    models = document.pop("components")["schemas"]
+    models = document.pop("components", {}).get("schemas", {})
     paths = {path: _fixed_path(item, models) for path, item in document.pop("paths").items()}
     schemas: dict[str, JSON] = {"Error": _ERROR}
     for tool in described.tools:

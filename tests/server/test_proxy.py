@@ -86,7 +86,7 @@ def test_changed_lists_of_the_remote_are_told_to_the_client(
     pipe.shake_hands()
     called = pipe.ask("tools/call", {"name": "whoami", "arguments": {}})
     assert called["result"]["structuredContent"]["bank"] == "alice"
-    while not served.guard._tasks:  # until the proxy listens: it holds a request open
+    while not served.guard._open:  # until the proxy listens: it holds a request open
         pass
     mcp.toolbox.add(Tool("fresh", "New", ANYTHING, lambda arguments, caller: None))
     assert pipe.hear()["method"] == "notifications/tools/list_changed"

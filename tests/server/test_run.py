@@ -198,7 +198,7 @@ def test_a_client_that_never_ends_its_request_is_hung_up_on(
     serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.HEAD_S", 0.1)
-    monkeypatch.setattr("ctx.server.guard.BODY_PAUSE_S", 0.1)
+    monkeypatch.setattr("ctx.server.exchange.BODY_PAUSE_S", 0.1)
     served = serve(services)
     assert _exchange(served.host, served.port, b"") == b""
     assert _exchange(served.host, served.port, b"GET /health HTTP/1.1\r\nHost: local") == b""
