@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ctx.cli.common import configuration, parser, print_json
 from ctx.config import Config, default_config, find_config
 from ctx.errors import BadRequest, ConfigError
+from ctx.server.advice import Advice
 from ctx.server.app import McpDoor, Services, create_app
+from ctx.server.endpoints import router
 from ctx.server.keys import KeyRing
 from ctx.server.late import LateDoor
 from ctx.server.openapi import Described, describe
-from ctx.server.policy import ServerSettings
+from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
@@ -81,11 +83,17 @@ def services(workspace: Workspace) -> Services:
         ending=workspace.wind_down,
         stop=workspace.close,
         keys=key_ring(workspace.config),
+        advice=server_advice(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace)
         if workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
         else None,
     )
+
+
+def server_advice(workspace: Workspace) -> Advice:
+    """What models are told of a workspace."""
+    return Advice(semantic=workspace.config.embedding.provider != "disabled")
 
 
 def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
@@ -109,7 +117,7 @@ def mcp_server(
     workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
 ) -> "McpServer":
     """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
-    from ctx.server.mcp import INSTRUCTIONS, McpServer
+    from ctx.server.mcp import McpServer
 
     packs = workspace.packs
     profile = None
@@ -117,10 +125,14 @@ def mcp_server(
         from ctx.server.profiles import profiles  # see `_pack_routes`
 
         profile = profiles(workspace.toolbox, packs)
-    spoken = (
+    advice = server_advice(workspace)
+    instructions = (
         [only.manifest.instructions]
         if only
-        else [INSTRUCTIONS, *(pack.manifest.instructions for pack in packs if pack.manifest.instructions)]
+        else [
+            advice.instructions(),
+            *(pack.manifest.instructions for pack in packs if pack.manifest.instructions),
+        ]
     )
     methods = sorted({method for pack in packs for method in pack.manifest.methods})
     return McpServer(
@@ -130,7 +142,8 @@ def mcp_server(
         work,
         enter=enter,
         profile=profile,
-        instructions="\n\n".join(spoken),
+        advice=advice,
+        instructions="\n\n".join(instructions),
         methods=methods,
     )
 
@@ -210,15 +223,16 @@ class _JsonLines(logging.Formatter):
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
     logger = logging.getLogger("ctx.server")
     if settings.cors_origins and settings.cross_site_tools == "all":
-        writing = [
+        names = [
             tool.name
             for tool in workspace.toolbox.list()
-            if not tool.annotations.read_only and tool.pack is None
+            if not tool.annotations.read_only and open_to_pages(tool, settings)
         ]
         logger.info(
-            'any web page (%s) may call the document tools and %s; [server] cross_site_tools = "read_only" closes those that write',
+            "any web page (%s) may call the document tools and %s; "
+            '[server] cross_site_tools = "read_only" closes those that write',
             ", ".join(settings.cors_origins),
-            ", ".join(writing) or "no other",
+            ", ".join(names) or "no other",
         )
 
 
@@ -309,8 +323,9 @@ def _openapi(argv: list[str]) -> int:
     with open_workspace(configuration(args.config)) as workspace:
         described = describe(
             Described(
-                workspace.toolbox.list(),
+                [server_advice(workspace).listed(tool) for tool in workspace.toolbox.list()],
                 workspace.agents.list(),
+                router.routes,
                 key_needed=bool(workspace.config.server.api_key_env),
             )
         )

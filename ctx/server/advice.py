@@ -61,3 +61,6 @@ class Advice(NamedTuple):
                 "",
             ]
         )
+
+
+FULL_ADVICE = Advice()

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 
-from ctx.server.mcp import Context, Entrance, McpServer
+from ctx.server.mcp import Context, Entrance, McpServer, Progress
 from ctx.types import JSON, Caller
 
 MAX_LINE_BYTES = 16 << 20
@@ -30,7 +30,7 @@ class PipeEntrance:
         self._caller = caller
         self._spend = spend
 
-    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller:
+    def caller(self, progress: Progress | None = None) -> Caller:
         return self._caller._replace(progress=progress)
 
     def admit(self, tool: Any) -> None:
@@ -121,10 +121,10 @@ class Wire:
 
         threading.Thread(target=listen, name="ctx-stdin", daemon=True).start()
         while (message := await arrived.get()) is not None:
-            sound = self._checked(message)
-            if sound is not None:
-                self._expect(json.loads(sound))
-                yield sound
+            text = self._checked(message)
+            if text is not None:
+                self._expect(json.loads(text))
+                yield text
         if self._unanswered:
             # The SDK drops what it is still about when the input ends.
             with suppress(TimeoutError):
@@ -177,7 +177,7 @@ class Wire:
             )
             return None
         id = message.get("id")
-        known_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+        request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if self._lenient and message.get("method") == "initialize":
             message["params"] = {
                 "protocolVersion": "2024-11-05",
@@ -190,7 +190,7 @@ class Wire:
             types.jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValueError:
             self._refuse(
-                known_id,
+                request_id,
                 types.INVALID_REQUEST,
                 "Invalid request",
                 'a request has "jsonrpc": "2.0", an id and a method',
@@ -217,8 +217,8 @@ class _Lines:
     def line(self) -> bytes | None:
         while (end := self._held.find(b"\n")) < 0:
             if not self._fill() or len(self._held) > MAX_LINE_BYTES:
-                rest, self._held = bytes(self._held), bytearray()
-                return rest or None
+                tail, self._held = bytes(self._held), bytearray()
+                return tail or None
         line = bytes(self._held[:end]).rstrip(b"\r")
         del self._held[: end + 1]
         return line
@@ -227,9 +227,9 @@ class _Lines:
         while len(self._held) < size:
             if not self._fill():
                 return None
-        taken = bytes(self._held[:size])
+        data = bytes(self._held[:size])
         del self._held[:size]
-        return taken
+        return data
 
     def _fill(self) -> bool:
         data = self._reading.read(65536)
