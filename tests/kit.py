@@ -1,6 +1,7 @@
 """What tests share: a project in a folder, and a picture of its store to compare with another."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,11 @@ def shared(*parts: str) -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return path
+
+
+def hear_ctrl_c() -> None:
+    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored (`nohup`, a script's `&`)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:

@@ -1,5 +1,6 @@
 """Which route a path leads to, and who may come in there: newlines, encodings, and any path against an oracle of its own."""
 
+import asyncio
 import os
 from urllib.parse import quote, unquote
 
@@ -153,20 +154,7 @@ def _trusted(origin: str, host: str) -> bool:
     return False
 
 
-@pytest.fixture(scope="module")
-def lasting() -> Services:
-    """Services that outlive one example."""
-    toolbox = Toolbox()
-    toolbox.add(Tool("search", "Searches", {"type": "object", "properties": {}}, lambda a, c: {}, named=True))
-
-    def answer(parameters: object, body: object, caller: object) -> dict[str, str]:
-        return {}
-
-    routes = [PackRoute("GET", path, "diary", answer) for path in PACK_ROUTES]
-    return Services(toolbox, Agents(), mcp=EchoDoor, pack_routes=routes)
-
-
-class _Asgi:
+class Asgi:
     """The application without a socket: paths go in as a hostile client could send them, unmended by a client library."""
 
     def __init__(self, services: Services) -> None:
@@ -175,8 +163,6 @@ class _Asgi:
         )
 
     def ask(self, raw: str, method: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
-        import asyncio
-
         sent: list[dict[str, object]] = []
 
         async def receive() -> dict[str, object]:
@@ -200,6 +186,19 @@ class _Asgi:
         return int(str(start["status"])), {k.decode(): v.decode("latin-1") for k, v in raw_headers}
 
 
+@pytest.fixture(scope="module")
+def asgi() -> Asgi:
+    """An application that outlives one example."""
+    toolbox = Toolbox()
+    toolbox.add(Tool("shout", "Shouts", {"type": "object", "properties": {}}, lambda a, c: {}, named=True))
+
+    def answer(parameters: object, body: object, caller: object) -> dict[str, str]:
+        return {}
+
+    routes = [PackRoute("GET", path, "diary", answer) for path in PACK_ROUTES]
+    return Asgi(Services(toolbox, Agents(), mcp=EchoDoor, pack_routes=routes))
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     raw=paths,
@@ -209,12 +208,12 @@ class _Asgi:
     session=st.booleans(),
 )
 def test_no_page_of_another_site_comes_in_by_any_spelling_of_a_private_path(
-    lasting: Services, raw: str, method: str, origin: str, accept: str, session: bool
+    asgi: Asgi, raw: str, method: str, origin: str, accept: str, session: bool
 ) -> None:
     headers = {"host": "localhost", "origin": origin, "accept": accept, "content-type": "application/json"}
     if session:
         headers["mcp-session-id"] = "s"
-    status, reply = _Asgi(lasting).ask(raw, method, headers)
+    status, reply = asgi.ask(raw, method, headers)
     shared = reply.get("access-control-allow-origin")
     if _malformed(raw):
         assert (status, shared) == (400, None)
