@@ -186,7 +186,8 @@ def test_connections_beyond_the_bound_are_503_with_retry_after_where_all_are_at_
         served.client.stream("GET", "/mcp", headers=headers) as first,
         served.client.stream("GET", "/mcp", headers=headers) as second,
     ):
-        assert [next(stream.iter_text()) for stream in (first, second)] == [": open\n\n"] * 2
+        chunks = [first.iter_text(), second.iter_text()]  # kept: a stream ends with its iterator
+        assert [next(each) for each in chunks] == [": open\n\n"] * 2
         reply = _exchange(served.host, served.port, b"")
     assert reply.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nretry-after: 1\r\n" in reply
