@@ -57,10 +57,17 @@ class Guard:
                 self.start_failure = error  # for the runner to raise: ASGI would make a text of it
             return
         began_s = time.perf_counter()
-        task = asyncio.current_task()
         exchange = Exchange(scope, receive, send, self._policy.settings.max_body_bytes)
-        if task is not None:
-            self._open[task] = exchange
+        task = asyncio.current_task()
+        assert task is not None, "a request is answered in a task of its own"
+        self._open[task] = exchange
+        try:
+            await self._answer_or_fail(exchange)
+        finally:
+            self._open.pop(task, None)
+            _log(exchange, began_s)
+
+    async def _answer_or_fail(self, exchange: Exchange) -> None:
         try:
             await self._answer(exchange)
         except CtxError as error:
@@ -75,10 +82,6 @@ class Guard:
             if not exchange.finished or exchange.status >= 500:
                 logger.exception("request failed id=%s", exchange.request_id)
                 await exchange.fail(errors.internal(exchange.request_id))
-        finally:
-            if task is not None:
-                self._open.pop(task, None)
-            _log(exchange, began_s)
 
     def close(self) -> None:
         """Begins the stop, on the event loop: no new requests, streams ended, calls cut short after a grace."""
@@ -180,13 +183,13 @@ class Guard:
         """Notes who asks and for what. Raises where they may not come in."""
         policy = self._policy
         note(access, match, headers)
-        shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
+        readable = match.zone.shown and scope["method"] in ("GET", "HEAD")
         key = _bearer(headers.get("authorization", ""))
         if key and policy.has_keys:
             access.grant = policy.grant(key)
-            if access.grant is None and not shown:
+            if access.grant is None and not readable:
                 raise Unauthorized("this key is not valid", data={"presented": True})
-        if policy.closed and access.grant is None and not shown:
+        if policy.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)

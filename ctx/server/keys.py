@@ -63,11 +63,11 @@ def digest(key: str) -> bytes:
 def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
     """The grant of the first candidate with this key. Takes the same time wherever it stands, and if it stands nowhere."""
     offered = digest(key)
-    found: Grant | None = None
-    for known, grant in candidates:
-        equal = hmac.compare_digest(offered, known)
-        found = grant if equal and found is None else found
-    return found
+    first: Grant | None = None
+    for candidate, grant in candidates:
+        equal = hmac.compare_digest(offered, candidate)
+        first = grant if equal and first is None else first
+    return first
 
 
 _Records = list[KeyRecord]  # the class below has a method of that name
@@ -127,11 +127,11 @@ class KeyRing:
     def revoke(self, name_or_id: str, *, clock: Callable[[], int] = now_ms) -> KeyRecord:
         """Ends a key, at the next request of every server that reads this file. Raises `NotFound`."""
         with self._writing() as records:
-            for place, record in enumerate(records):
+            for position, record in enumerate(records):
                 if name_or_id in (record.name, record.id) and record.revoked_ms is None:
                     revoked_ms = clock()
-                    records[place] = record._replace(revoked_ms=revoked_ms)
-                    return records[place]
+                    records[position] = record._replace(revoked_ms=revoked_ms)
+                    return records[position]
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'")
 
     @contextmanager

@@ -30,14 +30,14 @@ class LateDoor:
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         self._made = asyncio.get_running_loop().create_future()
-        living = asyncio.create_task(self._live(self._made))
+        life = asyncio.create_task(self._live(self._made))
         try:
             yield
         finally:
             self._ending.set()
             if self._door is None:
-                living.cancel()  # an import cannot be interrupted, but need not be waited for
-            await asyncio.wait([living])
+                life.cancel()  # an import cannot be interrupted, but need not be waited for
+            await asyncio.wait([life])
             if not self._made.done():
                 self._made.cancel()
 

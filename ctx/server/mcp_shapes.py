@@ -70,15 +70,15 @@ def tool_result(
     A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is. Of a document the text is
     the body alone, which the structured content leaves out, and its chunks where they were asked for.
     """
-    if isinstance(result, dict) and tool.output_schema is None and _is_content(result.get("content")):
-        try:
-            return types.CallToolResult.model_validate({**result, "content": result["content"]})
-        except ValueError:
-            pass  # it only looked like content: it is the tool's own data
-    field = text_field(tool)
-    if field is not None and isinstance(result, dict) and isinstance(result.get(field), str):
-        fields = {key: value for key, value in result.items() if key != field and (chunks or key != "chunks")}
-        return _answer(sound(result[field]), fields)
+    if isinstance(result, dict):
+        own_shape = _in_mcp_shape(result, tool)
+        if own_shape is not None:
+            return own_shape
+        field = text_field(tool)
+        if field is not None and isinstance(result.get(field), str):
+            omitted = {field} if chunks else {field, "chunks"}
+            fields = {key: value for key, value in result.items() if key not in omitted}
+            return _answer(sound(result[field]), fields)
     option = orjson.OPT_INDENT_2 if pretty else None
     try:
         text = orjson.dumps(result, option=option).decode()
@@ -88,6 +88,15 @@ def tool_result(
     if isinstance(result, str):
         return _answer(result, {"result": result})
     return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def _in_mcp_shape(result: dict[str, JSON], tool: Tool) -> types.CallToolResult | None:
+    if tool.output_schema is not None or not _is_content(result.get("content")):
+        return None
+    try:
+        return types.CallToolResult.model_validate(result)
+    except ValueError:
+        return None  # it only looked like content: it is the tool's own data
 
 
 def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:

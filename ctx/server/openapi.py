@@ -163,6 +163,11 @@ def example(schema: JSON) -> JSON:
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
             return example(schema[key][0])
+    return _smallest(schema)
+
+
+def _smallest(schema: dict[str, JSON]) -> JSON:
+    """The smallest instance of a schema that gives no example of its own."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = kind[0]
@@ -173,12 +178,10 @@ def example(schema: JSON) -> JSON:
         }
     if kind == "array":
         return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 1)
-    if kind == "boolean":
-        return True
-    return (
-        "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")] if kind == "string" else None
+    if kind == "string":
+        return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
+    return {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}.get(
+        kind
     )
 
 

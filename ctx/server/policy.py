@@ -9,7 +9,7 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.agents import Agent
@@ -143,17 +143,11 @@ class Policy:
         )
         self._ring = ring
         bound = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
-        self._hosts = frozenset(
-            name for text in (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts) if (name := host_name(text))
-        )
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
-        self._cors = frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
-        self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
-        self._fixed += [
-            (digest(key), Grant(f"key:{pack.name}", pack=pack.name))
-            for pack in settings.packs
-            for key in pack.keys
-        ]
+        names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
+        self._hosts = frozenset(name for name in names if name)
+        self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
+        self._cors = frozenset(map(_plain_origin, settings.cors_origins))
+        self._fixed = list(_fixed_grants(settings))
         # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
         self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
 
@@ -347,6 +341,19 @@ def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
     if tool.pack is not None:
         return False
     return tool.annotations.read_only or _effect_open(tool.named, settings)
+
+
+def _plain_origin(origin: str) -> str:
+    return origin.lower().rstrip("/")
+
+
+def _fixed_grants(settings: ServerSettings) -> Iterator[tuple[bytes, Grant]]:
+    """What the keys of the environment open."""
+    for key in settings.api_keys:
+        yield digest(key), Grant("key:server")
+    for pack in settings.packs:
+        for key in pack.keys:
+            yield digest(key), Grant(f"key:{pack.name}", pack=pack.name)
 
 
 def _effect_open(named: bool, settings: ServerSettings) -> bool:
