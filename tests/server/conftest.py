@@ -24,19 +24,19 @@ def serve() -> Iterator[Serve]:
         settings = settings or ServerSettings()
         guard = create_app(services, settings, **options)
         sockets = open_sockets("127.0.0.1:0")
-        ready: list[str] = []
+        addresses: list[str] = []
         event = threading.Event()
 
         def announce(where: str) -> None:
-            ready.append(where)
+            addresses.append(where)
             event.set()
 
         server = HttpServer(guard, sockets, announce=announce)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         assert event.wait(10), "the server did not start"
-        assert ready == [address(sockets[0])]
-        served = Served(server, guard, thread, f"http://{ready[0]}")
+        assert addresses == [address(sockets[0])]
+        served = Served(server, guard, thread, f"http://{addresses[0]}")
         running.append(served)
         return served
 
@@ -116,13 +116,13 @@ def toolbox() -> Toolbox:
             "get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True
         )
     )
-    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    no_parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     row = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
     box.add(
         Tool(
             "sources",
             "List sources",
-            nothing,
+            no_parameters,
             lambda a, c: {"sources": [row]},
             annotations=READING,
             builtin=True,
@@ -162,14 +162,14 @@ def toolbox() -> Toolbox:
 @pytest.fixture
 def agents() -> Agents:
     """One inline agent and one of a script."""
-    known = Agents()
+    registry = Agents()
 
     def review(arguments: dict[str, JSON], caller: Caller) -> Prompt:
         return Prompt(
             f"You review {arguments['language']}.", ("search",), ({"role": "assistant", "content": "Ready."},)
         )
 
-    known.add(
+    registry.add(
         Agent(
             "reviewer",
             "Reviews code",
@@ -178,11 +178,11 @@ def agents() -> Agents:
             (AgentArgument("language", "Which language", True),),
         )
     )
-    known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua", named=True))
-    known.add(
+    registry.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua", named=True))
+    registry.add(
         Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary")
     )
-    return known
+    return registry
 
 
 @pytest.fixture

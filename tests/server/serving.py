@@ -67,14 +67,14 @@ class EchoDoor:
                 break
         access = scope[ACCESS]
         caller = access.caller()
-        told = {
+        reply = {
             "bank": caller.bank,
             "fixed": caller.bank_fixed,
             "principal": caller.principal,
             "size": size,
             "path": scope["path"],
         }
-        await JSONResponse(told)(scope, receive, send)
+        await JSONResponse(reply)(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

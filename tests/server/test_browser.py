@@ -117,9 +117,9 @@ class Page:
 
 
 def _calls(served: Served, services: Services) -> list[str]:
-    made: list[str] = []
-    services.toolbox.observe(lambda call: made.append(call.tool))
-    return made
+    entry: list[str] = []
+    services.toolbox.observe(lambda call: entry.append(call.tool))
+    return entry
 
 
 def test_a_foreign_page_searches_and_reads_errors(

@@ -147,12 +147,12 @@ def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(
     serve: Serve, services: Services
 ) -> None:
     client = serve(services, ServerSettings(api_keys=("k",))).client
-    asked = {
+    preflight = {
         "origin": EVIL,
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type,authorization",
     }
-    response = client.options("/tools/search", headers=asked)
+    response = client.options("/tools/search", headers=preflight)
     assert response.status_code == 204
     assert response.content == b""
     assert response.headers["access-control-allow-origin"] == "*"
@@ -164,10 +164,10 @@ def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(
 
 def test_private_network_access_is_granted_only_when_asked(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp).client
-    asked = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
-    response = client.options("/tools/search", headers={"origin": EVIL, **asked})
+    preflight = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
+    response = client.options("/tools/search", headers={"origin": EVIL, **preflight})
     assert response.headers["access-control-allow-private-network"] == "true"
-    assert client.options("/mcp", headers={"origin": EVIL, **asked}).status_code == 403
+    assert client.options("/mcp", headers={"origin": EVIL, **preflight}).status_code == 403
 
 
 def test_listed_cors_origins_are_echoed_and_others_refused(serve: Serve, services: Services) -> None:
@@ -196,12 +196,12 @@ def test_a_foreign_page_never_reaches_mcp(serve: Serve, with_mcp: Services, path
     response = client.post(path, json={"jsonrpc": "2.0"}, headers={"origin": origin})
     assert rpc_failure(response) == (403, "origin_not_allowed")
     assert "access-control-allow-origin" not in response.headers
-    asked = {
+    preflight = {
         "origin": origin,
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type",
     }
-    assert client.options(path, headers=asked).status_code == 403
+    assert client.options(path, headers=preflight).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_a_page_of_this_machine_or_a_listed_one_reaches_mcp(
 
 def test_a_foreign_page_with_a_key_reaches_mcp(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp, VAULT).client
-    asked = {
+    preflight = {
         "origin": EVIL,
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization, content-type",
     }
-    assert client.options("/mcp", headers=asked).headers["access-control-allow-origin"] == EVIL
+    assert client.options("/mcp", headers=preflight).headers["access-control-allow-origin"] == EVIL
     keyed = client.post("/mcp", json={}, headers={"origin": EVIL, "authorization": "Bearer vault-key"})
     assert keyed.status_code == 200
     assert keyed.headers["access-control-allow-origin"] == EVIL
@@ -301,8 +301,8 @@ def test_a_server_key_closes_everything_but_health_and_the_page(serve: Serve, wi
     assert client.get("/health").json() == {"status": "ok"}
     assert "version" in client.get("/health", headers={"authorization": "bearer first"}).json()
     assert client.get("/").status_code == 200
-    wrong = client.get("/tools/list", headers={"authorization": "Bearer third"})
-    assert wrong.headers["www-authenticate"] == 'Bearer realm="ctx", error="invalid_token"'
+    rejection = client.get("/tools/list", headers={"authorization": "Bearer third"})
+    assert rejection.headers["www-authenticate"] == 'Bearer realm="ctx", error="invalid_token"'
 
 
 def test_a_packs_key_closes_the_pack_on_every_door_and_nothing_else(serve: Serve, with_mcp: Services) -> None:
@@ -398,10 +398,10 @@ def test_the_caller_carries_the_keys_name_and_banks(serve: Serve, services: Serv
     ring = KeyRing(str(tmp_path / "keys.json"))
     alices, _ = ring.create("laptop", ["alice"])
     client = serve(services._replace(keys=ring)).client
-    told = client.post("/tools/remember", json={}, headers={"authorization": f"Bearer {alices}"}).json()[
+    caller = client.post("/tools/remember", json={}, headers={"authorization": f"Bearer {alices}"}).json()[
         "result"
     ]
-    assert (told["principal"], told["bank"], told["banks"], told["bank_fixed"]) == (
+    assert (caller["principal"], caller["bank"], caller["banks"], caller["bank_fixed"]) == (
         "key:laptop",
         "alice",
         ["alice"],
@@ -424,10 +424,10 @@ def test_a_revoked_key_is_refused_at_the_next_request(
 
 def test_the_bank_in_the_path_wins_over_the_header(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp).client
-    told = client.post("/mcp/alice/", json={}, headers={"x-bank-id": "bob"}).json()
-    assert (told["bank"], told["fixed"]) == ("alice", True)
-    told = client.post("/mcp", json={}, headers={"x-bank-id": "bob"}).json()
-    assert (told["bank"], told["fixed"]) == ("bob", False)
+    caller = client.post("/mcp/alice/", json={}, headers={"x-bank-id": "bob"}).json()
+    assert (caller["bank"], caller["fixed"]) == ("alice", True)
+    caller = client.post("/mcp", json={}, headers={"x-bank-id": "bob"}).json()
+    assert (caller["bank"], caller["fixed"]) == ("bob", False)
     assert client.post("/mcp/ann+work%40example.org", json={}).json()["bank"] == "ann+work@example.org"
 
 
@@ -500,7 +500,7 @@ def test_a_body_over_the_cap_is_413_however_it_is_sent(
 ) -> None:
     client = serve(with_mcp).client
     body = b'{"text":"' + b"x" * (2 << 20) + b'"}'
-    content = (body[at : at + 65536] for at in range(0, len(body), 65536)) if chunked else body
+    content = (body[address : address + 65536] for address in range(0, len(body), 65536)) if chunked else body
     response = client.post(path, content=content, headers={"content-type": "application/json"})
     assert response.status_code == 413
     if path == "/tools/whoami":

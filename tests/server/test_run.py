@@ -328,17 +328,17 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        where = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
-        assert where, line
-        assert httpx.get(f"http://{where[1]}/health").json()["status"] == "ok"
+        announcement = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
+        assert announcement, line
+        assert httpx.get(f"http://{announcement[1]}/health").json()["status"] == "ok"
         began_s = time.monotonic()
         process.send_signal(how)
-        rest, errors = process.communicate(timeout=20)
+        options, errors = process.communicate(timeout=20)
         took_s = time.monotonic() - began_s
     finally:
         process.kill()
         process.wait()
-    assert rest == "stopped\nreturned\n"
+    assert options == "stopped\nreturned\n"
     assert errors == ""
     assert process.returncode == 0
     assert took_s < STOP_S

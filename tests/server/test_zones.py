@@ -48,8 +48,8 @@ def test_a_path_with_control_characters_or_encoded_steps_is_400_to_everybody(
     serve: Serve, doors: Services, path: str, method: str
 ) -> None:
     client = serve(doors, ServerSettings(metrics=True)).client
-    asking = {"origin": EVIL, "access-control-request-method": "POST"}
-    for headers in ({}, asking):
+    preflight = {"origin": EVIL, "access-control-request-method": "POST"}
+    for headers in ({}, preflight):
         response = client.request(method, path, headers=headers)
         assert response.status_code == 400
         assert "access-control-allow-origin" not in response.headers
@@ -163,13 +163,13 @@ class Asgi:
         )
 
     def ask(self, raw: str, method: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
-        sent: list[dict[str, object]] = []
+        messages: list[dict[str, object]] = []
 
         async def receive() -> dict[str, object]:
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
         async def send(message: dict[str, object]) -> None:
-            sent.append(message)
+            messages.append(message)
 
         scope = {
             "type": "http",
@@ -181,7 +181,7 @@ class Asgi:
             "client": ("127.0.0.1", 1),
         }
         asyncio.run(self.app(scope, receive, send))  # type: ignore[arg-type]
-        start = sent[0]
+        start = messages[0]
         raw_headers: list[tuple[bytes, bytes]] = start["headers"]  # type: ignore[assignment]
         return int(str(start["status"])), {k.decode(): v.decode("latin-1") for k, v in raw_headers}
 
