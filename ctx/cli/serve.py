@@ -116,7 +116,7 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
 def mcp_server(
     workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
 ) -> "McpServer":
-    """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
+    """The protocol over a workspace with its packs. `only`: the one pack whose clients come."""
     from ctx.server.mcp import McpServer
 
     packs = workspace.packs

@@ -6,7 +6,9 @@ from ctx.errors import ConfigError
 
 
 def remote(url: str, bank: str | None = None) -> str:
-    """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for what is none."""
+    """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises
+    `ConfigError` for what is none.
+    """
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -22,7 +22,9 @@ class Advice(NamedTuple):
         )
 
     def listed(self, tool: Tool) -> Tool:
-        """The tool as lists show it. A mode that is not listed is still understood: it answers `embeddings_disabled`."""
+        """The tool as lists show it. A mode that is not listed is still understood: it answers
+        `embeddings_disabled`.
+        """
         properties = tool.parameters.get("properties", {})
         if self.semantic or not tool.builtin or "enum" not in properties.get("mode", {}):
             return tool
@@ -40,11 +42,12 @@ class Advice(NamedTuple):
             [
                 "# ctx",
                 "",
-                "> A context server: search the documents of this machine and its team, read them, and call tools.",
+                "> A context server: search the documents of this machine and its team, read them, "
+                "and call tools.",
                 "",
-                f'Search with `POST /tools/search`, body `{{"query": "...", "mode": "{mode}"}}`; read a document with',
-                '`POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a JSON object, and an',
-                "MCP tool at `/mcp`.",
+                f'Search with `POST /tools/search`, body `{{"query": "...", "mode": "{mode}"}}`; read a',
+                'document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a',
+                "JSON object, and an MCP tool at `/mcp`.",
                 "",
                 "## Tools",
                 "",

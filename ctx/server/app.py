@@ -44,8 +44,9 @@ logger = logging.getLogger(__name__)
 class McpDoor(Protocol):
     """MCP over HTTP, as the server mounts it. One per server: it lives for one `lifespan`.
 
-    `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of the request is the
-    `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop, without waiting.
+    `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of the
+    request is the `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop, without
+    waiting.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -56,10 +57,11 @@ class McpDoor(Protocol):
 
 
 class Services(NamedTuple):
-    """What the server serves. `start` and `stop` run in a thread, before the first request and after the last.
+    """What the server serves. `start` and `stop` run in a thread, before the first request and after the
+    last.
 
-    `ending` is called when the stop begins, while the last requests are still answered; it must not wait. `health`
-    gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
+    `ending` is called when the stop begins, while the last requests are still answered; it must not wait.
+    `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
     """
 
     toolbox: Toolbox
@@ -76,7 +78,9 @@ class Services(NamedTuple):
 
 
 def create_app(services: Services, settings: ServerSettings, *, page_folder: str = PAGE) -> Guard:
-    """The ASGI application. Raises `ConfigError` where the settings would leave it open to a network without a key."""
+    """The ASGI application. Raises `ConfigError` where the settings would leave it open to a network without
+    a key.
+    """
     check_bind(settings, services.keys)
     work = services.work or Work()
     mcp = services.mcp(work) if services.mcp else None
@@ -174,7 +178,8 @@ class _Dispatch:
 class _McpResource:
     """An MCP path: everything to the door, but a GET without a session.
 
-    To that 405 is the one answer which clients read as "no stream here"; at 400 or 404 they take the server for broken.
+    To that 405 is the one answer which clients read as "no stream here"; at 400 or 404 they take the server
+    for broken.
     """
 
     def __init__(self, mcp: McpDoor) -> None:

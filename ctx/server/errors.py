@@ -1,7 +1,7 @@
 """THE table: what an error of ctx is called outside: HTTP status, JSON-RPC code, body.
 
-Status is decided by the type of an error, never by the text of its message. A type without a row of its own has its parent's; a
-test demands a row for every class in `ctx.errors`.
+Status is decided by the type of an error, never by the text of its message. A type without a row of its own
+has its parent's; a test demands a row for every class in `ctx.errors`.
 """
 
 import math
@@ -40,7 +40,9 @@ RATE_LIMITED = -32005  # implementation-defined; -32000 to -32002 mean other thi
 
 
 class Row(NamedTuple):
-    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for the model to mend."""
+    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for
+    the model to mend.
+    """
 
     status: int
     rpc: int | None
@@ -81,7 +83,9 @@ def body(error: CtxError) -> JSON:
 
 
 def rpc_body(error: CtxError) -> JSON:
-    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in `data.code`."""
+    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in
+    `data.code`.
+    """
     code = row(error).rpc
     data: dict[str, object] = {"code": error.word}
     if isinstance(error, RateLimited | Busy):
@@ -125,7 +129,9 @@ def internal(request_id: str) -> CtxError:
 
 
 def encode(value: JSON) -> bytes:
-    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes U+FFFD, NaN and infinities become null."""
+    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes U+FFFD, NaN and infinities
+    become null.
+    """
     try:
         encoded: bytes = orjson.dumps(value)
     except TypeError:

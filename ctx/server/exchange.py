@@ -20,7 +20,9 @@ _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate,
 
 
 class Exchange:
-    """One request and its reply as the guard sees them: counts the body, marks the headers, remembers the status."""
+    """One request and its reply as the guard sees them: counts the body, marks the headers, remembers the
+    status.
+    """
 
     __slots__ = (
         "_limit",
@@ -60,7 +62,9 @@ class Exchange:
         self.request_headers = _headers(scope)
 
     async def receive(self) -> Message:
-        """The next message of the body. A body over the limit is answered here, and the application sees the client gone."""
+        """The next message of the body. A body over the limit is answered here, and the application sees the
+        client gone.
+        """
         if self.finished:
             return {"type": "http.disconnect"}
         message = await self._next()
@@ -109,7 +113,9 @@ class Exchange:
         await self._send(message)
 
     def refuse_large_body(self) -> None:
-        """Raises `PayloadTooLarge` where the announced length is over the limit and the client waits for leave to send it."""
+        """Raises `PayloadTooLarge` where the announced length is over the limit and the client waits for
+        leave to send it.
+        """
         length = self.request_headers.get("content-length", "")
         if (
             length.isdecimal()

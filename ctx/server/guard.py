@@ -1,8 +1,9 @@
 """The guard: one outermost layer before REST, MCP and the page.
 
-In this order, cheapest and most general first: Host, path, Origin, preflight, key, zone (zones.py), rate, size of the body. What it finds
-out of a request goes to the doors as an `Access` (policy.py), of which they build the `Caller` and ask whether a tool may be called. It is
-also the top handler: every failure leaves here as one error body, every reply with its request id and the security headers.
+In this order, cheapest and most general first: Host, path, Origin, preflight, key, zone (zones.py), rate,
+size of the body. What it finds out of a request goes to the doors as an `Access` (policy.py), of which they
+build the `Caller` and ask whether a tool may be called. It is also the top handler: every failure leaves here
+as one error body, every reply with its request id and the security headers.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ _FOREIGN = "web pages of other sites need a key here, or their origin in [server
 
 
 class Guard:
-    """The ASGI application that the server runs: `app` behind the policy. `routes` are those that `app` runs."""
+    """The ASGI application that the server runs: `app`, whose routes are `routes`, behind the policy."""
 
     def __init__(
         self, app: ASGIApp, policy: Policy, routes: Routes, *, ending: Callable[[], None] = lambda: None
@@ -84,7 +85,7 @@ class Guard:
                 await exchange.fail(errors.internal(exchange.request_id))
 
     def close(self) -> None:
-        """Begins the stop, on the event loop: no new requests, streams ended, calls cut short after a grace."""
+        """Begins the stop, on the event loop: no new requests, streams ended, calls cut after a grace."""
         if self.closing:
             return
         self.closing = True
@@ -137,7 +138,9 @@ class Guard:
             raise Busy(_CROWDED)
 
     def _end_slowest(self) -> bool:
-        """Ends the oldest request whose body has yet to come: whoever sends slowly gives way to whoever is ready."""
+        """Ends the oldest request whose body has yet to come: whoever sends slowly gives way to whoever is
+        ready.
+        """
         for task, exchange in self._open.items():
             if exchange.sending_slowly:
                 exchange.abandoned = True

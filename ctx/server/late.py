@@ -1,6 +1,7 @@
 """An MCP door that is made once the server listens.
 
-The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp` meanwhile waits that long.
+The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp`
+meanwhile waits that long.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ UNASKED_S = (
 
 
 class LateDoor:
-    """Stands for the door that `make` gives. `make` runs in a thread; what it raises, every request is told."""
+    """Stands for the door that `make` gives, in a thread; what that raises, every request is told."""
 
     def __init__(self, make: Callable[[], McpDoor]) -> None:
         self._make = make

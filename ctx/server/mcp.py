@@ -1,7 +1,8 @@
 """MCP over the Toolbox: one server for both protocol eras, whatever the transport.
 
-Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A failure that the model can mend
-is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported only by the servers: the SDK costs half a second.
+Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A
+failure that the model can mend is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported
+only by the servers: the SDK costs half a second.
 
 Contract: docs/mcp.md. This is the only module, with mcp_http and stdio, that knows the SDK.
 """
@@ -65,7 +66,9 @@ Progress = Callable[[float, float | None, str], None]
 
 
 class Entrance(Protocol):
-    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over pipes."""
+    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over
+    pipes.
+    """
 
     def caller(self, progress: Progress | None = None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
@@ -77,7 +80,8 @@ class Entrance(Protocol):
 class Profile(NamedTuple):
     """What one endpoint shows: which tools under which names, which errors, which instructions.
 
-    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one, None for unknown.
+    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one,
+    None for unknown.
     """
 
     tools: Callable[[Caller], Sequence[tuple[str, Tool]]]
@@ -120,7 +124,8 @@ def whole_toolbox(toolbox: Toolbox) -> Profile:
 
 
 class McpServer:
-    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what they see.
+    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what
+    they see.
 
     Made once for a server's life; `start` is called on its event loop.
     """
@@ -194,7 +199,8 @@ class McpServer:
         )
         for method in methods:
             server.add_request_handler(method, types.RequestParams, self._own_method)
-        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each call would pay 30 us.
+        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each
+        # call would pay 30 us.
         server.middleware[:] = [self._around]
         standard = server.create_initialization_options
         changes = NotificationOptions(tools_changed=True, prompts_changed=True)
@@ -206,7 +212,8 @@ class McpServer:
         )
         return server
 
-    # -- around every request ----------------------------------------------------------------------------------------
+    # -- around every request
+    # ----------------------------------------------------------------------------------------
 
     async def _around(self, ctx: Context, call_next: CallNext) -> Any:
         if ctx.method == "notifications/initialized":
@@ -240,10 +247,13 @@ class McpServer:
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
 
-    # -- tools -------------------------------------------------------------------------------------------------------
+    # -- tools
+    # -------------------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK a walk through it."""
+        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK
+        a walk through it.
+        """
         try:
             schema: Mapping[str, Any] = self.toolbox.get(name).parameters
         except CtxError:
@@ -302,7 +312,8 @@ class McpServer:
 
         return progress
 
-    # -- documents as resources --------------------------------------------------------------------------------------
+    # -- documents as resources
+    # --------------------------------------------------------------------------------------
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         if not context.visit.sees_documents:
@@ -372,7 +383,8 @@ class McpServer:
         stored = self._catalog().document(name)
         return stored.document if stored else None
 
-    # -- agents as prompts -------------------------------------------------------------------------------------------
+    # -- agents as prompts
+    # -------------------------------------------------------------------------------------------
 
     async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
         prompts = [
@@ -435,7 +447,8 @@ class McpServer:
             )
         )
 
-    # -- changed lists -----------------------------------------------------------------------------------------------
+    # -- changed lists
+    # -----------------------------------------------------------------------------------------------
 
     def _changed(self, what: str) -> None:
         """Told in any thread; clients are told on the event loop, once for a burst."""

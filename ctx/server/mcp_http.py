@@ -1,7 +1,8 @@
 """MCP over HTTP: which session a request belongs to, and requests that belong to none.
 
-Two of the SDK's managers stand behind one door. The stateful one serves the handshake era and the stateless 2026 era; the other answers
-bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the bank and key it was opened with: elsewhere it is unknown.
+Two of the SDK's managers stand behind one door. The stateful one serves the handshake era and the stateless
+2026 era; the other answers bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the
+bank and key it was opened with: elsewhere it is unknown.
 """
 
 import asyncio
@@ -171,7 +172,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _is_message(message: Any) -> bool:
-    """Whether it is one JSON-RPC message (a batch is not answered: the protocol has none since 2025-06-18)."""
+    """Whether it is one JSON-RPC message. A batch is not: the protocol has none since 2025-06-18."""
     return (
         isinstance(message, dict)
         and message.get("jsonrpc") == "2.0"

@@ -1,7 +1,8 @@
 """Which MCP sessions are open, and which of them gives way to a new one.
 
-A session costs memory and a task until its client ends it, and many never do. A new client always gets in: what was never used goes first,
-then what has been idle longest. Whose session was ended is told 404, as the protocol has it, and shakes hands anew.
+A session costs memory and a task until its client ends it, and many never do. A new client always gets in:
+what was never used goes first, then what has been idle longest. Whose session was ended is told 404, as the
+protocol has it, and shakes hands anew.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one server, on its event loop. `end(id)` ends one; `alive` holds the ids of those that have not ended."""
+    """The sessions of one server, on its event loop. `end(id)` ends one; `alive` holds the ids of those that
+    have not ended.
+    """
 
     def __init__(self, end: Callable[[str], Awaitable[None]], alive: Container[str]) -> None:
         self._end = end

@@ -16,12 +16,13 @@ from ctx.text import sound
 from ctx.tools.base import Tool
 from ctx.types import JSON
 
-# A document's text is sent once: it is the text of the reply, and the structured content has the fields about it.
+# A document's text is sent once: it is the text of the reply, and the structured content has the fields about
+# it.
 TEXT_FIELDS: Mapping[str, str] = {"get": "body"}
 
 
 class Dialect(NamedTuple):
-    """How a pack's clients expect protocol errors, where they differ from the standard (claude-recall does)."""
+    """How a pack's clients expect protocol errors, where that differs from the standard."""
 
     unknown_tool: int = types.INVALID_PARAMS
     rate_limited: int = errors.RATE_LIMITED
@@ -67,8 +68,9 @@ def tool_result(
 ) -> types.CallToolResult:
     """The result as structured content, with a text copy for clients that read only text.
 
-    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is. Of a document the text is
-    the body alone, which the structured content leaves out, and its chunks where they were asked for.
+    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
+    Of a document the text is the body alone, which the structured content leaves out, and its chunks where
+    they were asked for.
     """
     if isinstance(result, dict):
         own_shape = _in_mcp_shape(result, tool)
@@ -113,7 +115,7 @@ def tool_failure(message: str) -> types.CallToolResult:
 
 
 def text_field(tool: Tool) -> str | None:
-    """The field of a tool's result that is sent as the text, and only there; None: all of it is sent as both."""
+    """The field of a tool's result that is sent as the text, and only there; None: all is sent as both."""
     return TEXT_FIELDS.get(tool.name) if tool.builtin else None
 
 

@@ -1,6 +1,8 @@
-"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients expect.
+"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients
+expect.
 
-FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the agents, so it cannot say anything else than what is served.
+FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the agents, so it cannot say
+anything else than what is served.
 """
 
 from collections.abc import Sequence
@@ -126,7 +128,7 @@ def describe(described: Described) -> dict[str, JSON]:
 
 
 def _fixed_path(item: JSON, models: dict[str, JSON]) -> JSON:
-    """FastAPI's operations of one path, with our errors and their models in place: small, and read once each."""
+    """FastAPI's operations of one path, with our errors, and their models in place."""
     operations: dict[str, JSON] = {}
     for method, operation in item.items():
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]

@@ -1,8 +1,9 @@
 """Who may call what: the rules of one server, and what they say of one request.
 
-By seed 003 any web page may call REST (CORS `*`, never with credentials), as far as `[server] cors_origins` and `cross_site_tools` let it.
-MCP, the packs' own routes and the metrics are private (zones.py): there a web page of another site must be listed in `allowed_origins` or
-bring a key. Tools of memory packs are private wherever they are called.
+By seed 003 any web page may call REST (CORS `*`, never with credentials), as far as `[server] cors_origins`
+and `cross_site_tools` let it. MCP, the packs' own routes and the metrics are private (zones.py): there a web
+page of another site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private
+wherever they are called.
 """
 
 import ipaddress
@@ -91,7 +92,8 @@ def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
     ):
         return
     raise ConfigError(
-        f"[server] bind = \"{settings.bind}\" lets other machines in, and no key is set: make one with 'ctx key create NAME', or name one "
+        f'[server] bind = "{settings.bind}" lets other machines in, and no key is set: '
+        "make one with 'ctx key create NAME', or name one "
         "in [server] api_key_env; --insecure-no-auth serves everyone who can reach the port"
     )
 
@@ -148,7 +150,8 @@ class Policy:
         self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
         self._cors = frozenset(map(_plain_origin, settings.cors_origins))
         self._fixed = list(_fixed_grants(settings))
-        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
+        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks
+        # close those.
         self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
 
     @property
@@ -164,7 +167,9 @@ class Policy:
         return host_name(host) in self._hosts
 
     def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed one."""
+        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed
+        one.
+        """
         match = _ORIGIN.fullmatch(origin)
         if match is None:  # "null", extensions, files
             return origin.lower() in self._origins
@@ -192,7 +197,9 @@ class Policy:
         return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
 
     def mcp_locked(self) -> bool:
-        """Whether MCP without a bank needs a key: it is the endpoint of the pack at the banks, which was given one (seed 000)."""
+        """Whether MCP without a bank needs a key: it is the endpoint of the pack at the banks, which was
+        given one (seed 000).
+        """
         return any(pack.at_banks and pack.keys for pack in self.packs.values())
 
 
@@ -229,7 +236,7 @@ class Access:
         self.spender = ""
 
     def settle(self, client: tuple[str, int] | None) -> None:
-        """Fixes whose calls are counted, and the bank of a key that opens one alone, once the key is known."""
+        """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
         grant = self.grant
         self.spender = grant.name if grant is not None else (client[0] if client else "local")
         if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
@@ -250,7 +257,9 @@ class Access:
             self._admit_effect(f"tool '{tool.name}'")
 
     def admit_documents(self) -> None:
-        """Whether this caller may see the documents. Raises `Unauthorized`: on a closed server a pack's key opens that pack alone."""
+        """Whether this caller may see the documents. Raises `Unauthorized`: on a closed server a pack's key
+        opens that pack alone.
+        """
         if self._policy.closed and self.grant is not None and self.grant.pack is not None:
             raise Unauthorized(f"this key opens the pack {self.grant.pack} alone", data={"presented": True})
 
@@ -264,7 +273,7 @@ class Access:
             self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
-        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's own policy."""
+        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's policy."""
         grant = self.grant
         if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
             return
@@ -336,7 +345,8 @@ class Access:
 def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
     """Whether a web page of any site that CORS lets in may call this tool without a key.
 
-    What only reads, and what the operator named in the configuration; not `refresh`, nor what merely lies in a folder of tools.
+    What only reads, and what the operator named in the configuration; not `refresh`, nor what merely lies in
+    a folder of tools.
     """
     if tool.pack is not None:
         return False
@@ -361,7 +371,9 @@ def _effect_open(named: bool, settings: ServerSettings) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. "" where it is none."""
+    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. ""
+    where it is none.
+    """
     match = _HOST.fullmatch(host.strip())
     return match[1].lower().rstrip(".") if match else ""
 

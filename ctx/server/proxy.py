@@ -1,8 +1,9 @@
 """`ctx mcp --url`: a client's pipes carried to a ctx on another machine (or in another process), over HTTP.
 
-Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client line by line. In the era with
-sessions the proxy keeps the session, listens on its stream, and opens a new one where the server has forgotten it (a restart); in the stateless
-era it adds the headers that the body calls for. What fails on the way is a JSON-RPC error that names the mend.
+Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client
+line by line. In the era with sessions the proxy keeps the session, listens on its stream, and opens a new one
+where the server has forgotten it (a restart); in the stateless era it adds the headers that the body calls
+for. What fails on the way is a JSON-RPC error that names the mend.
 """
 
 import asyncio
@@ -189,7 +190,8 @@ class Proxy:
         for kind in ("tools", "prompts"):  # a server started anew may have others
             await self._say({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
 
-    # -- the session's own stream ------------------------------------------------------------------------------------
+    # -- the session's own stream
+    # ------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         if self._listener is not None:
@@ -226,7 +228,8 @@ class Proxy:
                     except (httpx.HTTPError, ValueError) as error:
                         logger.warning("no new session at %s: %s", self._url, error)
 
-    # -- to the client -----------------------------------------------------------------------------------------------
+    # -- to the client
+    # -----------------------------------------------------------------------------------------------
 
     async def _say(self, message: JSON) -> None:
         await self._wire.write(json.dumps(message, ensure_ascii=False))

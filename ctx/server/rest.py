@@ -1,8 +1,9 @@
 """REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (seed 003; docs/http-api.md).
 
-What is called here is registered while the server runs, with schemas of its own that the Toolbox checks for every door alike. These are
-plain routes: FastAPI's own, with the same handler, cost each call 149 us more, and with a typed body 350 us (`benchmarks/routes.py`; a
-plain one takes 100 us, a keyword search about 1 ms). The endpoints that are always there are FastAPI's: endpoints.py.
+What is called here is registered while the server runs, with schemas of its own that the Toolbox checks for
+every door alike. These are plain routes: FastAPI's own, with the same handler, cost each call 149 us more,
+and with a typed body 350 us (`benchmarks/routes.py`; a plain one takes 100 us, a keyword search about 1 ms).
+The endpoints that are always there are FastAPI's: endpoints.py.
 """
 
 import asyncio
@@ -32,8 +33,9 @@ MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
 class PackRoute(NamedTuple):
     """A route of a pack's own, beside the tools that everybody has.
 
-    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a `CtxError`.
-    `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body` shapes errors; None: our shape.
+    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a
+    `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body`
+    shapes errors; None: our shape.
     """
 
     method: str
@@ -59,7 +61,8 @@ class Request:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
         body = await self._body()
         kind = _media_type(self.scope)
-        # A form or text/plain body may be sent by any web page without asking first: it must never run a tool.
+        # A form or text/plain body may be sent by any web page without asking first: it must never run a
+        # tool.
         if (
             (body or kind)
             and kind != "application/json"
@@ -79,7 +82,9 @@ class Request:
         return value
 
     async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
-        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no thread."""
+        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no
+        thread.
+        """
         if not lane.crowded:
             return await answer
         calling = asyncio.ensure_future(answer)
@@ -108,7 +113,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Resource:
-    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET, its body left out."""
+    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET, its
+    body left out.
+    """
 
     def __init__(self, **handlers: Handler) -> None:
         self._handlers = {method.upper(): handler for method, handler in handlers.items()}

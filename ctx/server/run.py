@@ -33,7 +33,8 @@ STUCK_S = 10  # until a process that cannot even do that says where it stands, a
 
 
 def open_sockets(bind: str) -> list[socket.socket]:
-    """Bound sockets for `HOST:PORT`: `localhost` is both 127.0.0.1 and, where there is one, ::1. Port 0: a free one.
+    """Bound sockets for `HOST:PORT`: `localhost` is both 127.0.0.1 and, where there is one, ::1. Port 0: a
+    free one.
 
     Raises `ConfigError` where the port is taken or the address is not this machine's.
     """
@@ -70,7 +71,8 @@ def _open(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.bind(address)
-        # Listening now, not when the store has been opened: of two servers started at once the second must fail here.
+        # Listening now, not when the store has been opened: of two servers started at once the second must
+        # fail here.
         opened.listen(BACKLOG)
     except OSError:
         opened.close()
@@ -100,7 +102,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(Busy("the server has too many connections open; try again shortly"))
 
     def _has_room(self) -> bool:
-        """Whether this connection may stay. In a crowd the one that has been without a whole request longest gives way to it."""
+        """Whether this connection may stay. In a crowd the one that has been without a whole request longest
+        gives way to it.
+        """
         if len(self.connections) <= min(PEER_CONNECTIONS, MAX_CONNECTIONS):
             return True
         peer = self.client and self.client[0]
@@ -172,7 +176,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: CtxError) -> None:
         body = errors.encode(errors.body(error))
         status = errors.row(error).status
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(body)}\r\n"
         extra = "".join(f"{name}: {value}\r\n" for name, value in errors.headers(error).items())
         self.transport.write(f"{head}{extra}connection: close\r\n\r\n".encode("latin-1") + body)
         self.transport.close()
@@ -226,11 +231,13 @@ class HttpServer(uvicorn.Server):
         self._guard.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.
+        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with
+        # 0.
         self.force_exit = self.should_exit
         self.should_exit = True
         if not self._leaving:
-            # Here, not where the loop sees it: while the services start, or something holds the loop, it sees nothing.
+            # Here, not where the loop sees it: while the services start, or something holds the loop, it sees
+            # nothing.
             self._leaving = True
             _leave_in_time()
 
@@ -240,9 +247,11 @@ class HttpServer(uvicorn.Server):
 
 
 def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = None) -> None:
-    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT` when ready.
+    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT`
+    when ready.
 
-    After a signal the process ends within a second, whether or not this function, or what its caller does then, returns.
+    After a signal the process ends within a second, whether or not this function, or what its caller does
+    then, returns.
     """
     sockets = open_sockets(bind)
     try:
@@ -255,8 +264,8 @@ def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = Non
 def _leave_in_time() -> None:
     """Lets the process end `LEAVE_S` from now, whatever is still at work in it.
 
-    A library that is being imported, a model that loads, a commit of ten thousand files: none can be interrupted, and none need be
-    waited for, since the store is made for a process that dies at any moment.
+    A library that is being imported, a model that loads, a commit of ten thousand files: none can be
+    interrupted, and none need be waited for, since the store is made for a process that dies at any moment.
     """
 
     def leave() -> None:

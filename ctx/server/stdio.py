@@ -1,7 +1,8 @@
 """MCP on standard input and output: `ctx mcp`.
 
-Nothing but JSON-RPC leaves on standard output, whatever prints: descriptor 1 is turned to standard error before anything runs, and the wire
-is kept on a private copy. The SDK answers a broken line with silence; here it gets -32700 or -32600, as JSON-RPC has it.
+Nothing but JSON-RPC leaves on standard output, whatever prints: descriptor 1 is turned to standard error
+before anything runs, and the wire is kept on a private copy. The SDK answers a broken line with silence; here
+it gets -32700 or -32600, as JSON-RPC has it.
 """
 
 import asyncio
@@ -50,13 +51,17 @@ class PipeEntrance:
 def enter_pipe(
     caller: Caller, spend: Callable[[Caller], None] | None = None
 ) -> Callable[[Context], Entrance]:
-    """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too often."""
+    """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too
+    often.
+    """
     entrance = PipeEntrance(caller, spend)
     return lambda context: entrance
 
 
 def take_wire() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for the protocol alone. From here on `print`, C libraries and child processes reach standard error."""
+    """Standard input and output for the protocol alone. From here on `print`, C libraries and child processes
+    reach standard error.
+    """
     sys.stdout.flush()
     reading = os.fdopen(os.dup(0), "rb", buffering=0)
     writing = os.fdopen(os.dup(1), "wb", buffering=0)

@@ -1,7 +1,8 @@
 """The zones of a server, which route stands in which, and who may come in.
 
-The guard and the router ask the same `Routes`, and the router runs what the guard was shown: they cannot disagree about a path. A route
-that the table does not name has no zone, and the server does not start with it.
+The guard and the router ask the same `Routes`, and the router runs what the guard was shown: they cannot
+disagree about a path. A route that the table does not name has no zone, and the server does not start with
+it.
 """
 
 import re
@@ -39,8 +40,8 @@ ErrorBody = Callable[[CtxError], JSON]
 class Zone(NamedTuple):
     """One kind of place, and who may come in.
 
-    `private`: a web page of another site must be listed in `allowed_origins` or bring a key; else CORS decides. `admit` raises for those
-    who may not come in although the server's own key let them.
+    `private`: a web page of another site must be listed in `allowed_origins` or bring a key; else CORS
+    decides. `admit` raises for those who may not come in although the server's own key let them.
     """
 
     name: str
@@ -99,7 +100,9 @@ TABLE: Mapping[str, Zone] = {
 
 
 class Entry(NamedTuple):
-    """A route in its zone. `serves(method, headers)` tells routes of one path apart; `error_body` shapes a pack's errors."""
+    """A route in its zone. `serves(method, headers)` tells routes of one path apart; `error_body` shapes a
+    pack's errors.
+    """
 
     route: Route
     zone: Zone
@@ -141,7 +144,9 @@ def check_path(scope: Scope) -> None:
 
 
 def note(access: Access, match: Match, headers: Headers) -> None:
-    """Notes where a request leads and what it claims to be about: its bank, its session. Raises `BadRequest` for a bank that is none."""
+    """Notes where a request leads and what it claims to be about: its bank, its session. Raises `BadRequest`
+    for a bank that is none.
+    """
     access.door = match.zone.door
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
     fixed = match.parameters.get("bank") if match.zone is MCP else None

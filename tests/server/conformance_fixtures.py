@@ -1,4 +1,6 @@
-"""The tools, prompts and resources that the public conformance suite calls. Of the tests alone: no product serves them."""
+"""The tools, prompts and resources that the public conformance suite calls. Of the tests alone: no product
+serves them.
+"""
 
 import time
 from typing import Any

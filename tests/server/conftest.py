@@ -17,7 +17,9 @@ from ctx.types import JSON, Caller
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers that end with the test. `bind` in the settings is replaced by a free port of 127.0.0.1 where it has none."""
+    """Starts servers that end with the test. `bind` in the settings is replaced by a free port of 127.0.0.1
+    where it has none.
+    """
     running: list[Served] = []
 
     def start(services: Services, settings: ServerSettings | None = None, **options: str) -> Served:
@@ -48,7 +50,9 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def toolbox() -> Toolbox:
-    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail each in its way."""
+    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail
+    each in its way.
+    """
     box = Toolbox()
 
     def search(arguments: dict[str, JSON], caller: Caller) -> JSON:

@@ -1,6 +1,7 @@
 """What web pages can and cannot do, seen from a real browser.
 
-Names that end in `.example` are led to this machine by the browser, so that its pages are foreign to the server and yet reachable.
+Names that end in `.example` are led to this machine by the browser, so that its pages are foreign to the
+server and yet reachable.
 """
 
 import http.server

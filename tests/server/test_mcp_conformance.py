@@ -1,4 +1,6 @@
-"""The public conformance suite of MCP, both eras. What ctx declines is in a baseline file, with a reason each."""
+"""The public conformance suite of MCP, both eras. What ctx declines is in a baseline file, with a reason
+each.
+"""
 
 import json
 from collections.abc import Callable

@@ -290,10 +290,11 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
         headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
         request = ("POST", "/mcp", {"json": listen, "headers": headers})
     method, path, options = request
+    stream_options: Any = options
     with (
         httpx.Client(base_url=served.base, timeout=20) as client,
-        client.stream(method, path, **options) as stream,
-    ):  # type: ignore[arg-type]
+        client.stream(method, path, **stream_options) as stream,
+    ):
         assert stream.status_code == 200
         opened.set()
         lines.extend(line for line in stream.iter_lines() if line)

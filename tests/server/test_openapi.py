@@ -136,7 +136,8 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
     if importlib.util.find_spec("schemathesis") is None:
         message = "schemathesis is not installed; `make test` sets it up"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    config = '[embedding]\nprovider = "local"\n[watch]\nenabled = false\n[connectors.filesystem.docs]\nroot = "./docs"\n'
+    config = '[embedding]\nprovider = "local"\n[watch]\nenabled = false\n'
+    config += '[connectors.filesystem.docs]\nroot = "./docs"\n'
     with workspace(
         project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)
     ) as space:

@@ -99,7 +99,9 @@ class Tab:
         self.until("document.getElementById('status').textContent.includes(' in ')")
 
     def until(self, claim: str) -> None:
-        """Waits until a JavaScript expression holds. (Playwright's own way evaluates text in the page, which the policy forbids.)"""
+        """Waits until a JavaScript expression holds. (Playwright's own way evaluates text in the page, which
+        the policy forbids.)
+        """
         for _ in range(1500):
             if self.page.evaluate(claim):
                 return
@@ -117,7 +119,9 @@ class Tab:
         return requests
 
     def violations(self) -> list[str]:
-        """What axe finds; its source is run in the page by the debugger, which the page's policy does not bind."""
+        """What axe finds; its source is run in the page by the debugger, which the page's policy does not
+        bind.
+        """
         self.page.evaluate((CLIENTS / "node_modules" / "axe-core" / "axe.min.js").read_text())
         # Once animations and fades are over: a half-faded text has half its contrast.
         self.page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")

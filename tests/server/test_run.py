@@ -251,7 +251,10 @@ def test_a_client_that_never_ends_its_request_is_hung_up_on(
     served = serve(services)
     assert _exchange(served.host, served.port, b"") == b""
     assert _exchange(served.host, served.port, b"GET /health HTTP/1.1\r\nHost: local") == b""
-    post = b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    post = (
+        b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 9\r\n\r\n{"
+    )
     assert _exchange(served.host, served.port, post).startswith(b"HTTP/1.1 400 ")
 
 
@@ -278,7 +281,8 @@ from ctx.tools.base import Toolbox
 
 if sys.argv[1:]:
     run.LEAVE_S = float(sys.argv[1])
-run.serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
+services = Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True))
+run.serve(create_app(services, ServerSettings()), "127.0.0.1:0")
 print("returned", flush=True)
 """
 
@@ -348,7 +352,8 @@ def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, servi
     served = serve(services)
     with socket.create_connection((served.host, served.port), timeout=10) as connection:
         connection.sendall(
-            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\nconnection: close\r\n\r\n"
+            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\n"
+            b"connection: close\r\n\r\n"
         )
         reply = b"".join(iter(lambda: connection.recv(65536), b""))
     assert reply.startswith(b"HTTP/1.1 200")

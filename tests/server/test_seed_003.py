@@ -1,6 +1,7 @@
 """The HTTP API of seed 003, example by example, on a real project behind a real socket.
 
-The examples are cut out of the seed itself. A reply fits an example when it has every field that the example has, of the same type.
+The examples are cut out of the seed itself. A reply fits an example when it has every field that the example
+has, of the same type.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Which route a path leads to, and who may come in there: newlines, encodings, and any path against an oracle of its own."""
+"""Which route a path leads to, and who may come in there: newlines, encodings, and any path against an oracle
+of its own.
+"""
 
 import asyncio
 import os
@@ -78,7 +80,8 @@ def test_a_route_without_a_zone_keeps_the_server_from_starting(
         create_app(services, ServerSettings())
 
 
-# --- the oracle: written from docs/http-api.md, step by step, without a route or a pattern ------------------------------------
+# --- the oracle: written from docs/http-api.md, step by step, without a route or a pattern
+# ------------------------------------
 
 PUBLIC = ("tools", "agents")
 
@@ -155,7 +158,9 @@ def _trusted(origin: str, host: str) -> bool:
 
 
 class Asgi:
-    """The application without a socket: paths go in as a hostile client could send them, unmended by a client library."""
+    """The application without a socket: paths go in as a hostile client could send them, unmended by a client
+    library.
+    """
 
     def __init__(self, services: Services) -> None:
         self.app = create_app(
@@ -235,7 +240,8 @@ def test_an_origin_is_trusted_where_its_host_is_this_machine_or_listed(origin: s
     assert policy.trusts(origin, "localhost") == _trusted(origin, "localhost")
 
 
-# --- what a page of any site may call -----------------------------------------------------------------------------------------
+# --- what a page of any site may call
+# -----------------------------------------------------------------------------------------
 
 
 def _call(served: Served, path: str, **headers: str) -> httpx.Response:
