@@ -181,7 +181,12 @@ class Scripts:
             (
                 kind,
                 ScriptFile(
-                    name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust, named=False
+                    name,
+                    path,
+                    trust="untrusted",
+                    shown=f".ctx/{kind}s/{name}.lua",
+                    vouched_by=self._trust,
+                    named=False,
                 ),
             )
             for kind, name, path in project_files(self._project)

@@ -209,7 +209,14 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
     return Agent(
-        script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where, named=script.named
+        script.name,
+        _described(found),
+        resolve,
+        _names(found.get("tools")),
+        arguments,
+        "lua",
+        script.where,
+        named=script.named,
     )
 
 

@@ -182,9 +182,9 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
         return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
     if kind == "string":
         return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
-    return {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}.get(
-        kind
-    )
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 1)
+    return True if kind == "boolean" else None
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
