@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,11 @@ def shared(*parts: str) -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return path
+
+
+def hear_ctrl_c() -> None:
+    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored (`nohup`, a script's `&`)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:

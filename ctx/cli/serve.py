@@ -3,15 +3,16 @@
 import logging
 import os
 
-from ctx.assemble import mcp_server, server_settings, services
+from ctx.assemble import mcp_server, server_advice, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
 from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.project import find_config
 from ctx.server.app import create_app
+from ctx.server.endpoints import router
 from ctx.server.openapi import Described, describe
-from ctx.server.policy import ServerSettings
+from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
@@ -66,15 +67,16 @@ def _serve(argv: list[str]) -> int:
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
     logger = logging.getLogger("ctx.server")
     if settings.cors_origins and settings.cross_site_tools == "all":
-        writing = [
+        names = [
             tool.name
             for tool in workspace.toolbox.list()
-            if not tool.annotations.read_only and tool.pack is None
+            if not tool.annotations.read_only and open_to_pages(tool, settings)
         ]
         logger.info(
-            'any web page (%s) may call the document tools and %s; [server] cross_site_tools = "read_only" closes those that write',
+            "any web page (%s) may call the document tools and %s; "
+            '[server] cross_site_tools = "read_only" closes those that write',
             ", ".join(settings.cors_origins),
-            ", ".join(writing) or "no other",
+            ", ".join(names) or "no other",
         )
 
 
@@ -166,8 +168,9 @@ def _openapi(argv: list[str]) -> int:
         workspace.load_extensions()
         described = describe(
             Described(
-                workspace.toolbox.list(),
+                [server_advice(workspace).listed(tool) for tool in workspace.toolbox.list()],
                 workspace.agents.list(),
+                router.routes,
                 key_needed=bool(workspace.config.server.api_key_env),
             )
         )

@@ -175,7 +175,7 @@ class Scripts:
         folder = os.path.basename(self._folder)
         paths = [(name, os.path.join(self._folder, name)) for name in names]
         return [
-            ScriptFile(name.removesuffix(".lua"), path, shown=f"{folder}/{name}")
+            ScriptFile(name.removesuffix(".lua"), path, shown=f"{folder}/{name}", named=False)
             for name, path in paths
             if os.path.realpath(path) not in self._named_files
         ]
@@ -185,7 +185,9 @@ class Scripts:
             return
         for kind, name, path in project_files(self._project):
             file_name = f".ctx/{kind}s/{name}.lua"
-            script = ScriptFile(name, path, trust="untrusted", shown=file_name, vouched_by=self._trust)
+            script = ScriptFile(
+                name, path, trust="untrusted", shown=file_name, vouched_by=self._trust, named=False
+            )
             yield Candidate(kind, script, True)
 
     def _find_new(self) -> None:

@@ -48,6 +48,7 @@ class ScriptFile(NamedTuple):
     trust: str = "operator"
     shown: str = ""  # how messages name the file
     vouched_by: TrustFile | None = None  # for scripts that run only where the user has trusted their text
+    named: bool = True  # in the configuration; else it was found in a folder
 
     @property
     def where(self) -> str:
@@ -166,6 +167,7 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         output_schema=output,
         annotations=annotations(fields.get("annotations")),
         origin=script.where,
+        named=script.named,
     )
 
 
@@ -225,7 +227,14 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
     return Agent(
-        script.name, _described(fields), resolve, _names(fields.get("tools")), arguments, "lua", script.where
+        script.name,
+        _described(fields),
+        resolve,
+        _names(fields.get("tools")),
+        arguments,
+        "lua",
+        script.where,
+        named=script.named,
     )
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from ctx.packs.packs import Pack
-from ctx.server.mcp import Dialect, Profile, whole_toolbox
+from ctx.server.mcp import Profile, whole_toolbox
+from ctx.server.mcp_shapes import Dialect
 from ctx.server.policy import PackPolicy
 from ctx.server.rest import PackRoute
 from ctx.tools.base import Tool, Toolbox

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, named, project
+from kit import ctx, hear_ctrl_c, named, project
 
 from ctx.cli import COMMANDS
 
@@ -434,6 +434,7 @@ def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
     assert child.stdout is not None
     for line in child.stdout:
