@@ -10,7 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.cli.serve import mcp_door, server_advice, services
+from ctx.assemble import mcp_door, server_advice, services
 from ctx.server.advice import Advice
 from ctx.workspace import Workspace
 
