@@ -156,6 +156,8 @@ class Indexer:
 
             report = self._index(connector, full, False, report_progress, publish, stop, items)
             index.catch_up(self.catalog)
+            if report.updated or report.deleted:
+                self.catalog.trim_embeddings()
         changed = report.added or report.updated or report.deleted
         news = self.degrade(
             report.source, None if report.ok else report.note

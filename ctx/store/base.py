@@ -125,6 +125,10 @@ class Catalog(Protocol):
         """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
         ...
 
+    def take_batch(self) -> list[StoredDocument]:
+        """What the last write of this process stored, handed over once: a projection that follows need not read it back."""
+        ...
+
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """(seq, document_no, chunk_nos) of the same documents, for a projection that needs no text."""
         ...
@@ -162,6 +166,13 @@ class Catalog(Protocol):
 
     def forget_embeddings(self, model: str) -> int:
         """Drops every embedding of a model (`ctx embed rebuild`); how many."""
+        ...
+
+    def trim_embeddings(self) -> int:
+        """Deletes the embeddings of texts that no chunk holds any more, where they outnumber the others; how many.
+
+        They are kept until then because texts come back: a branch is switched, a folder is mounted again.
+        """
         ...
 
     # -- sources -------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class Database:
         self._writer: Connection | None = None
         self._returned_ms: int | None = None
         self._epoch_begun = False
-        self._latest: list[StoredDocument] = []  # of the last write, until a projection has asked for it
+        self._latest: list[StoredDocument] = []  # of the last write, until a projection takes it
         self._idle: list[Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)

@@ -265,16 +265,8 @@ class Documents(Database):
             return range(row[0], row[0] + row[1]) if row else ()
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
-        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later.
-
-        What the last write stored is given from memory, once: a projection follows each batch of a long run.
-        """
+        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""
         cursor = (seq, EVERY)
-        latest, self._latest = self._latest, []
-        while latest and latest[0].seq == seq + 1 == self.seq():
-            page, latest = latest[:PAGE], latest[PAGE:]
-            yield from page
-            cursor = (page[-1].seq, page[-1].document_no)
         while True:
             with self._reading() as connection:
                 page = [
@@ -287,6 +279,10 @@ class Documents(Database):
                 return
             yield from page
             cursor = (page[-1].seq, page[-1].document_no)
+
+    def take_batch(self) -> list[StoredDocument]:
+        batch, self._latest = self._latest, []
+        return batch
 
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         cursor = (seq, EVERY)

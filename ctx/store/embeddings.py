@@ -169,6 +169,15 @@ class Embeddings(Database):
             write.connection.execute("DELETE FROM model WHERE no = ?", (model_no,))
         return count
 
+    def trim_embeddings(self) -> int:
+        with self._reading() as connection:
+            most = connection.execute(
+                "SELECT max(n) FROM (SELECT count(*) AS n FROM embedding GROUP BY model_no)"
+            ).fetchone()[0]
+            if (most or 0) <= 2 * chunk_total(connection):
+                return 0
+        return self.drop_unused_embeddings()
+
     def drop_unused_embeddings(self) -> int:
         """Deletes the embeddings of texts that no chunk holds any more, of all models; how many.
 

@@ -17,12 +17,12 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import Catalog
+from ctx.store.base import Catalog, StoredDocument
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.store.tantivy import FORMAT, KeywordIndex
 from ctx.types import Filters, Hit
@@ -386,7 +386,7 @@ class LocalIndex:
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
-        for stored in catalog.documents_since(applied):
+        for stored in _written_since(catalog, applied):
             if stored.seq > target:
                 break  # written meanwhile: the next call has it
             if publish and stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
@@ -486,6 +486,15 @@ class LocalIndex:
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
 _DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
+
+
+def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
+    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
+    batch = catalog.take_batch()
+    if batch and batch[0].seq == applied + 1 == catalog.seq():
+        yield from batch
+        applied += 1
+    yield from catalog.documents_since(applied)
 
 
 def _keyword_state(path: str) -> dict[str, str] | None:
