@@ -239,8 +239,8 @@ _SECTIONS: dict[str, dict[str, _Key]] = {
         "fusion": _Key("str", "minmax", choices=("rrf", "minmax", "dbsf")),
         "hybrid_alpha": _Key("float", None, 0, 1),
         "candidate_k_keyword": _Key("int", 100, 1, 10_000),
-        "candidate_k_vector": _Key("int", 100, 1, 10_000),
-        "max_chunks_per_doc": _Key("int", 3, 1, 100),
+        "candidate_k_vector": _Key("int", 300, 1, 10_000),
+        "max_chunks_per_doc": _Key("int", 5, 1, 100),
     },
     "server": {
         "bind": _Key("str", "127.0.0.1:7331"),

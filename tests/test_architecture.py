@@ -23,7 +23,10 @@ FLOORS = {
     "ctx.embed": 2,
     "ctx.models": 2,
     "ctx.analyze": 2,
+    "ctx.kinds": 1,
     "ctx.ranking": 2,
+    "ctx.rules": 2,
+    "ctx.snippet": 2,
     "ctx.agents": 2,
     "ctx.connectors": 2,
     "ctx.store": 2,
@@ -40,7 +43,7 @@ FLOORS = {
     "ctx.__main__": 10,
 }
 # The sideways steps on floor 2: an engine expresses the analysis, which is defined once; the configuration is a TOML file.
-SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml")}
+SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.snippet", "ctx.analyze"), ("ctx.rules", "ctx.ranking"), ("ctx.config", "ctx.toml")}
 
 
 def _modules() -> dict[str, Path]:

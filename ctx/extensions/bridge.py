@@ -13,11 +13,10 @@ from ctx.errors import BadRequest, EmbeddingsDisabled, NotFound, ToolError
 from ctx.lua import host
 from ctx.lua.pool import Host
 from ctx.tools.base import Toolbox
-from ctx.types import JSON, Caller
+from ctx.types import JSON, MODES, Caller
 
 logger = logging.getLogger(__name__)
 
-MODES = ("keyword", "semantic", "hybrid")
 Memory = Callable[[str, JSON, Caller], JSON]
 """`memory(operation, arguments, caller)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from ctx.identity import embedding_text, text_hash
+from ctx.kinds import is_prose
 from ctx.types import Chunk, Extracted, Heading
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
@@ -37,9 +38,6 @@ _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
 )  # a Hangul syllable is split into its letters
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
-_PROSE = frozenset(
-    {"text/markdown", "text/x-rst", "text/html", "text/plain", "text/troff", "application/x-ipynb+json"}
-)
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
 _ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
 _INDENT = re.compile(r"\n+([ \t]*)")
@@ -104,7 +102,7 @@ class _Cutter:
         self.limit = limit
         self.overlap = overlap
         self.small = int(limit * SMALL_SHARE)
-        self.prose = extracted.media_type in _PROSE
+        self.prose = is_prose(extracted.media_type)
         self.pieces: list[tuple[int, int, str]] = []
         self.long_lines = _long_lines(self.body) if len(self.body) > LONG_LINE else []
         self.coarse_room = (
