@@ -35,9 +35,13 @@ DEPTH = 100
 MEMORY_TOLERANCE = 0.01  # recall may be this far below search over the same text
 TOLERANCE = 0.005  # keyword search may be this far below the yardstick
 CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
+SOURCE = """
+[connectors.filesystem.{name}]
+root = "./documents/{name}"
+include_globs = ["**"]
+gitignore = false
+"""
 CONFIG = """
-[connectors.filesystem]
-root = "./documents"
 [embedding]
 provider = "{provider}"
 [watch]
@@ -119,18 +123,24 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
+def source_of(document: dict[str, str]) -> str:
+    """The source that a document or a query belongs to; sets without any have one."""
+    return document.get("source", "all")
+
+
+def path_of(judged: JudgedSet, document: dict[str, str]) -> str:
+    """Where a document stands below its source: its own path, or its id as Markdown or as a Python file."""
+    return document.get("path") or document["id"] + (".py" if judged.name in CODE_SETS else ".md")
+
+
 def materialise(judged: JudgedSet, folder: Path) -> None:
-    """One file for each document: Markdown with its title as heading, or a function in a Python file."""
-    folder.mkdir(parents=True)
+    """One file for each document; one with a title but no path of its own is Markdown with the title as its heading."""
     for document in judged.documents:
-        if judged.name in CODE_SETS:
-            path, text = folder / f"{document['id']}.py", document["text"]
-        else:
-            title = " ".join(document["title"].split())
-            path, text = (
-                folder / f"{document['id']}.md",
-                f"# {title}\n\n{document['text']}\n" if title else document["text"],
-            )
+        path = folder / source_of(document) / path_of(judged, document)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        title = " ".join(document.get("title", "").split())
+        titled = title and "path" not in document and judged.name not in CODE_SETS
+        text = f"# {title}\n\n{document['text']}\n" if titled else document["text"]
         path.write_text(text, encoding="utf-8")
 
 
@@ -142,7 +152,9 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
     """
     if not (folder / "documents").exists():
         materialise(judged, folder / "documents")
-    (folder / "ctx.toml").write_text(CONFIG.format(provider=provider, retrieval=retrieval))
+    sources = dict.fromkeys(map(source_of, judged.documents))
+    config = "".join(SOURCE.format(name=name) for name in sources)
+    (folder / "ctx.toml").write_text(config + CONFIG.format(provider=provider, retrieval=retrieval))
     with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
         began_s = time.perf_counter()
         for report in space.indexer.run():
