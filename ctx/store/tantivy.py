@@ -167,13 +167,13 @@ class KeywordIndex:
         return weights
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        """The word whose term most passages have; None where none has any. Ties: the first."""
+        """The word whose term most passages have; None where none has any. Of one stem the longest: `kubernetes`, not `kubernets`."""
         searcher = self._fresh()
         stems = analyze.words(" ".join(words))
         counts = [searcher.doc_freq("text", stem) for stem in stems]
         if len(stems) != len(words) or not any(counts):
             return None
-        return words[counts.index(max(counts))]
+        return max(zip(words, counts, strict=True), key=lambda entry: (entry[1], len(entry[0])))[0]
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """Passages in which a word of DEFINING stands before one of the names."""
