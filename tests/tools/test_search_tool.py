@@ -18,7 +18,7 @@ FILES = {
     "tests/test_app.py": "from app import Blueprint\n\ndef test_blueprint():\n    assert Blueprint() and Blueprint\n",
     "data.json": '{"proxy": "blueprint"}',
     "log.md": "# Log\n\nThe disk sda1 is full since the snapshot ran.\n",
-    "info.md": "# Worker\n\nINFO says that the worker is idle.\n",
+    "w.md": "# Work\n\nINFO says that the worker is idle.\n",
 }
 CONFIG = """
 [connectors.filesystem.docs]
