@@ -61,7 +61,7 @@ class Bridge(NamedTuple):
             if operation == "context.search":
                 return self._search(asked, policy, caller)
             if operation == "context.get":
-                return self.toolbox.call("get", {"id": asked.get("id")}, caller)
+                return self.toolbox.call("get", {"id": asked.get("id"), "chunks": True}, caller)
             if operation == "context.sources":
                 return [
                     {**source, **({"notes": source["note"]} if source.get("note") else {})}

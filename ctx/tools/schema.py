@@ -60,11 +60,36 @@ def is_flat(schema: JSON) -> bool:
     for rule in schema.get("properties", {}).values():
         if not isinstance(rule, dict):
             return False
-        if rule.get("type") == "object" and is_flat(rule):
+        if (rule.get("type") == "object" and is_flat(rule)) or _is_one_or_more(rule):
             continue
         if not set(rule) <= _FLAT_KEYS or rule.get("type") not in _FLAT_TYPES:
             return False
     return True
+
+
+def _is_one_or_more(rule: JSON) -> bool:
+    """Whether a rule says: a scalar, or a list of such."""
+    if set(rule) - {"anyOf", "description"} or len(rule.get("anyOf", ())) != 2:
+        return False
+    single, several = rule["anyOf"]
+    return (
+        set(single) <= _FLAT_KEYS
+        and single.get("type") in _FLAT_TYPES
+        and several.get("type") == "array"
+        and set(several) == {"type", "items", "maxItems"}
+        and several["items"] == single
+    )
+
+
+def _check_one_or_more(name: str, rule: JSON, value: JSON) -> JSON:
+    single, several = rule["anyOf"]
+    if not isinstance(value, list):
+        return _check_scalar(name, single, value)
+    if len(value) > several["maxItems"]:
+        raise BadRequest(
+            f"parameter '{name}' must have at most {several['maxItems']} entries, got {len(value)}"
+        )
+    return [_check_scalar(f"{name}[{i}]", single, entry) for i, entry in enumerate(value)]
 
 
 def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
@@ -94,7 +119,9 @@ def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> d
                 known = ", ".join(properties) or "none"
                 raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {known})")
     for name, rule in properties.items():
-        if name in given and rule["type"] == "object":
+        if name in given and "anyOf" in rule:
+            given[name] = _check_one_or_more(within + name, rule, given[name])
+        elif name in given and rule["type"] == "object":
             if not isinstance(given[name], dict):
                 raise BadRequest(
                     f"parameter '{within}{name}' must be of type 'object', got {type_name(given[name])}"
