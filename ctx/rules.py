@@ -13,11 +13,10 @@ from ctx.ranking import Leg
 PATH_CODE = 1.0  # of the best score, added where the path of code says all that the query says
 PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
-DEFINITION_WITHIN = (
-    0.25  # where the name is a word among others, or a plain word: a question is about more than one name
-)
+DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
+DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
-HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.8}
+HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
@@ -38,7 +37,7 @@ class Question(NamedTuple):
 
     weights: Mapping[str, float]
     names: Sequence[str] = ()
-    whole: bool = False  # the query is one name written as names are
+    defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
     definitions: Container[int] = ()
     numbered: bool = False  # it holds a version number
 
@@ -137,7 +136,7 @@ def _named(low: str, named: str, term: str) -> bool:
 
 
 def _definition(place: kinds.Place, question: Question) -> float:
-    share = DEFINITION if question.whole else DEFINITION_WITHIN
+    share = question.defining
     stem = place.stem.replace("_", "").lower()
     if any(stem == name.replace("_", "").lower() for name in question.names):
         share *= DEFINITION_NAMED

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.config import Retrieval
@@ -24,6 +24,9 @@ _SHOWN_HITS = 3  # passages and chunks of a document, of each leg, among which t
 _DEFINED = 50  # passages that define a name, at most
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
+_SECTION_CHARS = (
+    2200  # of a chunk of prose and its neighbours that are shown as one: what a passage of the index has
+)
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
@@ -214,7 +217,7 @@ class Searcher:
         question = rules.Question(
             weights={term: weights.get(term, 0.0) for term in terms},
             names=names,
-            whole=ranking.is_identifier(query) and "." not in query.strip(),
+            defining=_defining(query),
             definitions=frozenset(hit.document_no for hit in defined),
             numbered=_has_version(query),
         )
@@ -367,6 +370,13 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
             raise BadRequest(f"{name} must be at least {least}, got {value}")
 
 
+def _defining(query: str) -> float:
+    """What a definition of a name in the query is worth, by what the query is beside the name."""
+    if not ranking.is_name(query) or "." in query.strip():
+        return rules.DEFINITION_WITHIN
+    return rules.DEFINITION if ranking.is_identifier(query) else rules.DEFINITION_PLAIN
+
+
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
     """The words of a query outside quotes with their stems, where the two can be told side by side."""
     outside = " ".join(query.split('"')[::2])
@@ -435,12 +445,14 @@ def _by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
 
 
 def _chunks_to_read(number: int, stage: _Stage) -> list[int]:
-    """The chunks of a document among which the one to show is, and the one behind each, in case it is a heading alone."""
+    """The chunks of a document among which the one to show is, and their neighbours: a heading alone has its text behind it."""
     hits = [
         *stage.keyword.hits.get(number, ())[:_SHOWN_HITS],
         *stage.semantic.hits.get(number, ())[:_SHOWN_HITS],
     ]
-    return list(dict.fromkeys(hit.chunk_no + i for hit in hits for i in range(hit.span + 1)))
+    return list(
+        dict.fromkeys(no for hit in hits for no in range(hit.chunk_no - 1, hit.chunk_no + hit.span + 1))
+    )
 
 
 def _choices(number: int, stage: _Stage, rows: "_Rows", request: _Request) -> list[_Choice]:
@@ -487,7 +499,23 @@ def _defines(text: str, names: Sequence[str]) -> bool:
 
 
 _DEFINING = frozenset(
-    ["class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace", "record", "protocol", "object"]
+    [
+        "class",
+        "def",
+        "fn",
+        "func",
+        "function",
+        "struct",
+        "trait",
+        "interface",
+        "type",
+        "enum",
+        "module",
+        "namespace",
+        "record",
+        "protocol",
+        "object",
+    ]
 )
 
 
@@ -534,9 +562,15 @@ def _terms_of(choices: list[_Choice], request: _Request) -> list[str]:
 
 def _result(matcher: Matcher, choices: list[_Choice], score: float, per_document: int) -> SearchResult:
     row = choices[0].row
-    least = choices[0].worth * _FURTHER_SHARE
-    shown = _passage(matcher, row)
-    further = [choice.row for choice in choices[1:] if choice.worth > 0 and choice.worth >= least]
+    rows = {choice.row.chunk_no: choice.row for choice in choices}
+    passages = [_passage(matcher, row, rows)]
+    least = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
+    for choice in choices[1:]:
+        if len(passages) == per_document or choice.worth < least:
+            break
+        if all(not passage.start_line <= choice.row.start_line <= passage.end_line for passage in passages):
+            passages.append(_passage(matcher, choice.row, rows))
+    shown = passages[0]
     return SearchResult(
         id=row.id,
         source=row.source,
@@ -550,13 +584,22 @@ def _result(matcher: Matcher, choices: list[_Choice], score: float, per_document
         start_line=shown.start_line,
         end_line=shown.end_line,
         highlights=shown.highlights,
-        passages=tuple(_passage(matcher, other) for other in further[: per_document - 1]),
+        passages=tuple(passages[1:]),
     )
 
 
-def _passage(matcher: Matcher, row: ChunkRow) -> Passage:
+def _passage(matcher: Matcher, row: ChunkRow, rows: Mapping[int, ChunkRow]) -> Passage:
+    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
     snippet, highlights = matcher.snippet(_text(row))
-    return Passage(snippet, row.heading, row.start_line, row.end_line, highlights)
+    first = last = row
+    if kinds.is_prose(row.media_type):
+        room = _SECTION_CHARS - len(row.text)
+        before, after = rows.get(row.chunk_no - 1), rows.get(row.chunk_no + 1)
+        if before is not None and before.heading == row.heading and len(before.text) <= room:
+            first, room = before, room - len(before.text)
+        if after is not None and after.heading == row.heading and len(after.text) <= room:
+            last = after
+    return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
 
 
 def _explanation(number: int, score: float, stage: _Stage, choices: list[_Choice], request: _Request) -> JSON:

@@ -330,7 +330,7 @@ def _unmarked(line: str) -> str:
     if text.startswith("#"):
         named = text.lstrip("#")
         return named if named.startswith((" ", "\t")) and len(text) - len(named) <= 6 else line
-    return "" if len(text) >= 3 and all(char in _RULES for char in text[:3]) else line
+    return "" if text[:1] in _RULES and text[:3] == text[:1] * 3 and len(text) > 2 else line
 
 
 def _without_directive(line: str) -> str:

@@ -92,8 +92,8 @@ def test_what_defines_the_name_comes_before_what_uses_it() -> None:
     files = {1: ("src/views.py", PYTHON), 2: ("src/app.py", PYTHON), 3: ("docs/a.md", MARKDOWN)}
     ranked = [(1, 1.0), (3, 0.9), (2, 0.4)]
     question = {"names": ["Blueprint"], "definitions": frozenset({2, 3})}
-    assert order(files, {"blueprint": 1.0}, ranked, whole=True, **question) == [2, 1, 3]
-    assert order(files, {"blueprint": 1.0}, ranked, whole=False, **question) == [1, 3, 2]
+    assert order(files, {"blueprint": 1.0}, ranked, defining=rules.DEFINITION, **question) == [2, 1, 3]
+    assert order(files, {"blueprint": 1.0}, ranked, **question) == [1, 3, 2]
 
 
 def test_a_change_log_is_found_by_a_version() -> None:

@@ -179,7 +179,7 @@ def test_each_document_comes_once_with_its_best_chunk(store: Store) -> None:
     results = store.searcher().search("otter canoe").results
     assert [result.source_id for result in results] == ["long.txt", "short.txt"]
     assert results[0].snippet == "an otter in a canoe"
-    assert results[0].start_line == 9
+    assert (results[0].start_line, results[0].end_line) == (8, 9), "prose is shown with its neighbours"
 
 
 def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: Store) -> None:

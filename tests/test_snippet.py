@@ -56,6 +56,11 @@ def test_prose_is_shown_without_its_markup(text: str, shown: str) -> None:
     assert plain(Text(text, "t", "", prose=True)) == shown
 
 
+def test_a_line_of_marks_is_a_rule_and_one_that_begins_with_several_is_not() -> None:
+    text = '===\n"--password", prompt=True\n***'
+    assert plain(Text(text, "t", "", prose=True)) == '"--password", prompt=True'
+
+
 def test_code_is_shown_as_it_is() -> None:
     code = "def f(**kwargs):\n    return a[0](x) < `b`"
     assert plain(Text(code, "t", "", prose=False)) == " ".join(code.split())

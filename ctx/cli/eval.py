@@ -103,8 +103,10 @@ def fits(source_id: str, path: str) -> bool:
 def summary(mode: str, outcomes: Iterable[Outcome]) -> Summary:
     """The figures of one mode."""
     ranks = [outcome.rank for outcome in outcomes]
-    within = [sum(rank is not None and rank <= depth for rank in ranks) / len(ranks) for depth in (1, 5, 12)]
-    return Summary(mode, *within, sum(1 / rank for rank in ranks if rank) / len(ranks))
+    count = len(ranks)
+    first, in_5, in_12 = (sum(rank is not None and rank <= depth for rank in ranks) for depth in (1, 5, 12))
+    mrr = sum(1 / rank for rank in ranks if rank) / count
+    return Summary(mode, first / count, in_5 / count, in_12 / count, mrr)
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -22,7 +22,7 @@ def test_questions_are_json_or_a_tab_and_a_path() -> None:
 
 @pytest.mark.parametrize("line", ["no tab", '{"query": "x"}', "{", '{"query": "", "expect": "a"}', ""])
 def test_a_line_that_is_none_is_named(line: str) -> None:
-    with pytest.raises(BadRequest, match="q:2|no questions"):
+    with pytest.raises(BadRequest, match=r"q:2|no questions"):
         read_questions(f"\n{line}", "q")
 
 
