@@ -120,6 +120,11 @@ def terms(text: str) -> list[str]:
     return stems
 
 
+def beginning(term: str) -> str:
+    """What a word with this stem begins with: happi is of happy too."""
+    return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
+
+
 class _Folding(dict[int, str]):
     """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands alone is nothing."""
 

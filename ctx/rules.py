@@ -5,8 +5,10 @@ and change logs are held back unless the query asks for them. The constants are 
 """
 
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 
 from ctx import kinds
+from ctx.analyze import beginning
 from ctx.lean import NamedTuple
 from ctx.ranking import Leg
 
@@ -18,6 +20,8 @@ DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+
+_PROFILES_KEPT = 8192  # paths that are met again at the next query, 2 MB
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
 ASKING = {
@@ -58,16 +62,24 @@ class Ruling(NamedTuple):
     role: str | None = None
 
 
-def rule(question: Question, number: int, file: File) -> Ruling:
-    """What holds for one document."""
+class _Profile(NamedTuple):
+    """What a path and a media type say whatever the query."""
+
+    named: str  # the words that are looked at: `folder/stem`
+    low: str
+    stem: str  # without underscores, in lower case
+    code: bool
+    role: str | None
+
+
+@lru_cache(maxsize=_PROFILES_KEPT)
+def _profile(file: File) -> _Profile:
     place = kinds.place(file.path)
-    code = kinds.is_code(file.media_type)
-    path = _path_share(place, question) * (PATH_CODE if code else PATH_PROSE)
-    definition = _definition(place, question) if code and number in question.definitions else 0.0
-    role = kinds.role(place, file.media_type)
-    if role is not None and _asks_for(question, role):
-        role = None
-    return Ruling(path, definition, HELD_BACK[role] if role else 1.0, role)
+    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
+    stem = place.stem.replace("_", "").lower()
+    return _Profile(
+        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(place, file.media_type)
+    )
 
 
 def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[Leg, dict[int, Ruling]]:
@@ -78,14 +90,30 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     if not ranked:
         return ranked, {}
     top = ranked[0][1]
+    total = sum(question.weights.values()) or 1.0
+    parts = [(beginning(term), weight / total) for term, weight in question.weights.items()]
+    excused = {role for role in HELD_BACK if _asks_for(question, role)}
+    names = {name.replace("_", "").lower() for name in question.names}
     rulings: dict[int, Ruling] = {}
     scores: Leg = []
     for number, score in ranked:
         file = files.get(number)
-        ruling = NOTHING if file is None else rule(question, number, file)
-        if ruling != NOTHING:
-            rulings[number] = ruling
-            score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
+        if file is not None:
+            profile = _profile(file)
+            path = sum(share for part, share in parts if part in profile.low and _says(profile, part))
+            defines = profile.code and number in question.definitions
+            role = None if profile.role in excused else profile.role
+            if path or defines or role is not None:
+                ruling = Ruling(
+                    path * (PATH_CODE if profile.code else PATH_PROSE),
+                    question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+                    if defines
+                    else 0.0,
+                    HELD_BACK[role] if role is not None else 1.0,
+                    role,
+                )
+                rulings[number] = ruling
+                score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
         scores.append((number, score))
     if not rulings:
         return ranked, {}
@@ -93,9 +121,6 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     highest = scores[0][1]
     scale = top / highest if highest > top else 1.0
     return [(number, score * scale) for number, score in scores], rulings
-
-
-NOTHING = Ruling()
 
 
 def _by_score(entry: tuple[int, float]) -> float:
@@ -108,23 +133,12 @@ def _asks_for(question: Question, role: str) -> bool:
     return not ASKING[role].isdisjoint(question.weights)
 
 
-def _path_share(place: kinds.Place, question: Question) -> float:
-    """How much of what the query says the file's stem or its folder says, in [0, 1]."""
-    total = sum(question.weights.values())
-    if total <= 0:
-        return 0.0
-    folder = place.folders[-1] if place.folders else ""
-    named = f"{folder}/{place.stem}"
-    low = named.lower()
-    return sum(weight for term, weight in question.weights.items() if _named(low, named, term)) / total
-
-
-def _named(low: str, named: str, term: str) -> bool:
-    """Whether some word of a path begins with a term and ends soon after it."""
-    part = term[:-1] if len(term) > 3 and term[-1] in "iy" else term
+def _says(profile: _Profile, part: str) -> bool:
+    """Whether some word of a path begins with a part and ends soon after it."""
+    named, low = profile.named, profile.low
     start = low.find(part)
     while start >= 0:
-        if start == 0 or not low[start - 1].isalnum() or named[start].isupper():
+        if not low[start - 1].isalnum() or named[start].isupper() or start == 0:
             end = start + len(part)
             tail = 0
             while end + tail < len(low) and low[end + tail].isalpha() and not named[end + tail].isupper():
@@ -133,11 +147,3 @@ def _named(low: str, named: str, term: str) -> bool:
                 return True
         start = low.find(part, start + 1)
     return False
-
-
-def _definition(place: kinds.Place, question: Question) -> float:
-    share = question.defining
-    stem = place.stem.replace("_", "").lower()
-    if any(stem == name.replace("_", "").lower() for name in question.names):
-        share *= DEFINITION_NAMED
-    return share

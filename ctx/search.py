@@ -2,15 +2,30 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.config import Retrieval
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.evidence import (
+    NO_LEG,
+    Choice,
+    Leg,
+    Request,
+    Rows,
+    Stage,
+    by_document,
+    choices_of,
+    chunks_to_read,
+    explanation_of,
+    result_of,
+    rewritten,
+    share_of_best,
+)
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
-from ctx.snippet import Matcher, Text, is_bare
-from ctx.store.base import Catalog, ChunkRow, SearchIndex
-from ctx.types import JSON, MODES, Filters, Hit, Passage, SearchResult
+from ctx.snippet import Matcher
+from ctx.store.base import Catalog, SearchIndex
+from ctx.types import JSON, MODES, Filters, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -20,14 +35,7 @@ DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranki
 EVERYTHING = Filters()
 
 _KIND_SAMPLE = 10  # documents from which prose or code is told
-_SHOWN_HITS = 3  # passages and chunks of a document, of each leg, among which the one to show is looked for
 _DEFINED = 50  # passages that define a name, at most
-_DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
-_FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
-_SECTION_CHARS = (
-    2200  # of a chunk of prose and its neighbours that are shown as one: what a passage of the index has
-)
-_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _MIN_TYPO_CHARS = 5  # a shorter word has too many neighbours
@@ -63,53 +71,6 @@ class SearchReply(NamedTuple):
     note: str | None = None
 
 
-class _Request(NamedTuple):
-    """A search as it goes to the legs."""
-
-    query: str  # with misspelt words put right
-    mode: str
-    filters: Filters
-    prefix: bool
-    exact: bool
-    vector: "np.ndarray | None"
-    question: rules.Question
-    matcher: Matcher
-    defining: frozenset[int]  # the first chunks of passages that define a name of the query
-
-
-class _Leg(NamedTuple):
-    """What one way of searching gave: all its hits by document, and its ranking of documents."""
-
-    hits: dict[int, list[Hit]]
-    documents: list[Hit]
-    exhausted: bool  # there is nothing deeper
-
-    @property
-    def ranked(self) -> ranking.Leg:
-        return [(hit.document_no, hit.score) for hit in self.documents]
-
-
-_NO_LEG = _Leg({}, [], True)
-
-
-class _Stage(NamedTuple):
-    """A ranking to one depth, and what led to it."""
-
-    ranked: ranking.Leg
-    keyword: _Leg
-    semantic: _Leg
-    alpha: float  # the weight of the semantic leg that was used
-    rulings: dict[int, rules.Ruling]
-
-
-class _Choice(NamedTuple):
-    """A chunk that may be shown, how well it answers, and the terms it has."""
-
-    row: ChunkRow
-    worth: float
-    terms: frozenset[str]
-
-
 class Searcher:
     """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several threads.
 
@@ -120,8 +81,8 @@ class Searcher:
         self, catalog: Catalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
         if settings.fusion not in ranking.METHODS:
-            known = ", ".join(ranking.METHODS)
-            raise ConfigError(f"[retrieval] fusion: unknown method '{settings.fusion}' (known: {known})")
+            methods = ", ".join(ranking.METHODS)
+            raise ConfigError(f"[retrieval] fusion: unknown method '{settings.fusion}' (known: {methods})")
         self._catalog = catalog
         self._index = index
         self._settings = settings
@@ -153,20 +114,20 @@ class Searcher:
         partial = self._surroundings.lacking()
         query, note = self._put_right(query)
         mode, vector, remark = self._meaning(query, mode)
-        rows = _Rows(self._catalog)
+        rows = Rows(self._catalog)
         request = self._request(query, mode, filters, prefix, vector)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
         for number, score, stage, choices in self._answers(request, rows, offset + limit):
             if not share:
-                share = _share_of_best(request, choices)
+                share = share_of_best(request, choices)
             if offset:
                 offset -= 1
                 continue
-            results.append(_result(request.matcher, choices, score * share, per_document))
+            results.append(result_of(request.matcher, choices, score * share, per_document))
             if explain:
-                explained.append(_explanation(number, score * share, stage, choices, request))
+                explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
         return SearchReply(results, explained if explain else None, remark or partial, note)
@@ -206,7 +167,7 @@ class Searcher:
 
     def _request(
         self, query: str, mode: str, filters: Filters, prefix: bool, vector: "np.ndarray | None"
-    ) -> _Request:
+    ) -> Request:
         terms = analyze.query_terms(query)
         weights = self._index.rarity(terms)
         names = [query.strip()] if ranking.is_name(query) else analyze.identifiers(query)
@@ -222,7 +183,7 @@ class Searcher:
             numbered=_has_version(query),
         )
         # A word that is nowhere in the index is as rare as can be, and no text can be blamed for lacking it.
-        return _Request(
+        return Request(
             query,
             mode,
             filters,
@@ -245,11 +206,11 @@ class Searcher:
         unseen = words.keys() - self._seen(words)
         replaced: list[str] = []
         for word in (word for word in words if word in unseen):
-            other = self._index.resembling(analyze.one_letter_off(word))
+            neighbour = self._index.resembling(analyze.one_letter_off(word))
             position = analyze.folded(query).find(word)
-            if other is not None and position >= 0 and len(analyze.folded(query)) == len(query):
-                query = query[:position] + other + query[position + len(word) :]
-                replaced.append(f"'{other}' instead of '{word}'")
+            if neighbour is not None and position >= 0 and len(analyze.folded(query)) == len(query):
+                query = query[:position] + neighbour + query[position + len(word) :]
+                replaced.append(f"'{neighbour}' instead of '{word}'")
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
         return query, note if replaced else None
 
@@ -260,29 +221,29 @@ class Searcher:
     # -- the ranking ---------------------------------------------------------------------------------------------------
 
     def _answers(
-        self, request: _Request, rows: "_Rows", count: int
-    ) -> Iterator[tuple[int, float, _Stage, list[_Choice]]]:
+        self, request: Request, rows: "Rows", count: int
+    ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
         """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and more."""
         met: set[int] = set()
         ceiling = 1.0
         for stage in self._stages(request, rows):
-            fresh = [(number, min(score, ceiling)) for number, score in stage.ranked if number not in met]
-            met.update(number for number, _ in fresh)
-            for start in range(0, len(fresh), count):
-                stride = fresh[start : start + count]
-                rows.read([no for number, _ in stride for no in _chunks_to_read(number, stage)])
+            entries = [(number, min(score, ceiling)) for number, score in stage.ranked if number not in met]
+            met.update(number for number, _ in entries)
+            for start in range(0, len(entries), count):
+                stride = entries[start : start + count]
+                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage)])
                 for number, score in stride:
-                    choices = _choices(number, stage, rows, request)
-                    choices = choices or _rewritten(number, stage, rows, request)
+                    choices = choices_of(number, stage, rows, request)
+                    choices = choices or rewritten(number, stage, rows, request)
                     if choices:
                         yield number, score, stage, choices
-            ceiling = fresh[-1][1] if fresh else ceiling
+            ceiling = entries[-1][1] if entries else ceiling
 
-    def _stages(self, request: _Request, rows: "_Rows") -> Iterator[_Stage]:
+    def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
         """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never change what is above."""
         deeper = 1
         while True:
-            keyword = semantic = _NO_LEG
+            keyword = semantic = NO_LEG
             if request.mode != "semantic":
                 keyword = self._keyword_leg(
                     request, min(MAX_CANDIDATES, self._settings.candidate_k_keyword * deeper)
@@ -296,19 +257,19 @@ class Searcher:
                 return
             deeper *= DEEPER
 
-    def _keyword_leg(self, request: _Request, k: int) -> _Leg:
+    def _keyword_leg(self, request: Request, k: int) -> Leg:
         hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
         documents = ranking.per_document(hits, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
-        return _Leg(_by_document(hits), documents, len(hits) < k or k == MAX_CANDIDATES)
+        return Leg(by_document(hits), documents, len(hits) < k or k == MAX_CANDIDATES)
 
-    def _semantic_leg(self, request: _Request, vector: "np.ndarray", k: int) -> _Leg:
+    def _semantic_leg(self, request: Request, vector: "np.ndarray", k: int) -> Leg:
         hits = self._index.semantic(vector, request.filters, k)
-        return _Leg(_by_document(hits), ranking.per_document(hits), len(hits) < k or k == MAX_CANDIDATES)
+        return Leg(by_document(hits), ranking.per_document(hits), len(hits) < k or k == MAX_CANDIDATES)
 
-    def _stage(self, request: _Request, keyword: _Leg, semantic: _Leg, rows: "_Rows") -> _Stage:
+    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
         if request.mode == "semantic":
             ranked = [(number, min(1.0, max(0.0, score))) for number, score in semantic.ranked]
-            return _Stage(ranked, keyword, semantic, 1.0, {})
+            return Stage(ranked, keyword, semantic, 1.0, {})
         alpha = 0.0
         if request.mode == "hybrid":
             alpha = self._alpha(request, semantic, rows)
@@ -320,9 +281,9 @@ class Searcher:
         listings = self._catalog.listings([number for number, _ in ranked])
         files = {no: rules.File(listing.source_id, listing.media_type) for no, listing in listings.items()}
         ranked, rulings = rules.apply(ranked, files, request.question)
-        return _Stage(ranked, keyword, semantic, alpha, rulings)
+        return Stage(ranked, keyword, semantic, alpha, rulings)
 
-    def _alpha(self, request: _Request, semantic: _Leg, rows: "_Rows") -> float:
+    def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
         if self._settings.hybrid_alpha is not None:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
@@ -365,9 +326,13 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
         raise BadRequest("the query is empty")
     if mode not in MODES:
         raise BadRequest(f"unknown mode '{query_word(mode)}' (known: {', '.join(MODES)})")
-    for name, value, least in (("limit", limit, 1), ("offset", offset, 0), ("per_document", per_document, 1)):
-        if value < least:
-            raise BadRequest(f"{name} must be at least {least}, got {value}")
+    for name, value, minimum in (
+        ("limit", limit, 1),
+        ("offset", offset, 0),
+        ("per_document", per_document, 1),
+    ):
+        if value < minimum:
+            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
 
 
 def _defining(query: str) -> float:
@@ -432,215 +397,3 @@ class _PathTest:
 
 def _path_test(globs: Sequence[str]) -> _PathTest | _Anywhere:
     return _PathTest(globs) if globs else _Anywhere()
-
-
-# -- the passage that answers ------------------------------------------------------------------------------------------
-
-
-def _by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
-    by_document: dict[int, list[Hit]] = {}
-    for hit in hits:
-        by_document.setdefault(hit.document_no, []).append(hit)
-    return by_document
-
-
-def _chunks_to_read(number: int, stage: _Stage) -> list[int]:
-    """The chunks of a document among which the one to show is, and their neighbours: a heading alone has its text behind it."""
-    hits = [
-        *stage.keyword.hits.get(number, ())[:_SHOWN_HITS],
-        *stage.semantic.hits.get(number, ())[:_SHOWN_HITS],
-    ]
-    return list(
-        dict.fromkeys(no for hit in hits for no in range(hit.chunk_no - 1, hit.chunk_no + hit.span + 1))
-    )
-
-
-def _choices(number: int, stage: _Stage, rows: "_Rows", request: _Request) -> list[_Choice]:
-    """A document's chunks that may be shown, the one that answers best first.
-
-    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
-    that defines the name asked for is worth more; a heading alone, front matter or a label nothing where there is another.
-    """
-    nearness = _nearness(stage.semantic, number)
-    choices: list[_Choice] = []
-    for chunk_no in _chunks_to_read(number, stage):
-        row = rows.get(chunk_no)
-        if row is None or row.document_no != number:
-            continue
-        terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-        worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(chunk_no, 0.0)
-        if chunk_no in request.defining and _defines(row.text, request.question.names):
-            worth += _DEFINING_SHARE
-        if is_bare(_text(row)):
-            worth -= 2.0
-        choices.append(_Choice(row, worth, frozenset(terms)))
-    return sorted(choices, key=lambda choice: -choice.worth)
-
-
-def _nearness(leg: _Leg, number: int) -> dict[int, float]:
-    """How near the chunks of a document are, on the leg's own spread from 0 to 1."""
-    hits = leg.hits.get(number)
-    if not hits:
-        return {}
-    high, low = leg.documents[0].score, leg.documents[-1].score
-    width = high - low
-    return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
-
-
-def _defines(text: str, names: Sequence[str]) -> bool:
-    for name in names:
-        start = text.find(name)
-        while start >= 0:
-            before = text[max(0, start - 40) : start].split()
-            if before and before[-1] in _DEFINING:
-                return True
-            start = text.find(name, start + 1)
-    return False
-
-
-_DEFINING = frozenset(
-    [
-        "class",
-        "def",
-        "fn",
-        "func",
-        "function",
-        "struct",
-        "trait",
-        "interface",
-        "type",
-        "enum",
-        "module",
-        "namespace",
-        "record",
-        "protocol",
-        "object",
-    ]
-)
-
-
-def _rewritten(number: int, stage: _Stage, rows: "_Rows", request: _Request) -> list[_Choice]:
-    """What to show of a document that was rewritten since the index was published: its text as it is now.
-
-    Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
-    is left out: the index is a moment old, the answer must not be wrong.
-    """
-    choices = []
-    for row in map(rows.get, rows.current(number)):
-        if row is not None:
-            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            choices.append(_Choice(row, request.matcher.share(terms), frozenset(terms)))
-    if not choices:
-        return []
-    choices.sort(key=lambda choice: -choice.worth)
-    row = choices[0].row
-    by_words = number not in stage.semantic.hits
-    if by_words and not choices[0].terms and not request.matcher.terms_in(f"{row.title} {row.source_id}"):
-        return []
-    return choices
-
-
-def _text(row: ChunkRow) -> Text:
-    return Text(row.text, row.title, row.heading, kinds.is_prose(row.media_type))
-
-
-def _share_of_best(request: _Request, choices: list[_Choice]) -> float:
-    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that it has."""
-    if request.mode != "keyword":
-        return 1.0
-    return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
-
-
-def _terms_of(choices: list[_Choice], request: _Request) -> list[str]:
-    """The terms that the chunks, the title or the path have, in the query's order."""
-    row = choices[0].row
-    present = request.matcher.terms_in(f"{row.title} {row.source_id}").union(
-        *(choice.terms for choice in choices)
-    )
-    return [term for term in request.matcher.terms if term in present]
-
-
-def _result(matcher: Matcher, choices: list[_Choice], score: float, per_document: int) -> SearchResult:
-    row = choices[0].row
-    rows = {choice.row.chunk_no: choice.row for choice in choices}
-    passages = [_passage(matcher, row, rows)]
-    least = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
-    for choice in choices[1:]:
-        if len(passages) == per_document or choice.worth < least:
-            break
-        if all(not passage.start_line <= choice.row.start_line <= passage.end_line for passage in passages):
-            passages.append(_passage(matcher, choice.row, rows))
-    shown = passages[0]
-    return SearchResult(
-        id=row.id,
-        source=row.source,
-        source_id=row.source_id,
-        title=row.title,
-        score=score,
-        snippet=shown.snippet,
-        source_url=row.source_url,
-        updated_ms=row.updated_ms,
-        heading=shown.heading,
-        start_line=shown.start_line,
-        end_line=shown.end_line,
-        highlights=shown.highlights,
-        passages=tuple(passages[1:]),
-    )
-
-
-def _passage(matcher: Matcher, row: ChunkRow, rows: Mapping[int, ChunkRow]) -> Passage:
-    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
-    snippet, highlights = matcher.snippet(_text(row))
-    first = last = row
-    if kinds.is_prose(row.media_type):
-        room = _SECTION_CHARS - len(row.text)
-        before, after = rows.get(row.chunk_no - 1), rows.get(row.chunk_no + 1)
-        if before is not None and before.heading == row.heading and len(before.text) <= room:
-            first, room = before, room - len(before.text)
-        if after is not None and after.heading == row.heading and len(after.text) <= room:
-            last = after
-    return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
-
-
-def _explanation(number: int, score: float, stage: _Stage, choices: list[_Choice], request: _Request) -> JSON:
-    explanation: dict[str, JSON] = {"score": round(score, 6)}
-    for name, leg in (("keyword", stage.keyword), ("semantic", stage.semantic)):
-        for rank, hit in enumerate(leg.documents, 1):
-            if hit.document_no == number:
-                explanation[name] = {"rank": rank, "score": round(hit.score, 6)}
-                break
-    if stage.keyword.documents and stage.semantic.documents:
-        explanation["semantic_weight"] = round(stage.alpha, 3)
-    ruling = stage.rulings.get(number)
-    if ruling is not None:
-        changes = {"path": round(ruling.path, 3), "definition": ruling.definition}
-        explanation["rules"] = {name: value for name, value in changes.items() if value}
-        if ruling.role is not None:
-            explanation["rules"][ruling.role] = ruling.factor
-    explanation["terms"] = _terms_of(choices, request)
-    explanation["chunk"] = choices[0].row.ordinal
-    return explanation
-
-
-class _Rows:
-    """The rows of the catalog that one search has read, each read once."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._rows: dict[int, ChunkRow] = {}
-        self._asked: set[int] = set()
-
-    def read(self, chunk_nos: Sequence[int]) -> None:
-        unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._asked]
-        if unread:
-            self._asked.update(unread)
-            self._rows.update(self._catalog.chunk_rows(unread))
-
-    def get(self, chunk_no: int) -> ChunkRow | None:
-        return self._rows.get(chunk_no)
-
-    def current(self, document_no: int) -> Sequence[int]:
-        """A document's chunks as they are now, read; the first ones of a long document."""
-        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
-        self.read(chunk_nos)
-        return chunk_nos

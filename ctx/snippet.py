@@ -112,7 +112,7 @@ class Matcher:
         self.terms = list(terms)
         self._weights = {term: weights.get(term, 1.0) for term in terms}
         self._total = sum(self._weights.values()) or 1.0
-        self._beginnings = [(term, beginning(term)) for term in terms]
+        self._beginnings = [(term, analyze.beginning(term)) for term in terms]
         self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
         self._terms_of: dict[str, frozenset[str]] = {}  # a word of a text -> which terms of the query it is
 
@@ -191,20 +191,15 @@ class Matcher:
     def _densest(self, marks: list[Mark]) -> int:
         """Where the words begin that say most together within a window; the first of several equals."""
         position, highest, last = 0, 0.0, 0
-        for i, mark in enumerate(marks):
-            while last < len(marks) and marks[last].start < mark.start + SNIPPET_CHARS - _LEAD_CHARS:
+        for i, first in enumerate(marks):
+            while last < len(marks) and marks[last].start < first.start + SNIPPET_CHARS - _LEAD_CHARS:
                 last += 1
-            value = self.share(frozenset().union(*(near.terms for near in marks[i:last]))) + 0.001 * (
+            value = self.share(frozenset().union(*(mark.terms for mark in marks[i:last]))) + 0.001 * (
                 last - i
             )
             if value > highest:
-                position, highest = mark.start, value
+                position, highest = first.start, value
         return position
-
-
-def beginning(term: str) -> str:
-    """What a word with this stem begins with."""
-    return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
 def begins_word(low: str, part: str, text: str) -> bool:
@@ -286,8 +281,8 @@ def plain(chunk: Text) -> str:
     named = lines[0].lstrip("# \t").strip()
     if len(lines) > 1 and named and named in (chunk.title, chunk.heading.rsplit(" > ", 1)[-1]):
         lines = lines[1:]
-    shown = " ".join(" ".join(_unmarked_lines(lines, chunk.prose)).split())
-    return shown or " ".join(chunk.text.split()) or chunk.title
+    line = " ".join(" ".join(_unmarked_lines(lines, chunk.prose)).split())
+    return line or " ".join(chunk.text.split()) or chunk.title
 
 
 def is_bare(chunk: Text) -> bool:
@@ -295,9 +290,9 @@ def is_bare(chunk: Text) -> bool:
     if not chunk.prose:
         return False
     lines = [line for line in chunk.text.split("\n") if not line.startswith("#")]
-    said = "".join("".join(_unmarked_lines(lines, prose=True)).split())
-    everything = "".join(chunk.text.split())
-    return (len(said) < BARE_CHARS and said != everything) or everything == "".join(chunk.heading.split())
+    words = "".join("".join(_unmarked_lines(lines, prose=True)).split())
+    raw = "".join(chunk.text.split())
+    return (len(words) < BARE_CHARS and words != raw) or raw == "".join(chunk.heading.split())
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
@@ -364,33 +359,33 @@ def _without_inline(line: str) -> str:
 
 def _without_tags(line: str) -> str:
     """Without the tags of HTML. What else stands in angle brackets (`<file>`, an address) stays."""
-    shown, read_to = "", 0
+    clean, read_to = "", 0
     start = line.find("<")
     while start >= 0:
         comment = line.startswith("<!--", start)
         end = line.find("-->" if comment else ">", start)
         name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if end > 0 else ""
         if end > 0 and (comment or (name in _TAGS and end - start < _TAG_CHARS)):
-            shown += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
+            clean += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
             read_to = end + (3 if comment else 1)
         start = line.find("<", max(start + 1, read_to))
-    return shown + line[read_to:]
+    return clean + line[read_to:]
 
 
 def _without_links(line: str) -> str:
     """`[words](address)` and `[words][name]` as the words."""
-    shown, read_to = "", 0
+    clean, read_to = "", 0
     while True:
         middle = min((i for i in (line.find("](", read_to), line.find("][", read_to)) if i >= 0), default=-1)
         if middle < 0:
-            return shown + line[read_to:]
+            return clean + line[read_to:]
         start = line.rfind("[", read_to, middle)
         end = line.find(")" if line[middle + 1] == "(" else "]", middle + 2)
         if start < 0 or end < 0:
-            shown, read_to = shown + line[read_to : middle + 2], middle + 2
+            clean, read_to = clean + line[read_to : middle + 2], middle + 2
             continue
         before = line[read_to:start]
-        shown += (before[:-1] if before.endswith("!") else before) + line[start + 1 : middle]
+        clean += (before[:-1] if before.endswith("!") else before) + line[start + 1 : middle]
         read_to = end + 1
 
 

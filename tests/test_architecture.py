@@ -25,8 +25,9 @@ FLOORS = {
     "ctx.analyze": 2,
     "ctx.kinds": 1,
     "ctx.ranking": 2,
-    "ctx.rules": 2,
-    "ctx.snippet": 2,
+    "ctx.rules": 2.3,  # what a search is made of: rules and snippets, then the passage that answers
+    "ctx.snippet": 2.3,
+    "ctx.evidence": 2.6,
     "ctx.agents": 2,
     "ctx.connectors": 2,
     "ctx.store": 2,
@@ -43,7 +44,7 @@ FLOORS = {
     "ctx.__main__": 10,
 }
 # The sideways steps on floor 2: an engine expresses the analysis, which is defined once; the configuration is a TOML file.
-SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.snippet", "ctx.analyze"), ("ctx.rules", "ctx.ranking"), ("ctx.config", "ctx.toml")}
+SIDEWAYS = {("ctx.store", "ctx.analyze"), ("ctx.config", "ctx.toml")}
 
 
 def _modules() -> dict[str, Path]:

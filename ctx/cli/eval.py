@@ -149,9 +149,9 @@ def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:
 
 
 def _show_miss(mode: str, miss: Outcome) -> None:
-    where = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
+    position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
     print(
-        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: {where}"
+        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: {position}"
     )
     for rank, result in enumerate(miss.above, 1):
         print(f"  {rank:>3}. {plain(result['source_id'])}  {reasons(result['explain'])}")

@@ -182,14 +182,14 @@ def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[st
     An unknown one is no error: a script may name a source that another machine has. But a typing mistake must not pass for
     "nothing found".
     """
-    known = library.source_names()
+    configured = library.source_names()
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
     for names in (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source"))):
         for name in names:
-            if not resolve_sources([name], known):
-                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})")
-        chosen = resolve_sources(names, known)
+            if not resolve_sources([name], configured):
+                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(configured) or 'none'})")
+        chosen = resolve_sources(names, configured)
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
             if not narrowed and chosen:
@@ -295,8 +295,8 @@ def _stored(arguments: dict[str, JSON], catalog: Catalog) -> StoredDocument:
         raise BadRequest("give id, or source and source_id, not both")
     stored = catalog.document(id.strip().lower() if id else document_id(source, source_id))
     if stored is None:
-        place = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
-        raise NotFound(f"no document {place}")
+        description = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
+        raise NotFound(f"no document {description}")
     return stored
 
 
@@ -341,9 +341,9 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
     answer: dict[str, JSON] = {}
     max_tokens = arguments.get("max_tokens")
     if max_tokens is not None:
-        last, cut = _line_that_fits(lines, first, last, max_tokens * TOKEN_CHARS)
-        if cut:
-            answer["cut"] = cut
+        last, remark = _line_that_fits(lines, first, last, max_tokens * TOKEN_CHARS)
+        if remark:
+            answer["cut"] = remark
     text = body if (first, last) == (1, len(lines)) else "".join(lines[first - 1 : last])
     if max_tokens is not None and len(text) > max_tokens * TOKEN_CHARS:
         text = text[: max_tokens * TOKEN_CHARS]

@@ -16,15 +16,15 @@ _BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 
 
 def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
     """A named tuple as JSON, without the fields in `omit` (by their names in the class)."""
-    shown: dict[str, JSON] = {}
+    fields: dict[str, JSON] = {}
     for field, value in zip(record._fields, record, strict=True):
         if field in omit:
             continue
         if field.endswith("_ms"):
-            shown[_name(field)] = None if value is None else iso_utc(value)
+            fields[_name(field)] = None if value is None else iso_utc(value)
         else:
-            shown[field] = _shown(value)
-    return shown
+            fields[field] = _shown(value)
+    return fields
 
 
 def _name(field: str) -> str:
