@@ -16,6 +16,11 @@ import tantivy
 
 from ctx.lean import pattern
 
+# Words that stand before the name that code defines.
+DEFINING = (
+    "class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace",
+    "record", "protocol", "object", "const", "let", "var", "macro", "defmodule", "define", "union", "mixin", "sub", "fun",
+)  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 _SHORT_CHARS = 64  # beyond it a pattern is faster than a loop
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ctx import kinds, ranking, rules
+from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.snippet import Matcher, Text, is_bare
 from ctx.store.base import Catalog, ChunkRow
@@ -14,29 +14,8 @@ if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command li
 _SHOWN_HITS = 3  # passages and chunks of a document, of each leg, among which the one to show is looked for
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
-_SECTION_CHARS = (
-    2200  # of a chunk of prose and its neighbours, shown as one: as much as a passage of the index
-)
+_SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
-_DEFINING = frozenset(
-    [
-        "class",
-        "def",
-        "fn",
-        "func",
-        "function",
-        "struct",
-        "trait",
-        "interface",
-        "type",
-        "enum",
-        "module",
-        "namespace",
-        "record",
-        "protocol",
-        "object",
-    ]
-)
 
 
 class Request(NamedTuple):
@@ -165,7 +144,7 @@ def _defines(text: str, names: Sequence[str]) -> bool:
         start = text.find(name)
         while start >= 0:
             before = text[max(0, start - 40) : start].split()
-            if before and before[-1] in _DEFINING:
+            if before and before[-1] in analyze.DEFINING:
                 return True
             start = text.find(name, start + 1)
     return False

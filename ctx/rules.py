@@ -12,7 +12,9 @@ from ctx.analyze import beginning
 from ctx.lean import NamedTuple
 from ctx.ranking import Leg
 
-PATH_CODE = 1.0  # of the best score, added where the path of code says all that the query says
+# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE candidates are code,
+# less as they are prose, for a page is then the likelier answer.
+PATH_CODE, SAMPLE = 1.0, 10
 PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
@@ -94,6 +96,7 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     parts = [(beginning(term), weight / total) for term, weight in question.weights.items()]
     excused = {role for role in HELD_BACK if _asks_for(question, role)}
     names = {name.replace("_", "").lower() for name in question.names}
+    path_of_code = PATH_CODE * _share_of_code(ranked, files)
     rulings: dict[int, Ruling] = {}
     scores: Leg = []
     for number, score in ranked:
@@ -105,7 +108,7 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
             role = None if profile.role in excused else profile.role
             if path or defines or role is not None:
                 ruling = Ruling(
-                    path * (PATH_CODE if profile.code else PATH_PROSE),
+                    path * (path_of_code if profile.code else PATH_PROSE),
                     question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
                     if defines
                     else 0.0,
@@ -121,6 +124,11 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     highest = scores[0][1]
     scale = top / highest if highest > top else 1.0
     return [(number, score * scale) for number, score in scores], rulings
+
+
+def _share_of_code(ranked: Leg, files: Mapping[int, File]) -> float:
+    sample = [_profile(files[number]).code for number, _ in ranked[:SAMPLE] if number in files]
+    return sum(sample) / max(1, len(sample))
 
 
 def _by_score(entry: tuple[int, float]) -> float:

@@ -84,8 +84,17 @@ def test_a_path_says_whole_words_only() -> None:
 
 
 def test_the_path_of_prose_counts_less_than_that_of_code() -> None:
-    files = {1: ("docs/intro.md", MARKDOWN), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
+    files = {1: ("src/intro.py", PYTHON), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
     assert order(files, {"cach": 1.0}, [(1, 1.0), (2, 0.6), (3, 0.6)]) == [3, 1, 2]
+
+
+def test_the_path_of_code_counts_as_much_as_the_candidates_are_code() -> None:
+    pages = {number: (f"docs/{number}.md", MARKDOWN) for number in range(2, 11)}
+    ranked = [(1, 1.0), *((number, 0.9) for number in range(2, 11)), (11, 0.5)]
+    code = {number: (f"src/{number}.py", PYTHON) for number in range(2, 11)}
+    ends = {1: ("docs/a.md", MARKDOWN), 11: ("src/cache.py", PYTHON)}
+    assert order({**pages, **ends}, {"cach": 1.0}, ranked)[0] == 1
+    assert order({**code, **ends}, {"cach": 1.0}, ranked)[0] == 11
 
 
 def test_what_defines_the_name_comes_before_what_uses_it() -> None:

@@ -31,11 +31,6 @@ HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
 PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
 PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
-# Words before the name that code defines.
-DEFINING = (
-    "class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace",
-    "record", "protocol", "object", "const", "let", "var", "macro", "defmodule", "define", "union", "mixin", "sub", "fun",
-)  # fmt: skip
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 _MAX_PHRASES = 8
@@ -176,7 +171,7 @@ class KeywordIndex:
         return max(zip(words, counts, strict=True), key=lambda entry: (entry[1], len(entry[0])))[0]
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        """Passages in which a word of DEFINING stands before one of the names."""
+        """Passages in which a defining word stands before one of the names."""
         parts = []
         for name in names:
             words = analyze.words(name)
@@ -185,7 +180,7 @@ class KeywordIndex:
                 continue
             phrases = [
                 tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
-                for keyword in dict.fromkeys(analyze.words(" ".join(DEFINING)))
+                for keyword in dict.fromkeys(analyze.words(" ".join(analyze.DEFINING)))
             ]
             defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
             named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
