@@ -166,7 +166,9 @@ def write_half(folder: Path, packages: dict[str, dict[str, str]], chance: random
             qrels.append(f"{query_id}\t{package}/{question.path}\t1\n")
         for path, text in files.items():
             text = without(text, [question for question in questions if question.path == path])
-            corpus.append({"id": f"{package}/{path}", "source": package, "path": path, "text": text})
+            corpus.append(
+                {"id": f"{package}/{path}", "source": package, "path": path, "title": "", "text": text}
+            )
         print(f"{package}: {len(files)} files, {len(questions)} questions")
     for name, rows in (("corpus", corpus), ("queries", queries)):
         lines = "".join(json.dumps(row) + "\n" for row in rows)

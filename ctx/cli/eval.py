@@ -78,9 +78,11 @@ def _question(line: str) -> Question | None:
     return Question(query, tuple(paths), source)
 
 
-def ask(toolbox: Toolbox, question: Question, mode: str, *, explain: bool = True) -> list[JSON]:
-    """The first DEPTH results for a question, by the `search` tool."""
-    arguments: dict[str, JSON] = {"query": question.query, "mode": mode, "limit": DEPTH, "explain": explain}
+def ask(
+    toolbox: Toolbox, question: Question, mode: str, limit: int = DEPTH, *, explain: bool = True
+) -> list[JSON]:
+    """The first results for a question, by the `search` tool."""
+    arguments: dict[str, JSON] = {"query": question.query, "mode": mode, "limit": limit, "explain": explain}
     if question.source is not None:
         arguments["source"] = question.source
     results: list[JSON] = toolbox.call("search", arguments, Caller("cli"))["results"]
