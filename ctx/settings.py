@@ -183,13 +183,23 @@ class Retrieval(Section):
         harmless=True,
     )
     candidate_k_keyword: int = key(
-        "int", 100, "chunks taken from the keyword leg", low=1, high=10_000, harmless=True
+        "int",
+        100,
+        "passages taken from the keyword leg, whatever the `limit`",
+        low=1,
+        high=10_000,
+        harmless=True,
     )
     candidate_k_vector: int = key(
-        "int", 100, "chunks taken from the semantic leg", low=1, high=10_000, harmless=True
+        "int",
+        300,
+        "chunks taken from the semantic leg, whatever the `limit`",
+        low=1,
+        high=10_000,
+        harmless=True,
     )
     max_chunks_per_doc: int = key(
-        "int", 3, "chunks of one document that count", low=1, high=100, harmless=True
+        "int", 5, "passages of one document that count", low=1, high=100, harmless=True
     )
 
 

@@ -21,7 +21,7 @@ from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
-from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
+from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, SourceStatus
 
 if (
@@ -65,11 +65,8 @@ class Workspace:
         self._watcher: Watcher | None = None
         self._all_indexed = False  # every source, once at least
         self._opened: list[Callable[[], None]] = []
-        limit = config.retrieval.final_limit
-        self.toolbox.add(search_tool(lambda: self.searcher, self.source_names, limit))
-        self.toolbox.add(get_tool(lambda: self.catalog))
-        self.toolbox.add(sources_tool(self.statuses))
-        self.toolbox.add(refresh_tool(self.refresh))
+        for tool in builtin_tools(self, config.retrieval.final_limit):
+            self.toolbox.add(tool)
         for agent in config.inline_agents:
             self.agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
 
@@ -146,19 +143,7 @@ class Workspace:
 
     @cached_property
     def searcher(self) -> Searcher:
-        settings = self.config.retrieval
-        return Searcher(
-            self.catalog,
-            self.index,
-            None if self.config.embedding.provider == "disabled" else lambda: self.embedder,
-            final_limit=settings.final_limit,
-            fusion=settings.fusion,
-            hybrid_alpha=settings.hybrid_alpha,
-            candidate_k_keyword=settings.candidate_k_keyword,
-            candidate_k_vector=settings.candidate_k_vector,
-            max_chunks_per_doc=settings.max_chunks_per_doc,
-            lacking=self.lacking,
-        )
+        return Searcher(self.catalog, self.index, self.config.retrieval, self)
 
     # -- sources ---------------------------------------------------------------------------------------------------
 

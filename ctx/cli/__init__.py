@@ -30,6 +30,7 @@ COMMANDS = {
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "search": ("ctx.cli.search", "search the index"),
     "get": ("ctx.cli.search", "print a document"),
+    "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),

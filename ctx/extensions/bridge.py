@@ -64,7 +64,7 @@ class Bridge(NamedTuple):
             if operation == "context.search":
                 return self._search(arguments, policy, caller)
             if operation == "context.get":
-                return self.toolbox.call("get", {"id": arguments.get("id")}, caller)
+                return self.toolbox.call("get", {"id": arguments.get("id"), "chunks": True}, caller)
             if operation == "context.sources":
                 return [
                     {**source, **({"notes": source["note"]} if source.get("note") else {})}

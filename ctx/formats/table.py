@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from ctx.lean import NamedTuple
 
 
 class Format(NamedTuple):

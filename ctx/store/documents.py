@@ -6,7 +6,7 @@ document's.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ctx.errors import StoreError
 from ctx.lean import Any
@@ -225,7 +225,7 @@ class Documents(Database):
             for nos in slices(chunk_nos):
                 rows = connection.execute(
                     "SELECT c.no, d.no, c.no - d.chunk_first, c.start_line, c.end_line, c.heading, c.start, c.end, "
-                    "d.id, s.name, d.source_id, d.title, d.source_url, d.updated_ms "
+                    "d.id, s.name, d.source_id, d.title, d.source_url, d.updated_ms, d.media_type "
                     "FROM chunk c JOIN document d ON d.no = c.document_no JOIN source s ON s.no = d.source_no "
                     f"WHERE c.no IN ({marks(nos)})",
                     nos,
@@ -236,6 +236,27 @@ class Documents(Database):
                         body = bodies[row[1]] = body_of(connection, row[1])
                     chunk_rows[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
         return chunk_rows
+
+    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
+        listings: dict[int, Listing] = {}
+        with self._reading() as connection:
+            for nos in slices(document_nos):
+                rows = connection.execute(
+                    "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type "
+                    f"FROM document d JOIN source s ON s.no = d.source_no WHERE d.no IN ({marks(nos)})",
+                    nos,
+                )
+                listings.update((row[0], Listing._make(row[1:])) for row in rows)
+        return listings
+
+    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        with self._reading() as connection:
+            types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
+            taken = [name for name in types if media_type(name)]
+            rows = connection.execute(
+                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(taken)})", taken
+            )
+            return frozenset(no for no, source_id in rows if path(source_id))
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
         with self._reading() as connection:

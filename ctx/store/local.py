@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
@@ -73,15 +73,26 @@ class LocalIndex:
         )
 
     # -- searching -----------------------------------------------------------------------------------------------
-    def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
+    def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """As the protocol has it; [] where nothing is indexed yet. Raises `StoreError` where the files do not answer."""
-        try:
-            with _surviving():
-                index = self._current_keyword()
-                return [] if index is None else index.search(query, filters, k)
-        except StoreError:
-            self._suspect()
-            raise
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return [] if index is None else index.search(query, filters, k, prefix=prefix)
+
+    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return {} if index is None else index.rarity(terms)
+
+    def resembling(self, words: Sequence[str]) -> str | None:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return None if index is None else index.resembling(words)
+
+    def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return [] if index is None else index.definitions(names, filters, k)
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
         """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
@@ -96,10 +107,10 @@ class LocalIndex:
         try:
             return self._vectors.search(vector, filters, k)
         except StoreError:
-            self._suspect()
+            self.suspect()
             raise
 
-    def _suspect(self) -> None:
+    def suspect(self) -> None:
         """Asks the next writer, of any process, to read every byte."""
         try:
             os.close(files.open_file(self._suspect_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
@@ -277,7 +288,7 @@ class LocalIndex:
 
             problems += check_vectors(self._vectors_path, model)
         if problems:
-            self._suspect()
+            self.suspect()
         return problems
 
     def _catch_up_keyword(self, catalog: Catalog, model: str) -> int:
@@ -616,6 +627,22 @@ class _surviving:
         # pyo3 gives its panic no public name, and it is a BaseException.
         if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
             raise StoreError(_DAMAGED) from error
+
+
+class _Suspecting(_surviving):
+    """`_surviving`, and whoever writes next reads every byte after an error."""
+
+    def __init__(self, index: LocalIndex) -> None:
+        self._index = index
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        except StoreError:
+            self._index.suspect()
+            raise
+        if isinstance(error, StoreError):
+            self._index.suspect()
 
 
 def _close_quietly(writer: KeywordIndex) -> None:

@@ -184,7 +184,7 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
     assert document(ctx("search", "zebra", "--json", cwd=indexed)) == {"results": []}
     whole = document(ctx("get", results[0]["id"], "--json", cwd=indexed))
     assert whole["body"] == FILES["auth.md"]
-    assert whole["chunks"][0]["index"] == 0
+    assert (whole["start_line"], whole["end_line"]) == (1, whole["total_lines"])
     (source,) = document(ctx("sources", "--json", cwd=indexed))["sources"]
     assert (source["name"], source["configured"], source["healthy"], source["doc_count"]) == (
         "filesystem:docs",
