@@ -10,7 +10,8 @@ from ctx.cli.serve import memory_configuration
 from ctx.errors import BadRequest, NotFound
 from ctx.memory import MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
-from ctx.packs.packs import OWN_BANK, SHIPPED
+from ctx.packs.packs import OWN_BANK
+from ctx.packs.settings import SHIPPED
 from ctx.workspace import Workspace, open_workspace
 
 DEFAULT_BANK = "default"

@@ -23,14 +23,13 @@ Memory = Callable[[str, JSON, Caller], JSON]
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call. `memory` is None but for packs."""
+    """Makes the host of one call."""
 
     toolbox: Toolbox
     environ: Mapping[str, str] = os.environ
-    memory: Memory | None = None
 
-    def host_for(self, policy: host.Policy, caller: Caller) -> Host:
-        """The host of a script that runs for `caller`."""
+    def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
+        """The host of a script that runs for `caller`; `memory` answers a pack's."""
         inner = caller._replace(door="script", progress=None)
 
         def answer(operation: str, payload: bytes, deadline_s: float) -> bytes:
@@ -49,8 +48,8 @@ class Bridge(NamedTuple):
                 return _encoded(
                     self._context(operation, asked, policy, inner._replace(deadline_s=deadline_s))
                 )
-            if self.memory is not None:
-                return _encoded(self.memory(operation, asked, caller))
+            if memory is not None:
+                return _encoded(memory(operation, asked, caller))
             raise ToolError(f"{operation} is not available to this script")
 
         return answer

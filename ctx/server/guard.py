@@ -25,8 +25,8 @@ from ctx.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
+from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
 from ctx.server import errors
-from ctx.server.keys import BANK
 from ctx.server.policy import ACCESS, Access, Policy, wants_mcp
 from ctx.types import JSON
 
@@ -46,7 +46,6 @@ _PACK_MCP = re.compile(r"/packs/([^/]+)/mcp/?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _BANK_PATH = re.compile(r"/mcp/([^/]+)/?")
-_RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # steps of other systems' paths below /mcp
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
 
 CSP = (
@@ -218,14 +217,14 @@ class Guard:
     @staticmethod
     def _bank(access: Access, path: str, headers: Mapping[str, str]) -> None:
         named = _BANK_PATH.fullmatch(path)
-        if named is not None and named[1] in _RESERVED_BANKS and access.zone == "mcp":
+        if named is not None and named[1] in RESERVED_BANKS and access.zone == "mcp":
             raise NotFound(f"/mcp/{named[1]} is no bank: the name is reserved")
         if named is not None and access.zone == "mcp":
             access.bank, access.bank_fixed = named[1], True
         else:
             access.bank = headers.get("x-bank-id") or None
         if access.bank is not None and not BANK.fullmatch(access.bank):
-            raise BadRequest("a bank's name has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+            raise BadRequest(f"a bank's name has {BANK_RULE}")
         access.session_id = headers.get("x-session-id", "")[:128] or None
 
 

@@ -13,7 +13,7 @@ from ctx.types import JSON, Caller
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
     """The profile that a caller's endpoint shows."""
     whole = whole_toolbox(toolbox)
-    own = {pack.name: pack_profile(pack) for pack in packs}
+    of_packs = {pack.name: pack_profile(pack) for pack in packs}
     of_banks = [
         pack.tools[spec.name]
         for pack in packs
@@ -29,8 +29,8 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     )
 
     def choose(caller: Caller) -> Profile:
-        if caller.pack in own:
-            return own[caller.pack]
+        if caller.pack in of_packs:
+            return of_packs[caller.pack]
         return bank if caller.bank_fixed and of_banks else whole
 
     return choose
@@ -67,9 +67,9 @@ def without_bank(tool: Tool) -> Tool:
     properties = tool.parameters.get("properties", {})
     if "bank_id" not in properties:
         return tool
-    rest = {name: rule for name, rule in properties.items() if name != "bank_id"}
+    kept_properties = {name: rule for name, rule in properties.items() if name != "bank_id"}
     required = [name for name in tool.parameters.get("required", ()) if name != "bank_id"]
-    return tool._replace(parameters={**tool.parameters, "properties": rest, "required": required})
+    return tool._replace(parameters={**tool.parameters, "properties": kept_properties, "required": required})
 
 
 def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
