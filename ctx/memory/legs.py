@@ -6,6 +6,8 @@ from typing import NamedTuple
 from ctx.analyze import query_counts
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
+from ctx.memory.gist import first_person
+from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
 from ctx.memory.vectors import BankVectors, Floats
@@ -13,6 +15,8 @@ from ctx.ranking import fuse, semantic_weight
 from ctx.types import JSON
 
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
+_LONG_PASSAGES = 3  # of a memory that is long
+_SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
@@ -45,6 +49,7 @@ def search_legs(
     superseded: bool,
 ) -> Legs:
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
+    query = first_person(query)  # "the user" weighs nothing: every memory is theirs
     counts, bank = query_counts(query), reader.bank
     frequencies = reader.frequencies(counts)
     question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
@@ -94,7 +99,7 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         (no for no in legs.vector_nos if no in rows and no in cosines),
         key=lambda no: (-cosines[no], rows[no].id),
     )
-    alpha = semantic_weight(legs.question.query, [rows[no].text for no in by_meaning[:_KIND_SAMPLE]], "rrf")
+    alpha = _share_of_meaning(legs.question.query, rows, by_words, by_meaning)
     word_rank = {no: rank for rank, no in enumerate(by_words, 1)}
     vector_rank = {no: rank for rank, no in enumerate(by_meaning, 1)}
     sureness = calibration(model or "")
@@ -115,6 +120,19 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         }
         hits.append(MemoryHit(rows[no], round(max(semantic, lexical), 6), signals))
     return sorted(hits, key=rank_key)
+
+
+def _share_of_meaning(
+    query: str, rows: dict[int, Candidate], by_words: Sequence[int], by_meaning: Sequence[int]
+) -> float:
+    """The weight of the vectors: less the longer the candidates are, since of many passages one is near to any question."""
+    alpha = semantic_weight(query, [rows[no].text for no in by_meaning[:_KIND_SAMPLE]], "rrf")
+    sample = [*by_words[:_KIND_SAMPLE], *by_meaning[:_KIND_SAMPLE]]
+    if not sample:
+        return alpha
+    passages = sum(max(1.0, len(rows[no].text) / MAX_PASSAGE_CHARS) for no in sample) / len(sample)
+    length = min(1.0, (passages - 1) / (_LONG_PASSAGES - 1))
+    return alpha * (1 - length * (1 - _SHARE_OF_LONG))
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, str]:

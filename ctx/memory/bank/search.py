@@ -6,11 +6,13 @@ from typing import NamedTuple
 from ctx.analyze import query_terms
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
+from ctx.memory.change import MAX_CHARS, Statement, replaces
 from ctx.memory.columns import Memory, moment_ms, number, whole
+from ctx.memory.currency import aged, current, succeeded, timely
 from ctx.memory.dates import Window, window
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.legs import MemoryHit, rank_key, search_legs, weighed
-from ctx.memory.reader import Candidate, Reader
+from ctx.memory.legs import MemoryHit, search_legs, weighed
+from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import Disposition, Evidence, reflect
 from ctx.types import JSON
 
@@ -18,8 +20,7 @@ DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
 MODES = ("hybrid", "keyword", "semantic")
 NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
-TIME_LIFT = 0.3  # of a memory in the time a query names: from the fourth rank to the first
-RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
+NEIGHBOURS = 20  # of a new memory, among which it may take another's place
 CHARS_PER_TOKEN = 4
 _DAY_MS = 86_400_000
 
@@ -149,54 +150,126 @@ class Searching(BankView):
         """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
         terms = set(query_terms(text))
         alike = []
-        with self._view() as view:
-            hits, _ = self._hits(view, Question(text, needed=20).check())
-        for hit in hits[:20]:
-            cosine = hit.signals.get("cosine") or 0.0
-            terms_of_hit = set(query_terms(hit.memory.text))
-            shared = len(terms & terms_of_hit) / (len(terms | terms_of_hit) or 1)
-            if hit.memory.kind == kind and (cosine >= NEAR_COSINE or shared >= NEAR_WORDS):
-                alike.append((hit.memory, round(max(cosine, shared), 4)))
+        for candidate, cosine in self._neighbours(text):
+            terms_of_candidate = set(query_terms(candidate.text))
+            shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
+            if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
+                alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
         return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
+
+    def replaced(self, memory: Memory) -> list[tuple[Candidate, str]]:
+        """The current memories whose place a new one plainly takes, each with the reason."""
+        statement = Statement.of(memory.text)
+        if memory.kind != "fact" or (statement.slot is None and not statement.changes):
+            return []
+        uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
+        return [
+            (candidate, reason)
+            for candidate, cosine in self._neighbours(memory.text)
+            if candidate.kind == memory.kind
+            and candidate.uttered_ms <= uttered_ms
+            and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
+        ]
+
+    def _neighbours(self, text: str) -> list[tuple[Candidate, float | None]]:
+        """The current memories nearest to a text, with the cosine."""
+        with self._view() as view:
+            shown = [visible(self._now())]
+            legs = search_legs(
+                view, self._embedding, text[:MAX_CHARS], "hybrid", shown, NEIGHBOURS, superseded=False
+            )
+            hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
+        return [(hit.memory, hit.signals["cosine"]) for hit in hits]
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
         """Everything the legs found, best rank first, and why it may be less than asked."""
         if self._embedding.model is None and question.mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
         now_ms = self._now()
-        conditions = [
-            self._shown(question.as_of, question.include_superseded),
-            compile_filter(question.filter),
-        ]
         lifted, admitted = _window(question.window, question.query, now_ms)
-        if admitted is not None:
-            conditions.append(_in_window(admitted))
+        narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
+        shown = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
             return [], None
+        # A memory whose place was taken leads to the one that took it: that may say it in other words than the question.
+        follows = question.as_of is None and not question.include_superseded
+        searched = [visible(now_ms, superseded=True), *narrowed] if follows else shown
         legs = search_legs(
-            view,
-            self._embedding,
-            question.query,
-            question.mode,
-            conditions,
-            question.depth,
-            superseded=question.include_superseded or question.as_of is not None,
+            view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
         hits = weighed(view, legs, self._embedding.model)
-        if lifted is not None or question.half_life_days is not None:
-            hits = _reweighed(hits, lifted, question.half_life_days, now_ms)
+        if lifted is not None:
+            hits = timely([*hits, *self._of_window(view, lifted, shown, hits, question.depth)], lifted)
+        if follows:
+            hits = succeeded(hits, self._heads(view, hits, shown))
+        if question.half_life_days is not None:
+            hits = aged(hits, question.half_life_days, now_ms)
+        if lifted is None and question.mode != "semantic":
+            vectors = legs.vectors or self._embedding.of_bank(view)
+            hits = current(hits, vectors.vectors_of if vectors is not None else lambda nos: {})
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
+
+    def _of_window(
+        self, view: Reader, span: Window, shown: Sequence[Condition], hits: Sequence[MemoryHit], depth: int
+    ) -> list[MemoryHit]:
+        """What happened, or was dated, in the window and no leg found."""
+        nos = view.numbers(
+            [*shown, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+        )
+        known = {hit.memory.no for hit in hits}
+        candidates = view.candidates([no for no in nos if no not in known])
+        signals: dict[str, JSON] = {
+            "fused": 0.0,
+            "bm25": 0.0,
+            "cosine": None,
+            "lexical": 0.0,
+            "semantic": 0.0,
+        }
+        return [
+            MemoryHit(candidates[no], 0.0, {**signals, "word_rank": None, "vector_rank": None})
+            for no in nos
+            if no in candidates
+        ]
+
+    def _heads(
+        self, view: Reader, hits: Sequence[MemoryHit], shown: Sequence[Condition]
+    ) -> dict[str, Candidate | None]:
+        """The last successor of every replaced hit; None where that is not to be shown."""
+        successor = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
+        ends: dict[str, str] = {id: id for id in successor}
+        step: dict[str, str] = {}
+        pending = set(successor)
+        while pending:
+            step |= view.successors(pending)
+            pending = {step[id] for id in pending if id in step} - set(step)
+        for id in ends:
+            chain = {id}
+            while (following := step.get(ends[id])) is not None and following not in chain:
+                ends[id] = following
+                chain.add(following)
+        heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
+        passing = set(view.numbers(shown, [row.no for row in heads.values()]))
+        candidates = view.candidates(passing)
+        return {id: candidates.get(heads[end].no) if end in heads else None for id, end in ends.items()}
 
     def _results(self, view: Reader, hits: Sequence[MemoryHit], *, explain: bool) -> list[JSON]:
         rows = view.rows([hit.memory.no for hit in hits]) if hits else {}
         records = self._records(view, [rows[hit.memory.no] for hit in hits])
         containers = self._containers(view, {record["parent"] for record in records if record["parent"]})
+        replaced = view.replaced_by([record["id"] for record in records])
         results = []
         for hit, record in zip(hits, records, strict=True):
             result = {"record": record, "score": hit.score}
             if record["parent"] in containers:
                 result["container"] = containers[record["parent"]]
+            if record["id"] in replaced:
+                result["replaced"] = [
+                    {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
+                    for row in replaced[record["id"]]
+                ]
+            if hit.signals.get("updated_by"):
+                result["updated_by"] = hit.signals["updated_by"]
             if explain:
                 result["signals"] = hit.signals
             results.append(result)
@@ -209,22 +282,6 @@ class Searching(BankView):
 
 
 # -- ranking ------------------------------------------------------------------------------------------------------
-
-
-def _reweighed(
-    hits: list[MemoryHit], lifted: Window | None, half_life_days: float | None, now_ms: int
-) -> list[MemoryHit]:
-    reweighed = []
-    for hit in hits:
-        when_ms = hit.memory.when_ms
-        factor = 1.0
-        if half_life_days is not None:
-            age_days = max(0.0, (now_ms - when_ms) / _DAY_MS)
-            factor *= 1 + RECENCY_SPAN * (2 * 0.5 ** (age_days / half_life_days) - 1)
-        if lifted is not None and (lifted.first_ms or when_ms) <= when_ms <= (lifted.last_ms or when_ms):
-            factor *= 1 + TIME_LIFT
-        reweighed.append(hit._replace(signals={**hit.signals, "fused": hit.signals["fused"] * factor}))
-    return sorted(reweighed, key=rank_key)
 
 
 def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
@@ -243,10 +300,15 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
 
 
 def _in_window(admitted: Window) -> Condition:
-    moment = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
-    ends = ((">=", admitted.first_ms), ("<=", admitted.last_ms))
-    bounds = [(f"{moment} {sign} ?", ms) for sign, ms in ends if ms is not None]
+    first = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
+    last = f"ifnull(iif(m.event_ms IS NULL, NULL, m.event_last_ms), {first})"
+    ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
+    bounds = [(sql, ms) for sql, ms in ends if ms is not None]
     return Condition(" AND ".join(sql for sql, _ in bounds) or "1", tuple(ms for _, ms in bounds))
+
+
+def _dated() -> Condition:
+    return Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
 
 
 def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[MemoryHit]:

@@ -9,9 +9,10 @@ from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
+from ctx.memory.dates import happened
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.gist import gist
-from ctx.memory.reader import Reader, visible
+from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
 from ctx.memory.reflect import Disposition
 from ctx.memory.screen import screen_json
@@ -109,6 +110,7 @@ class Writing(Searching, BankView):
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
+        outdated = self.replaced(memory) if dedupe != "off" else []
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
@@ -126,7 +128,10 @@ class Writing(Searching, BankView):
                 "id": memory.id,
                 "created": twin is None,
                 "duplicate_of": None if twin is None else twin.id,
-                "superseded": self._supersede(writer, memory, supersedes),
+                "superseded": [
+                    *self._supersede(writer, memory, supersedes),
+                    *(self._supersede_plain(writer, memory, outdated) if twin is None else []),
+                ],
                 "near": [{"id": neighbour.id, "score": score} for neighbour, score in neighbours],
                 "flags": memory.flags,
                 "op_id": writer.op_id if writer.changed else None,
@@ -308,6 +313,10 @@ class Writing(Searching, BankView):
         columns, flags = self._screened(checked(fields))
         if "text" not in columns:
             raise BadRequest("text: a text with at least one character is needed")
+        said_ms = columns.get("said_ms")
+        span = happened(columns["text"], self._now() if said_ms is None else said_ms)
+        if columns.get("event_ms") is None and span is not None:
+            columns |= {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
         memory = draft(columns, self._now(), self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -343,6 +352,23 @@ class Writing(Searching, BankView):
             writer.patch(older, {"valid_to_ms": end_ms, "superseded_by": memory.id})
             replaced.append(older.id)
         return replaced
+
+    def _supersede_plain(
+        self, writer: Writer, memory: Memory, outdated: Sequence[tuple[Candidate, str]]
+    ) -> list[str]:
+        """What a new memory plainly takes the place of, unless something happened to it meanwhile."""
+        ids = []
+        for candidate, reason in outdated:
+            older = writer.row(candidate.id)
+            if (
+                older is not None
+                and older.superseded_by is None
+                and older.deleted_ms is None
+                and older.id != memory.id
+            ):
+                ids += self._supersede(writer, memory, [older.id])
+                writer.detail(reason=reason)
+        return ids
 
     def _texts_before(self, op_id: str) -> dict[int, str]:
         with self._view() as view:
