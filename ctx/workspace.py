@@ -34,7 +34,7 @@ if (
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
-    from ctx.memory.reflect import LanguageModel
+    from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
 
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop

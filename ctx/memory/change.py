@@ -26,8 +26,43 @@ _ENDED = re.compile(
 )
 # Somebody else than the speaker: their statements do not replace the speaker's own.
 _KIN = frozenset(
-    "mother father mom mum dad parents sister brother wife husband partner son daughter child children kid aunt uncle cousin grandma grandpa"
-    " grandmother grandfather friend neighbour neighbor boss manager colleague roommate girlfriend boyfriend fiance nephew niece".split()
+    [
+        "mother",
+        "father",
+        "mom",
+        "mum",
+        "dad",
+        "parents",
+        "sister",
+        "brother",
+        "wife",
+        "husband",
+        "partner",
+        "son",
+        "daughter",
+        "child",
+        "children",
+        "kid",
+        "aunt",
+        "uncle",
+        "cousin",
+        "grandma",
+        "grandpa",
+        "grandmother",
+        "grandfather",
+        "friend",
+        "neighbour",
+        "neighbor",
+        "boss",
+        "manager",
+        "colleague",
+        "roommate",
+        "girlfriend",
+        "boyfriend",
+        "fiance",
+        "nephew",
+        "niece",
+    ]
 )
 _VALUE_TYPES = (
     ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
@@ -36,9 +71,64 @@ _VALUE_TYPES = (
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
 )  # fmt: skip
 _ATTRIBUTES = frozenset(
-    "colour color name number address email mail birthday date time deadline budget limit price cost rate password version port url size"
-    " favourite favorite preferred default primary main current owner lead leader manager boss landlord doctor dentist therapist language"
-    " timezone salary title position role job weight height status goal target theme font location office hometown diet plan".split()
+    [
+        "colour",
+        "color",
+        "name",
+        "number",
+        "address",
+        "email",
+        "mail",
+        "birthday",
+        "date",
+        "time",
+        "deadline",
+        "budget",
+        "limit",
+        "price",
+        "cost",
+        "rate",
+        "password",
+        "version",
+        "port",
+        "url",
+        "size",
+        "favourite",
+        "favorite",
+        "preferred",
+        "default",
+        "primary",
+        "main",
+        "current",
+        "owner",
+        "lead",
+        "leader",
+        "manager",
+        "boss",
+        "landlord",
+        "doctor",
+        "dentist",
+        "therapist",
+        "language",
+        "timezone",
+        "salary",
+        "title",
+        "position",
+        "role",
+        "job",
+        "weight",
+        "height",
+        "status",
+        "goal",
+        "target",
+        "theme",
+        "font",
+        "location",
+        "office",
+        "hometown",
+        "diet",
+        "plan",
+    ]
 )
 _LIVING = r"(?:live|lived|reside|stay|(?:be|am|is|are)\s+(?:based|located|living|situated))\s+(?:in|at|near)"
 _WORKING = r"(?:work|working|(?:be|am|is|are)\s+employed)\s+(?:at|for|with)"
@@ -63,6 +153,7 @@ MAX_CHARS = 600  # of a statement; longer texts are told apart by their beginnin
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
 SAME_FRAME_COSINE = 0.86  # of two texts that differ in one value
 RELATED = 0.5  # cosine, and what else speaks for it, from which on two texts are about one thing
+RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to be about one thing
 CUE_WORTH = 0.2
 NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
@@ -103,8 +194,9 @@ def slot(text: str) -> Slot | None:
 
 
 def content(text: str) -> set[str]:
-    """The terms of a text that say something: without stop words and the speaker."""
-    return {word for word in terms(" ".join(normal_words(text))) if word not in STOP_WORDS and word != "user"}
+    """The terms of a text that say something: without stop words, the speaker, and the words that say that something changed."""
+    words = terms(" ".join(normal_words(_CUE.sub(" ", text))))
+    return {word for word in words if word not in STOP_WORDS and word != "user"}
 
 
 class Statement(NamedTuple):
@@ -172,7 +264,7 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
     worth = likeness(earlier, later, cosine)
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
         return False
-    if later.changes:
+    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):

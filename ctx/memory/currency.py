@@ -9,6 +9,7 @@ from ctx.memory.change import Statement, newest_first, updates
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
+from ctx.memory.scores import either
 from ctx.memory.vectors import Floats
 from ctx.types import JSON
 
@@ -19,7 +20,12 @@ NAMED_TIME_LIFT = (
 )
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
 NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
-NO_CUE_SLACK = 0.1  # how much worse a later memory may answer, and stand before an earlier one, if nothing in it says "changed"
+# How well, as a share of the earlier one's score, a later memory must answer the question to stand before it: if it says that
+# something changed, and if it does not.
+CUE_SHARE = 0.4
+NO_CUE_SHARE = 0.85
+ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
+ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
 _DAY_MS = 86_400_000
 
 
@@ -52,8 +58,27 @@ def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
             lifted.append(_with_signals(hit, fused=hit.signals["fused"] * (1 + STORED_TIME_LIFT)))
         else:
             hit = hit._replace(score=max(hit.score, NAMED_TIME_SCORE))
-            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + NAMED_TIME_LIFT, in_window=True))
+            lift = NAMED_TIME_LIFT * (1 + _exactness(hit.memory, window)) / 2
+            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + lift, in_window=True))
     return sorted(lifted, key=rank_key)
+
+
+def _exactness(memory: Candidate, window: Window) -> float:
+    """The share of a memory's own time that falls in the window: of "in November" little is on a day in November."""
+    if memory.event_ms is None or memory.event_last_ms is None or memory.event_last_ms <= memory.event_ms:
+        return 1.0
+    first_ms = max(memory.event_ms, memory.event_ms if window.first_ms is None else window.first_ms)
+    last_ms = min(memory.event_last_ms, memory.event_last_ms if window.last_ms is None else window.last_ms)
+    return max(0, last_ms - first_ms) / (memory.event_last_ms - memory.event_ms)
+
+
+def answered(hits: Sequence[MemoryHit], *, with_meaning: bool) -> bool:
+    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure."""
+    floor = ANSWER_FLOOR if with_meaning else ANSWER_FLOOR_BY_WORDS
+    return any(
+        either(hit.signals["semantic"], hit.signals["lexical"]) >= floor or hit.signals.get("in_window")
+        for hit in hits
+    )
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
@@ -91,10 +116,10 @@ def current(
             if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
                 continue
             cosine = _cosine(vectors, best[earlier].memory.no, best[later].memory.no)
-            slack = 1.0 if statements[later].changes else NO_CUE_SLACK
-            if best[later].score >= best[earlier].score - slack and updates(
-                statements[earlier], statements[later], cosine
-            ):
+            answers = best[later].score >= best[earlier].score * (
+                CUE_SHARE if statements[later].changes else NO_CUE_SHARE
+            )
+            if answers and updates(statements[earlier], statements[later], cosine):
                 updated_by.setdefault(earlier, set()).add(later)
     ordered = []
     for index in newest_first(len(best), updated_by):

@@ -9,7 +9,7 @@ from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
 from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, word_query
+from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
 from ctx.memory.vectors import BankVectors, Floats
 from ctx.ranking import fuse, semantic_weight
 from ctx.types import JSON
@@ -49,8 +49,12 @@ def search_legs(
     superseded: bool,
 ) -> Legs:
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
-    query = first_person(query)  # "the user" weighs nothing: every memory is theirs
-    counts, bank = query_counts(query), reader.bank
+    bank, spoken = reader.bank, first_person(query)  # "the user" weighs nothing: every memory is theirs
+    counts = query_counts(spoken)
+    if counts:
+        query = spoken
+    else:
+        counts = query_counts(query)
     frequencies = reader.frequencies(counts)
     question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
@@ -118,7 +122,7 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
             "word_rank": word_rank.get(no),
             "vector_rank": vector_rank.get(no),
         }
-        hits.append(MemoryHit(rows[no], round(max(semantic, lexical), 6), signals))
+        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
     return sorted(hits, key=rank_key)
 
 

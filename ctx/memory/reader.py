@@ -130,8 +130,11 @@ class Reader:
         return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]]) if row else None
 
     def banks(self) -> list[str]:
-        """The names of all banks of the file."""
-        return [row[0] for row in self._connection.execute("SELECT bank FROM memory_banks ORDER BY bank")]
+        """The names of all banks of the file. (A slash begins the name of one that was removed.)"""
+        cursor = self._connection.execute(
+            "SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank"
+        )
+        return [row[0] for row in cursor]
 
     # -- rows ----------------------------------------------------------------------------------------------------
     # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole bank.

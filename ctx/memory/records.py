@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ctx.clock import iso_utc
 from ctx.errors import BadRequest
 from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS, TEXT_HASH_BYTES
 from ctx.memory.columns import (
@@ -67,9 +68,30 @@ def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
         if column != "id":
             record[public] = getattr(memory, column)
     record["timestamp"] = memory.created_ms if memory.said_ms is None else memory.said_ms
+    record["said"] = iso(record["timestamp"])
+    record["happened"] = happened(memory)
     record["contexts"] = all_contexts(memory)
     record["aliases"] = aliases(memory, given_names)
     return record
+
+
+def iso(ms: int) -> str | None:
+    """ISO 8601 in UTC; None for a moment that no calendar has."""
+    try:
+        return iso_utc(ms)
+    except OverflowError:
+        return None
+
+
+def happened(memory: Memory) -> str | None:
+    """When what a memory tells of happened: a day, an interval of days `FIRST/LAST`, or a moment; None where nobody said."""
+    if memory.event_ms is None:
+        return None
+    first = iso(memory.event_ms)
+    last = None if memory.event_last_ms is None else iso(memory.event_last_ms)
+    if first is None or last is None or last == first:
+        return first[:10] if first and first.endswith("T00:00:00Z") else first
+    return first[:10] if first[:10] == last[:10] else f"{first[:10]}/{last[:10]}"
 
 
 def all_contexts(memory: Memory) -> list[str]:

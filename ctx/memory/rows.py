@@ -17,6 +17,26 @@ from ctx.memory.writer import Writer
 from ctx.store.schema import connect, transaction
 from ctx.types import JSON
 
+_MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
+# What belongs to a bank and goes with it; the memories come behind what is found by them.
+_OF_BANK = (
+    f"DELETE FROM memory_words WHERE rowid IN {_MEMBERS}",
+    f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
+    f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
+    f"DELETE FROM memory_history WHERE memory_no IN {_MEMBERS}",
+    *(
+        f"DELETE FROM {table} WHERE bank_no = ?"
+        for table in (
+            "memory_vectors",
+            "memory_aliases",
+            "memory_replies",
+            "memory_journal",
+            "memories",
+        )
+    ),
+    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = purges + 1, head = ''"
+    " WHERE bank_no = ?",
+)
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 
 
@@ -90,6 +110,18 @@ class MemoryRows:
                     self._writer.execute("PRAGMA synchronous = FULL")
         finally:
             self._lock.release()
+
+    def rename_bank(self, bank: str, name: str) -> None:
+        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes."""
+        with self._lock, transaction(self._writer):
+            self._writer.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
+
+    def drop_bank(self, bank: str) -> None:
+        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection may know it."""
+        with self._lock, transaction(self._writer):
+            bank_no = Reader(self._writer, bank).bank_no
+            for sql in _OF_BANK:
+                self._writer.execute(sql, (bank_no,))
 
     def shred(self) -> None:
         """Overwrites what was deleted: in the pages of the file, in the word index, and in the log."""

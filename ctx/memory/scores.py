@@ -1,6 +1,6 @@
 """What a score means: how sure we are, in [0, 1], that a memory answers a query.
 
-A score is a matter of the query and the memory alone, never of the other hits: score = max(semantic, lexical), where
+A score is a matter of the query and the memory alone, never of the other hits: score = 1 - (1 - semantic)(1 - lexical), where
 semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is the share of the query's
 words, each weighed by its rarity in the bank, that stand together in one passage. Either is enough to pass a threshold,
 so 0.7 means the same with and without the embedder.
@@ -49,6 +49,11 @@ def calibration(model: str) -> Logistic:
         if name.lower() in model.lower():
             return fitted
     return UNKNOWN_MODEL
+
+
+def either(semantic: float, lexical: float) -> float:
+    """How sure a memory is an answer where each of two witnesses may be right: both half sure are three quarters."""
+    return 1.0 - (1.0 - semantic) * (1.0 - lexical)
 
 
 class QueryWord(NamedTuple):

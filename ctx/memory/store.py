@@ -1,19 +1,21 @@
 """All banks of one catalog file."""
 
+import json
 import uuid
 from collections.abc import Callable
 
 from ctx.clock import now_ms
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.health import problems
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id
-from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows
 from ctx.memory.screen import POLICIES
+from ctx.memory.wording import LanguageModel
+from ctx.types import JSON
 
 _EMBED_BATCH = 64
 _ALL = 1_000_000_000
@@ -64,6 +66,47 @@ class MemoryStore:
     def banks(self) -> list[str]:
         with self.rows.reading() as reader:
             return reader.banks()
+
+    def rename(self, id: str, name: str) -> None:
+        """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""
+        names = self.banks()
+        if id not in names:
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        if check_bank_id(name) in names:
+            raise Conflict(f"a bank called '{name}' exists; merge the two instead")
+        self.rows.rename_bank(id, name)
+
+    def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
+        """Moves what a bank holds into another, and removes it: `{"imported", "skipped", "conflicts"}`.
+
+        What the other has already, the same, is skipped. Where a memory of another content has its id, nothing is removed.
+        Raises `NotFound`, `BadRequest`.
+        """
+        if id not in self.banks():
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        if id == into:
+            raise BadRequest("a bank cannot be merged into itself")
+        lines = list(self.bank(id).export(include_deleted=True))
+        if dry_run:
+            present = {
+                record["id"] for line in lines if (record := self.bank(into).get(json.loads(line)["id"]))
+            }
+            return {"imported": len(lines) - len(present), "skipped": len(present), "conflicts": []}
+        counts = self.bank(into, source).import_(lines)
+        if not counts["conflicts"]:
+            self.rows.drop_bank(id)
+            self.embedding.close()
+        return counts
+
+    def delete(self, id: str) -> int:
+        """Removes a bank for good, with its history and journal; how many memories it held. Raises `NotFound`."""
+        if id not in self.banks():
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        count: int = self.bank(id).count(include_superseded=True)
+        self.rows.drop_bank(id)
+        self.rows.shred()
+        self.embedding.close()
+        return count
 
     def check(self, *, deep: bool = False) -> list[str]:
         """What is wrong with the store, a sentence each; [] is health. `deep` reads every memory's text."""

@@ -132,11 +132,6 @@ class Writer(Reader):
                 (self.bank_no,),
             ).rowcount
 
-    def count_under(self, conditions: Sequence[Condition]) -> int:
-        """How many `delete_under` would delete."""
-        self._mark_doomed(conditions)
-        return int(self.scalar("SELECT count(*) FROM doomed"))
-
     def purge(self, memory: Memory) -> None:
         """Removes a memory for good, with its history: only its id stays, in the journal."""
         if memory.deleted_ms is None:

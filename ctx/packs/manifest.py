@@ -38,7 +38,8 @@ class PackRouteSpec(NamedTuple):
     method: str
     path: str
     auth: str
-    tool: str | None  # None: the path names it
+    tool: str | None  # None: the path names it, or a script of the route's own answers
+    script: str | None = None
 
 
 class Manifest(NamedTuple):
@@ -151,7 +152,7 @@ def read_manifest(folder: str) -> Manifest:
         description=values["description"],
         grants=frozenset(values["grants"]),
         tools=tuple(_tool(entry, folder, label) for entry in values["tools"]),
-        routes=tuple(_route(entry, label) for entry in values["routes"]),
+        routes=tuple(_route(entry, folder, label) for entry in values["routes"]),
         prefix=values["prefix"],
         key_required=values["key_required"],
         at_banks=values["at_banks"],
@@ -224,7 +225,7 @@ def _script(folder: str, name: str, label: str) -> str:
     return path
 
 
-def _route(entry: JSON, label: str) -> PackRouteSpec:
+def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:
     if (
         not isinstance(entry, dict)
         or not isinstance(entry.get("path"), str)
@@ -234,7 +235,13 @@ def _route(entry: JSON, label: str) -> PackRouteSpec:
     auth = entry.get("auth", "pack")
     if auth not in AUTH:
         raise ConfigError(f"{label}: routes: auth must be one of {', '.join(AUTH)}")
-    tool = entry.get("tool")
-    if tool is None and "{tool}" not in entry["path"]:
-        raise ConfigError(f"{label}: routes: name a tool, or have {{tool}} in the path")
-    return PackRouteSpec(str(entry.get("method", "POST")).upper(), entry["path"], auth, tool)
+    tool, script = entry.get("tool"), entry.get("script")
+    if tool is None and script is None and "{tool}" not in entry["path"]:
+        raise ConfigError(f"{label}: routes: name a tool or a script, or have {{tool}} in the path")
+    return PackRouteSpec(
+        str(entry.get("method", "POST")).upper(),
+        entry["path"],
+        auth,
+        tool,
+        _script(folder, script, label) if script else None,
+    )

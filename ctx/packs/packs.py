@@ -29,7 +29,7 @@ from ctx.lua.host import Policy
 from ctx.lua.pool import Job
 from ctx.memory import MemoryStore, Provenance, check_bank_id
 from ctx.packs.context import CallContext
-from ctx.packs.manifest import Manifest, PackAgent, PackTool, read_manifest
+from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.sessions import Rate, Sessions
 from ctx.packs.settings import check_settings, keys, pack_folder, rate_limit
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 OWN_BANK = "pack:"  # how the banks of packs begin that have their own; no caller can name one
 NO = ("false", "0", "no", "off")
+BANK_OF_PATH = "bank_id"  # of a route: {bank_id} in its path fixes the bank
+ROUTE_TIMEOUT_S = 30.0
 SESSION_ARGUMENT = "sessionId"  # of any tool: whose session the call belongs to
 
 
@@ -175,7 +177,10 @@ class Pack:
             bank_id = self._bank_id(spec, passed, caller)
             session = self.sessions.open(_session_argument(arguments) or connection)
             self.sessions.touch(session)
-            return self._execute(spec.name, source, passed, bank_id, session, caller, spec.timeout_s, output)
+            named = _session_argument(arguments) is not None or caller.session_id is not None
+            return self._execute(
+                spec.name, source, passed, bank_id, session, caller, spec.timeout_s, output, shared=not named
+            )
 
         return run
 
@@ -187,13 +192,7 @@ class Pack:
 
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
-        path = self.manifest.methods[method]
-        source = self._sources.get(path)
-        if source is None:
-            source = self._sources[path] = ScriptFile(method, path).source()
-        session = self.sessions.open(self._connection(caller))
-        bank_id = self._opened_bank(self._named(caller), caller)
-        return self._execute(method, source, {}, bank_id, session, caller, 10.0, None)
+        return self._answer_script(self.manifest.methods[method], {}, caller, counted=False)
 
     def _named(self, caller: Caller) -> str:
         """The bank of a call that names none: the URL's or the header's, else the pack's default."""
@@ -233,6 +232,7 @@ class Pack:
         output: JSON,
         *,
         agent: bool = False,
+        shared: bool = False,
     ) -> JSON:
         bank = self._store().bank(
             bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session)
@@ -241,7 +241,11 @@ class Pack:
         context = {
             "config": {},
             "bank": {"id": bank_id},
-            "session": {"id": session, "started_at": self.sessions.data(session).get("startTime")},
+            "session": {
+                "id": session,
+                "started_at": self.sessions.data(session).get("startTime"),
+                "shared": shared,
+            },
             "request": {
                 "transport": caller.door,
                 "pack": self.name,
@@ -313,20 +317,41 @@ class Pack:
         return {"success": False, "data": None, "error": error.message}
 
     def route_answer(
-        self, spec_tool: str | None, toolbox: Toolbox
+        self, spec: PackRouteSpec, toolbox: Toolbox
     ) -> Callable[[Mapping[str, str], dict[str, JSON], Caller], JSON]:
         """What a route of the pack answers: a tool's result, un-wrapped; or one of its methods."""
 
         def answer(parameters: Mapping[str, str], arguments: dict[str, JSON], caller: Caller) -> JSON:
-            label = spec_tool or parameters.get("tool", "")
+            if BANK_OF_PATH in parameters:
+                caller = caller._replace(bank=_nameable(parameters[BANK_OF_PATH]), bank_fixed=True)
+            passed = {name: value for name, value in parameters.items() if name not in (BANK_OF_PATH, "tool")}
+            if spec.script is not None:
+                return self._answer_script(spec.script, {**passed, **arguments}, caller)
+            label = spec.tool or parameters.get("tool", "")
             if label in self.manifest.methods:
                 return self.answer_method(label, caller)
             name = self.own_name(label)
             if name is None:
                 raise NotFound(f"{self.name} has no tool called {label[:80]}")
-            return toolbox.call(name, arguments, caller)
+            return toolbox.call(name, {**passed, **arguments}, caller)
 
         return answer
+
+    def _answer_script(
+        self, path: str, arguments: dict[str, JSON], caller: Caller, *, counted: bool = True
+    ) -> JSON:
+        """What a script of the pack that is no tool answers; `counted` against the rate."""
+        source = self._sources.get(path)
+        if source is None:
+            source = self._sources[path] = ScriptFile(os.path.basename(path), path).source()
+        connection = self._connection(caller)
+        if counted:
+            self.rate.spend(connection)
+        session = self.sessions.open(connection)
+        bank_id = self._opened_bank(self._named(caller), caller)
+        return self._execute(
+            os.path.basename(path), source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, None
+        )
 
     def described(self) -> dict[str, JSON]:
         """What it is and may do, for `ctx pack list`."""

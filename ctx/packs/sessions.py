@@ -20,6 +20,7 @@ from ctx.types import JSON
 logger = logging.getLogger(__name__)
 
 ACTIVE_MS = 5 * 60_000  # a session seen within five minutes is active
+IDLE_MS = 24 * 3600_000  # after which a place's next connection begins a session of its own
 SAVE_EVERY_MS = 5_000  # a call's time is worth a write that often; anything else is saved at once
 MAX_SESSIONS = 10_000
 
@@ -100,7 +101,7 @@ class Sessions:
         mine = [
             (_activity_ms(data), session)
             for session, data in self._known.items()
-            if place and data.get("project") == place
+            if place and data.get("project") == place and self._clock() - _activity_ms(data) < IDLE_MS
         ]
         return max(mine)[1] if mine else None
 

@@ -45,6 +45,11 @@ PREFLIGHT_MAX_AGE_S = 600
 _PACK_MCP = re.compile(r"/packs/([^/]+)/mcp/?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
+_WRONG_KEY = "this key is not valid"
+_NEEDLESS_KEY = (
+    "this key is not valid; most of this server needs none: remove the Authorization header, make one with 'ctx key create', or set"
+    " the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one that is sent"
+)
 _BANK_PATH = re.compile(r"/mcp/([^/]+)/?")
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
 
@@ -190,7 +195,7 @@ class Guard:
         if key and policy.has_keys:
             access.grant = policy.grant(key)
             if access.grant is None and not _needs_no_key(scope, headers):
-                raise Unauthorized("this key is not valid", data={"presented": True})
+                raise Unauthorized(_WRONG_KEY if policy.closed else _NEEDLESS_KEY, data={"presented": True})
         grant = access.grant
         if grant is not None and access.bank is None and grant.banks is not None and len(grant.banks) == 1:
             access.bank = next(iter(grant.banks))
@@ -223,6 +228,9 @@ class Guard:
             access.bank, access.bank_fixed = named[1], True
         else:
             access.bank = headers.get("x-bank-id") or None
+            access.bank_fixed = (
+                access.bank is not None
+            )  # a connection with a bank is bound to it for every tool
         if access.bank is not None and not BANK.fullmatch(access.bank):
             raise BadRequest(f"a bank's name has {BANK_RULE}")
         access.session_id = headers.get("x-session-id", "")[:128] or None

@@ -86,7 +86,7 @@ def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
             route.method,
             route.path,
             pack.name,
-            pack.route_answer(route.tool, toolbox),
+            pack.route_answer(route, toolbox),
             auth=route.auth,
             error_body=pack.envelope if pack.manifest.envelope else None,
         )

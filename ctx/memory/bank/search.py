@@ -1,6 +1,6 @@
 """Searching a bank: what answers a query, in which order, and what the memories say together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
@@ -8,12 +8,14 @@ from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.change import MAX_CHARS, Statement, replaces
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, current, succeeded, timely
+from ctx.memory.currency import aged, answered, current, succeeded, timely
 from ctx.memory.dates import Window, window
+from ctx.memory.evidence import Evidence
 from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.findings import Disposition
 from ctx.memory.legs import MemoryHit, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
-from ctx.memory.reflect import Disposition, Evidence, reflect
+from ctx.memory.reflect import reflect
 from ctx.types import JSON
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
@@ -37,6 +39,7 @@ class Question(NamedTuple):
     as_of: JSON = None
     include_superseded: bool = False
     half_life_days: float | None = None
+    asked_ms: int | None = None  # the moment against which times in the query are read; None: now
 
     def check(self) -> "Question":
         """Itself. Raises `BadRequest`."""
@@ -74,15 +77,19 @@ class Searching(BankView):
         include_superseded: bool = False,
         order: str = "rank",
         half_life_days: float | None = None,
+        floor: bool = False,
+        asked_at: JSON = None,
         explain: bool = False,
         touch: bool = False,
     ) -> JSON:
-        """The memories that answer a query: `{"results": [{"record", "score", "container"?, "signals"?}], "total", "degraded"}`.
+        """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?, "signals"?}], "total", "answered", "degraded"}`.
 
         `order`: "rank" fuses both legs (reciprocal ranks), "score" sorts by the calibrated score. `total` counts what reached
         `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before `offset` and `limit`.
         `max_tokens` ends the page before it is exceeded (a token is four characters), but never before the first result.
         `window`: "auto" lifts what falls in a time named by the query, `{"since", "until"}` admits nothing else.
+        `asked_at`: the moment against which times in the query are read, now unless given.
+        `answered`: whether anything speaks to the question; with `floor` nothing is shown where nothing does.
         `half_life_days` moves ranks by age, by a tenth at most. `touch` counts a reading of what is returned.
         `degraded` says why the search was less than asked: "no_embedder".
         """
@@ -93,20 +100,32 @@ class Searching(BankView):
             max_tokens = whole("max_tokens", max_tokens, 1, 10_000_000)
         if half_life_days is not None:
             half_life_days = number("half_life_days", half_life_days, 0.001, 1e6)
-        floor = number("min_score", min_score, 0.0, 1.0)
+        least_score = number("min_score", min_score, 0.0, 1.0)
         question = Question(
-            query, mode, budget, offset + limit, filter, window, as_of, include_superseded, half_life_days
+            query,
+            mode,
+            budget,
+            offset + limit,
+            filter,
+            window,
+            as_of,
+            include_superseded,
+            half_life_days,
+            moment_ms("asked_at", asked_at),
         )
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
-            hits = [hit for hit in hits if hit.score >= floor]
+            hits = [hit for hit in hits if hit.score >= least_score]
+            answers = answered(hits, with_meaning=self._embedding.model is not None and mode != "keyword")
+            if floor and not answers:
+                hits = []
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = _within_tokens(hits[offset : offset + limit], max_tokens)
             results = self._results(view, page, explain=explain)
         if touch and page:
             self._count_reading([hit.memory.no for hit in page])
-        return {"results": results, "total": len(hits), "degraded": degraded}
+        return {"results": results, "total": len(hits), "answered": answers, "degraded": degraded}
 
     def synthesize(
         self,
@@ -130,11 +149,13 @@ class Searching(BankView):
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
-            def evidence(sub_query: str, count: int) -> list[Evidence]:
+            def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
-                hits = self._hits(view, question)[0][:count]
-                rows = view.rows([hit.memory.no for hit in hits])
-                return [_evidence(rows[hit.memory.no], hit.score) for hit in hits]
+                hits = self._hits(view, question)[0]
+                answers = answered(hits, with_meaning=self._embedding.model is not None)
+                rows = view.rows([hit.memory.no for hit in hits[:count]])
+                replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
+                return [_evidence(rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
 
             return reflect(
                 query,
@@ -186,7 +207,9 @@ class Searching(BankView):
         if self._embedding.model is None and question.mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
         now_ms = self._now()
-        lifted, admitted = _window(question.window, question.query, now_ms)
+        lifted, admitted = _window(
+            question.window, question.query, now_ms if question.asked_ms is None else question.asked_ms
+        )
         narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
         shown = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
@@ -324,7 +347,14 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[Memory
     return page
 
 
-def _evidence(memory: Memory, score: float) -> Evidence:
+def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Candidate]]) -> Evidence:
     return Evidence(
-        memory.id, memory.text, memory.context, memory.event_ms, memory.created_ms, score, tuple(memory.flags)
+        memory.id,
+        memory.text,
+        memory.context,
+        memory.event_ms,
+        hit.memory.uttered_ms,
+        hit.score,
+        tuple(memory.flags),
+        tuple((row.id, row.text, row.uttered_ms) for row in replaced.get(memory.id, ())),
     )

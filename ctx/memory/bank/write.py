@@ -11,10 +11,10 @@ from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
 from ctx.memory.dates import happened
 from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
-from ctx.memory.reflect import Disposition
 from ctx.memory.screen import screen_json
 from ctx.memory.writer import Writer
 from ctx.types import JSON
@@ -227,34 +227,67 @@ class Writing(Searching, BankView):
         writer.touch([patched.no], self.source.session)
         return self._must_find(writer, patched.id)
 
-    def delete(self, id: str, *, reason: str | None = None, hard: bool = False) -> JSON:
-        """Forgets a memory and what it contains: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings back."""
-        if not isinstance(hard, bool):
-            raise BadRequest("hard: true or false")
-        with self._writing("purge" if hard else "delete") as writer:
-            memory = self._must_find(writer, id, deleted=hard)
+    def delete(
+        self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
+    ) -> JSON:
+        """Forgets a memory and what it contains: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings back: text, words,
+        vectors and history are overwritten in the file, and its id alone stays in the journal. A dry run only counts."""
+        if not isinstance(hard, bool) or not isinstance(dry_run, bool):
+            raise BadRequest("hard, dry_run: true or false")
+        if dry_run:
+            with self._view() as view:
+                memory = self._must_find(view, id, deleted=hard)
+                members = view.with_contents(memory)
+            return {"count": sum(hard or member.deleted_ms is None for member in members), "op_id": None}
+        if hard:
+            return self.purge([id], reason=reason)
+        with self._writing("delete") as writer:
+            memory = self._must_find(writer, id)
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
-            if not hard:
-                count = writer.delete_under([Condition("m.no = ?", (memory.no,))], writer.at_ms)
-            else:
-                doomed = writer.with_contents(memory)
-                count = len(doomed)
-                for member in doomed:
-                    writer.purge(member)
+            count = writer.delete_under([Condition("m.no = ?", (memory.no,))], writer.at_ms)
             return {"count": count, "op_id": writer.op_id}
 
-    def delete_where(self, filter: JSON, *, reason: str | None = None) -> JSON:
-        """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings it back."""
+    def purge(self, ids: Sequence[str], *, reason: str | None = None) -> JSON:
+        """Erases memories and what they contain, in one operation: `{"count", "op_id"}`. Raises `NotFound`."""
+        with self._writing("purge") as writer:
+            doomed = {
+                member.no: member
+                for id in ids
+                for member in writer.with_contents(self._must_find(writer, id, deleted=True))
+            }
+            if reason is not None:
+                writer.detail(reason=short_text("reason", reason))
+            for member in doomed.values():
+                writer.purge(member)
+            reply = {"count": len(doomed), "op_id": writer.op_id}
+        self._resources.rows.shred()
+        return reply
+
+    def delete_where(self, filter: JSON, *, reason: str | None = None, dry_run: bool = False) -> JSON:
+        """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings it back.
+
+        A dry run only counts.
+        """
         condition = compile_filter(filter)
         if condition.sql == "1":
             raise BadRequest(
                 'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
             )
+        conditions = [visible(self._now(), superseded=True), condition]
+        if dry_run:
+            with self._view() as view:
+                doomed = {
+                    member.no
+                    for memory in view.select(conditions)
+                    for member in view.with_contents(memory)
+                    if member.deleted_ms is None
+                }
+            return {"count": len(doomed), "op_id": None}
         with self._writing("delete_where") as writer:
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
-            count = writer.delete_under([visible(writer.at_ms, superseded=True), condition], writer.at_ms)
+            count = writer.delete_under(conditions, writer.at_ms)
             return {"count": count, "op_id": writer.op_id if count else None}
 
     def undo(self, op_id: str) -> JSON:
