@@ -35,7 +35,7 @@ if (
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
-    from ctx.memory.reflect import LanguageModel
+    from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`

@@ -14,7 +14,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.packs.packs import SHIPPED
+from ctx.packs.settings import SHIPPED
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller

@@ -25,14 +25,13 @@ what a pack's `context.memory`, `bank`, `session` and `health` do."""
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call. `memory` is None but for packs."""
+    """Makes the host of one call."""
 
     toolbox: Toolbox
     environ: Mapping[str, str] = os.environ
-    memory: Memory | None = None
 
-    def host_for(self, policy: host.Policy, caller: Caller) -> Host:
-        """The host of a script that runs for `caller`."""
+    def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
+        """The host of a script that runs for `caller`; `memory` answers a pack's."""
         inner = caller._replace(door="script", progress=None)
 
         def answer(operation: str, payload: bytes, deadline_s: float) -> bytes:
@@ -51,8 +50,8 @@ class Bridge(NamedTuple):
                 return _encoded(
                     self._context(operation, arguments, policy, inner._replace(deadline_s=deadline_s))
                 )
-            if self.memory is not None:
-                return _encoded(self.memory(operation, arguments, caller))
+            if memory is not None:
+                return _encoded(memory(operation, arguments, caller))
             raise ToolError(f"{operation} is not available to this script")
 
         return answer

@@ -32,6 +32,11 @@ PREFLIGHT_MAX_AGE_S = 600
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
+_WRONG_KEY = "this key is not valid"
+_NEEDLESS_KEY = (
+    "this key is not valid; most of this server needs none: remove the Authorization header, make one with "
+    "'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one that is sent"
+)
 _CROWDED = "the server has too many requests open; try again shortly"
 _FOREIGN = "web pages of other sites need a key here, or their origin in [server] allowed_origins"
 
@@ -191,7 +196,7 @@ class Guard:
         if key and policy.has_keys:
             access.grant = policy.grant(key)
             if access.grant is None and not readable:
-                raise Unauthorized("this key is not valid", data={"presented": True})
+                raise Unauthorized(_WRONG_KEY if policy.closed else _NEEDLESS_KEY, data={"presented": True})
         if policy.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         access.settle(scope.get("client"))

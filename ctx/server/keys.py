@@ -20,15 +20,13 @@ from typing import NamedTuple
 from ctx import files
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
+from ctx.identity import BANK, BANK_RULE
 from ctx.store.folder import own_folder
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "ctx_"  # so that secret scanners and people recognise one
-BANK = re.compile(
-    r"(?!\.{1,2}\Z)[\w.@:+-]{1,128}", re.ASCII
-)  # e-mail addresses are legal banks; a path step is not
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
 _VERSION = 1
@@ -125,7 +123,7 @@ class KeyRing:
             raise BadRequest("a key needs at least one bank, or '*' for every bank")
         for bank in chosen:
             if bank != EVERY_BANK and not BANK.fullmatch(bank):
-                raise BadRequest(f"'{bank[:80]}' is not a bank: it has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+                raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
         if EVERY_BANK in chosen:
             chosen = (EVERY_BANK,)
         with self._writing() as records:

@@ -9,6 +9,7 @@ The endpoints that are always there are FastAPI's: endpoints.py.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import orjson
 from starlette.requests import ClientDisconnect
@@ -56,6 +57,10 @@ class Request:
         self._receive = receive
         self.access: Access = scope[ACCESS]
         self.parameters: Mapping[str, str] = scope["path_params"]
+
+    def query(self) -> dict[str, str]:
+        """The parameters behind the path's question mark; of several of a name the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
@@ -200,7 +205,7 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         request.access.spend()
         arguments = await request.arguments()
         caller = request.access.caller(pack=route.pack)
-        parameters = dict(request.parameters)
+        parameters = {**request.query(), **request.parameters}
         share = (f"{route.method} {route.path}", caller.share)
         return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller), share))
 

@@ -14,8 +14,8 @@ from starlette.routing import Route, compile_path
 from starlette.types import Scope
 
 from ctx.errors import BadRequest, CtxError, NotFound
+from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
 from ctx.server import errors
-from ctx.server.keys import BANK
 from ctx.server.policy import Access
 from ctx.types import JSON
 
@@ -28,7 +28,6 @@ MCP_PATHS = (
 )  # each by itself: a redirect loses a client's POST
 PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
 
-_RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # steps of other systems' paths below /mcp
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
 
@@ -69,7 +68,7 @@ def _pack_client(access: Access, parameters: Parameters) -> None:
 
 
 def _mcp_client(access: Access, parameters: Parameters) -> None:
-    if access.bank_fixed and access.bank in _RESERVED_BANKS:
+    if access.bank_fixed and access.bank in RESERVED_BANKS:
         raise NotFound(f"/mcp/{access.bank} is no bank: the name is reserved")
     access.admit_mcp()
 
@@ -150,10 +149,10 @@ def note(access: Access, match: Match, headers: Headers) -> None:
     access.door = match.zone.door
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
     fixed = match.parameters.get("bank") if match.zone is MCP else None
-    access.bank_fixed = fixed is not None
     access.bank = fixed or headers.get("x-bank-id") or None
+    access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
     if access.bank is not None and not BANK.fullmatch(access.bank):
-        raise BadRequest("a bank's name has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+        raise BadRequest(f"a bank's name has {BANK_RULE}")
     session_id = headers.get("mcp-session-id") if access.door == "mcp" else None
     access.session_id = session_id or headers.get("x-session-id", "")[:128] or None
 
