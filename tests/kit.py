@@ -74,18 +74,18 @@ def trust(config: Path) -> None:
 
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:
     """Everything of a store that a clean build would make the same: documents, their text, their chunks."""
-    shown = {}
+    entries_by_name = {}
     for stored in space.catalog.export():
         document = stored.document
         chunks = [(chunk.start, chunk.end, chunk.heading, chunk.text_hash.hex()) for chunk in stored.chunks]
-        shown[document.source, document.source_id] = (
+        entries_by_name[document.source, document.source_id] = (
             document.id,
             document.title,
             document.body,
             document.source_url,
             chunks,
         )
-    return shown
+    return entries_by_name
 
 
 def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[str]]:

@@ -23,7 +23,7 @@ def floors() -> dict[str, int]:
 
 
 def side_steps() -> set[tuple[str, str]]:
-    return {(f"ctx.{room}", f"ctx.{other}") for room, other in re.findall(r"`(\w+) -> (\w+)`", DRAWING)}
+    return {(f"ctx.{room}", f"ctx.{lower}") for room, lower in re.findall(r"`(\w+) -> (\w+)`", DRAWING)}
 
 
 def modules() -> dict[str, Path]:

@@ -43,24 +43,24 @@ def test_the_shipped_example_loads_as_it_stands(tmp_path: Path) -> None:
 def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp_path: Path) -> None:
     lines = []
     for line in Path(bundled_path("config", "ctx.toml")).read_text().splitlines():
-        bare = line.removeprefix("# ")
-        if re.match(r"#? ?(\[|[a-z_]+ = )", line) and not bare.startswith("include_globs"):
-            lines.append(bare)
+        uncommented = line.removeprefix("# ")
+        if re.match(r"#? ?(\[|[a-z_]+ = )", line) and not uncommented.startswith("include_globs"):
+            lines.append(uncommented)
     for name in ("connectors/tickets.lua", "tools/create-ticket.lua", "agents/planner.lua"):
         written(tmp_path, "", name)
     text = "\n".join(lines)
-    known = tomli.loads(text)
+    tables = tomli.loads(text)
     loaded(
         tmp_path, text.replace('provider = "local"', 'provider = "ollama"')
     )  # the one section whose keys depend on each other
     # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means something else).
-    plain = loaded(tmp_path, "")
+    defaults = loaded(tmp_path, "")
     for section in ("chunking", "retrieval", "watch", "mcp"):
-        for key, value in known[section].items():
+        for key, value in tables[section].items():
             if key != "hybrid_alpha":
-                assert getattr(getattr(plain, section), key) == value, (section, key)
+                assert getattr(getattr(defaults, section), key) == value, (section, key)
     for key in ("bind", "cross_site_tools", "rate_limit_per_minute", "max_body_bytes", "metrics"):
-        assert getattr(plain.server, key) == known["server"][key]
+        assert getattr(defaults.server, key) == tables["server"][key]
 
 
 def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:

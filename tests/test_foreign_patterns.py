@@ -87,7 +87,7 @@ def test_every_pattern_that_is_not_a_literal_has_a_reason_why_it_ends_soon() -> 
         for path in sorted((ROOT / "ctx").rglob("*.py"))
         for name, line in _compilations(path)
     }
-    assert {place: line for place, line in places.items() if place not in ALLOWED} == {}
+    assert {location: line for location, line in places.items() if location not in ALLOWED} == {}
     assert ALLOWED.keys() - places.keys() == set()
 
 

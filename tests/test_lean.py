@@ -39,14 +39,14 @@ def test_a_lean_named_tuple_is_made_compared_and_shown_as_the_original_is() -> N
         ((), {"size": 2, "name": "b"}),
         (("a", 1, ("y",)), {}),
     ):
-        made: typing.Any = Lean(*values, **named)
+        record: typing.Any = Lean(*values, **named)
         original: typing.Any = Original(*values, **named)
-        assert made == original
-        assert hash(made) == hash(original)
-        assert repr(made) == repr(original).replace("Original", "Lean")
-        assert made._asdict() == original._asdict()
-        assert made._replace(size=9) == original._replace(size=9)
-        assert (made.name, made.size, made.tags) == tuple(original)
+        assert record == original
+        assert hash(record) == hash(original)
+        assert repr(record) == repr(original).replace("Original", "Lean")
+        assert record._asdict() == original._asdict()
+        assert record._replace(size=9) == original._replace(size=9)
+        assert (record.name, record.size, record.tags) == tuple(original)
     assert Lean._fields == Original._fields
     assert Lean._field_defaults == Original._field_defaults
     assert tuple(Lean._make(["a", 1, ()])) == Original._make(["a", 1, ()])
@@ -61,21 +61,21 @@ def test_wrong_values_are_refused_as_the_original_refuses_them(kind: typing.Any)
         kind._make(["a"])
     with pytest.raises((TypeError, ValueError)):
         kind("a")._replace(unknown=1)
-    made = kind("a")
+    record = kind("a")
     with pytest.raises(AttributeError):
-        made.name = "b"
+        record.name = "b"
     with pytest.raises(AttributeError):
-        made.other = "b"
+        record.other = "b"
 
 
 def test_a_lean_named_tuple_is_matched_copied_and_pickled() -> None:
-    made = Lean("a", 7)
-    match made:
+    record = Lean("a", 7)
+    match record:
         case Lean(name, size, _):
             assert (name, size) == ("a", 7)
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert type(copy.copy(made)) is Lean
-    assert type(copy.deepcopy(made)) is Lean
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert type(copy.copy(record)) is Lean
+    assert type(copy.deepcopy(record)) is Lean
 
 
 def test_a_class_may_add_methods_to_a_finished_one() -> None:
@@ -118,5 +118,5 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
         text=True,
         check=True,
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not (dear & set(found.stdout.split())) - set(loaded.stdout.split())
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not (dear & set(completed.stdout.split())) - set(loaded.stdout.split())

@@ -12,8 +12,8 @@ def order(
     files: dict[int, tuple[str, str]], query: dict[str, float], ranked: Leg, **question: object
 ) -> list[int]:
     places = {number: rules.File(*file) for number, file in files.items()}
-    asked = rules.Question(query, **question)  # type: ignore[arg-type]
-    return [number for number, _ in rules.apply(ranked, places, asked)[0]]
+    probe = rules.Question(query, **question)  # type: ignore[arg-type]
+    return [number for number, _ in rules.apply(ranked, places, probe)[0]]
 
 
 @pytest.mark.parametrize(

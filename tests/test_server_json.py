@@ -22,6 +22,6 @@ def test_the_registry_entry_names_this_package_and_version() -> None:
 
 
 def test_the_checkouts_own_entry_is_what_connect_writes(tmp_path: Path) -> None:
-    done = ctx("connect", "claude-code", "--scope", "project", cwd=tmp_path, env={"HOME": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
+    completed = ctx("connect", "claude-code", "--scope", "project", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    assert completed.returncode == 0, completed.stderr
     assert json.loads((tmp_path / ".mcp.json").read_text()) == json.loads((ROOT / ".mcp.json").read_text())

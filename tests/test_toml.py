@@ -36,8 +36,10 @@ def test_a_file_read_again_gives_the_same_tables_without_the_parser(
         "import sys; from ctx.toml import read_toml;"
         f"print(read_toml({str(toml)!r}, 'ctx.toml', {environ!r}) == {first!r}, 'tomli' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["True", "False"]
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert completed.split() == ["True", "False"]
 
 
 def test_reading_alone_writes_nothing(toml: Path, environ: dict[str, str]) -> None:
@@ -63,13 +65,13 @@ def test_what_is_remembered_is_the_users_alone(toml: Path, environ: dict[str, st
 def test_a_damaged_cut_or_open_memory_is_passed_over(toml: Path, environ: dict[str, str]) -> None:
     whole = read_toml(str(toml), "ctx.toml", environ, remember=True)
     (file,) = kept(environ)
-    good = file.read_bytes()
-    changed = [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(len(good))]
-    for bad in (b"", good[:5], good[: len(good) // 2], good[:-1], good + b"x", *changed):
-        file.write_bytes(bad)
+    content = file.read_bytes()
+    changed = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(len(content))]
+    for damaged in (b"", content[:5], content[: len(content) // 2], content[:-1], content + b"x", *changed):
+        file.write_bytes(damaged)
         assert read_toml(str(toml), "ctx.toml", environ) == whole
     # Well made, but by whom? A file that others may write is not trusted.
-    file.write_bytes(good.replace(b"path", b"root"))
+    file.write_bytes(content.replace(b"path", b"root"))
     file.chmod(0o644)
     assert read_toml(str(toml), "ctx.toml", environ) == whole
     file.unlink()

@@ -241,12 +241,14 @@ def test_an_ignore_file_may_have_windows_line_ends_and_a_byte_order_mark() -> No
 
 
 def test_equal_rules_have_equal_tags_and_no_rules_have_none() -> None:
-    plain = Scope.top(["*"], [])
-    assert plain.tag == ""
-    assert plain.with_rules(parse_ignore_file("# only a comment\n")).tag == ""
-    short, long = (plain.with_rules(parse_ignore_file(text)) for text in ("*.log\n", "*.log\n!a.log\n"))
+    unrestricted = Scope.top(["*"], [])
+    assert unrestricted.tag == ""
+    assert unrestricted.with_rules(parse_ignore_file("# only a comment\n")).tag == ""
+    short, long = (
+        unrestricted.with_rules(parse_ignore_file(text)) for text in ("*.log\n", "*.log\n!a.log\n")
+    )
     assert short.tag != long.tag
-    assert short.tag == plain.with_rules(parse_ignore_file("# why\n*.log\n")).tag
+    assert short.tag == unrestricted.with_rules(parse_ignore_file("# why\n*.log\n")).tag
 
 
 def decoded(name: str) -> str:
@@ -382,7 +384,7 @@ def test_a_star_before_a_long_name_takes_no_more_steps_than_both_are_long() -> N
 def test_stars_within_a_component_cross_folders_where_git_lets_them(rule: str, tmp_path: Path) -> None:
     paths = ["a", "ab", "aa/b", "a/b", "aa/x/b", "x/a", "x/ab", "x/ab/c/d", "x/a/b/c", "x/ab/b/c", "x/q/b/c"]
     # A path that is both a file and a folder is asked about alone.
-    files = [path for path in paths if not any(other.startswith(path + "/") for other in paths)]
+    files = [path for path in paths if not any(longer.startswith(path + "/") for longer in paths)]
     for path in files:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()

@@ -26,7 +26,7 @@ PROSE = (
     "            if attempt == tries - 1:\n                raise",
     "Install the package, then run `make serve`. The server listens on the loopback address only.",
     "Photosynthesis turns light, water and carbon dioxide into sugar and oxygen.",
-    "Database > Backups\nA backup is taken every night at two and kept for thirty days.",
+    "Database > Backups\nA backup is pulled every night at two and kept for thirty days.",
 )
 
 
@@ -74,8 +74,8 @@ def test_a_vector_is_the_same_whatever_its_neighbours_and_order_and_threads(embe
     alone = {text: next(iter(embedder.embed([text]))) for text in texts}
     shuffled = random.Random(7).sample(texts, len(texts))
     for threads in (1, 3):
-        other = LocalEmbedder(threads=threads)
-        for text, vector in zip(shuffled, other.embed(shuffled), strict=True):
+        twin = LocalEmbedder(threads=threads)
+        for text, vector in zip(shuffled, twin.embed(shuffled), strict=True):
             assert np.array_equal(vector, alone[text])
 
 
@@ -102,11 +102,11 @@ def test_windows_tile_the_text_and_none_is_longer_than_asked(tokenizer: object) 
         )
         + "end"
     )
-    for most in (32, 128, 256, 512):
-        windows = list(cut_windows(tokenizer, text, most))
+    for size in (32, 128, 256, 512):
+        windows = list(cut_windows(tokenizer, text, size))
         assert "".join(window.text for window in windows) == text
         lengths = [len(tokenizer.encode(window.text).ids) for window in windows]  # type: ignore[attr-defined]
-        assert max(lengths) <= most
+        assert max(lengths) <= size
         assert all(tokenizer.encode(window.text).overflowing == [] for window in windows)  # type: ignore[attr-defined]
 
 
@@ -171,9 +171,9 @@ def test_a_stop_ends_a_bulk_within_a_second_and_keeps_what_is_done(embedder: Loc
     first = next(vectors)
     threading.Timer(0.2, stop.set).start()
     started = time.monotonic()
-    rest = list(vectors)
+    entries = list(vectors)
     assert time.monotonic() - started < 1.2
-    assert len(rest) <= 1
+    assert len(entries) <= 1
     assert np.array_equal(first, embedder.embed_query("short"))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("embed")]
 
@@ -188,18 +188,18 @@ def test_a_reader_that_leaves_early_leaves_no_thread_behind(embedder: LocalEmbed
 
 
 def test_only_a_few_texts_are_taken_ahead_of_the_reader(embedder: LocalEmbedder) -> None:
-    taken = 0
+    pulled = 0
 
     class Texts(list[str]):
         def __iter__(self) -> Iterator[str]:
-            nonlocal taken
+            nonlocal pulled
             for text in super().__iter__():
-                taken += 1
+                pulled += 1
                 yield text
 
     vectors = embedder.embed(Texts(["ship"] * 1000))
     next(vectors)
-    assert taken <= 2 * 2 + 2
+    assert pulled <= 2 * 2 + 2
     vectors.close()  # type: ignore[attr-defined]
 
 
@@ -282,8 +282,8 @@ def test_opening_loads_neither_numpy_nor_a_model() -> None:
             "print('fastembed' in sys.modules)",
         )
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split("\n")[:2] == ["[]", "False"], done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert completed.stdout.split("\n")[:2] == ["[]", "False"], completed.stderr
 
 
 def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path),
         "XDG_CACHE_HOME": str(tmp_path),
     }
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
@@ -314,18 +314,18 @@ def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
         env=environment,
         cwd=tmp_path,
     )
-    assert (done.stdout, done.stderr) == ("2 384\n", "")
+    assert (completed.stdout, completed.stderr) == ("2 384\n", "")
     assert list(tmp_path.rglob("*")) == []
 
 
 def test_a_folder_with_a_model_works_like_the_shipped_one(tmp_path: Path, embedder: LocalEmbedder) -> None:
     copy = shutil.copytree(SHIPPED_FOLDER, tmp_path / "mine")
-    other = LocalEmbedder(str(copy), max_tokens=256)
-    again = LocalEmbedder(str(copy), max_tokens=256)
-    assert other.dim == 384
-    for mine, shipped in zip(other.embed(PROSE), embedder.embed(PROSE), strict=True):
+    opened = LocalEmbedder(str(copy), max_tokens=256)
+    reopened = LocalEmbedder(str(copy), max_tokens=256)
+    assert opened.dim == 384
+    for mine, shipped in zip(opened.embed(PROSE), embedder.embed(PROSE), strict=True):
         assert np.array_equal(mine, shipped)
-    assert np.array_equal(again.embed_query(PROSE[0]), embedder.embed_query(PROSE[0]))
+    assert np.array_equal(reopened.embed_query(PROSE[0]), embedder.embed_query(PROSE[0]))
 
 
 def test_a_folder_that_does_not_tell_its_size_is_asked_with_a_text(tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ def test_a_model_of_fastembeds_list_is_found_in_the_cache_by_name(
     named = LocalEmbedder("BAAI/bge-small-en-v1.5", cache_dir=str(tmp_path))
     assert named.model.startswith("BAAI/bge-small-en-v1.5@")
     assert named.dim == 384
-    asked = "Represent this sentence for searching relevant passages: ships"
-    assert np.allclose(named.embed_query("ships"), embedder.embed_query(asked), atol=1e-6)
+    question = "Represent this sentence for searching relevant passages: ships"
+    assert np.allclose(named.embed_query("ships"), embedder.embed_query(question), atol=1e-6)
     assert np.allclose(next(iter(named.embed(["ships"]))), embedder.embed_query("ships"), atol=1e-6)
 
 
@@ -407,10 +407,10 @@ def test_a_damaged_model_is_our_error(tmp_path: Path) -> None:
 
 
 def test_a_closed_embedder_loads_again(embedder: LocalEmbedder) -> None:
-    other = LocalEmbedder()
-    before = other.embed_query("ships")
-    other.close()
-    assert np.array_equal(other.embed_query("ships"), before)
+    sibling = LocalEmbedder()
+    before = sibling.embed_query("ships")
+    sibling.close()
+    assert np.array_equal(sibling.embed_query("ships"), before)
 
 
 def test_prefixes_go_by_the_name_wherever_the_model_runs() -> None:

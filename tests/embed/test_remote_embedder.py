@@ -72,8 +72,8 @@ class Service:
 
     def first(self, *answers: Answer) -> None:
         """These answers first, then the usual one."""
-        left = list(answers)
-        self.answer = lambda path, payload: left.pop(0) if left else self.embed(path, payload)
+        entries = list(answers)
+        self.answer = lambda path, payload: entries.pop(0) if entries else self.embed(path, payload)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -197,25 +197,25 @@ def test_a_service_that_hangs_is_left_after_the_timeout(service: Service) -> Non
 
 
 def test_a_stop_does_not_wait_for_a_service_that_hangs(service: Service) -> None:
-    released, asked, stop = threading.Event(), threading.Event(), threading.Event()
+    released, event, stop = threading.Event(), threading.Event(), threading.Event()
 
     def hang(path: str, payload: Any) -> Answer:
-        asked.set()
+        event.set()
         released.wait(10)
         return service.embed(path, payload)
 
     service.answer = hang
     embedder = OpenAIEmbedder("some-model", 3, url=service.url, timeout_s=10)
-    got: list[np.ndarray] = []
-    reader = threading.Thread(target=lambda: got.extend(embedder.embed(["one"], stop)))
+    entries: list[np.ndarray] = []
+    reader = threading.Thread(target=lambda: entries.extend(embedder.embed(["one"], stop)))
     reader.start()
     try:
-        assert asked.wait(5)
+        assert event.wait(5)
         stop.set()
         started = time.monotonic()
         reader.join(5)
         assert time.monotonic() - started < 1
-        assert got == []
+        assert entries == []
     finally:
         released.set()
         embedder.close()
@@ -244,9 +244,9 @@ def test_a_wrong_key_is_told_without_the_key_and_not_tried_again(
     ):
         list(openai.embed(["one"]))
     assert len(service.requests) == 1
-    told = f"{raised.value} {raised.value.__cause__} {caplog.text}"
-    assert KEY not in told
-    assert "Incorrect API key provided: ***" in told
+    messages = f"{raised.value} {raised.value.__cause__} {caplog.text}"
+    assert KEY not in messages
+    assert "Incorrect API key provided: ***" in messages
 
 
 def test_a_password_in_the_url_is_in_no_message() -> None:
@@ -282,17 +282,17 @@ def test_a_text_over_the_models_context_is_halved_until_it_fits_and_nothing_is_d
     answered = [
         payload["input"] for _, _, payload in service.requests if max(map(len, payload["input"])) <= 500
     ]
-    taken = [text for batch in answered for text in batch if text != "short"]
-    assert "".join(taken) == long_text
+    entries = [text for batch in answered for text in batch if text != "short"]
+    assert "".join(entries) == long_text
 
 
 def test_a_text_over_the_window_is_cut_and_averaged(service: Service, openai: OpenAIEmbedder) -> None:
     text = "some words here " * (WINDOW_CHARS // 6)
     (vector,) = openai.embed([text])
     assert np.isfinite(vector).all()
-    sent = [window for _, _, payload in service.requests for window in payload["input"]]
-    assert "".join(sent) == text
-    assert max(map(len, sent)) <= WINDOW_CHARS
+    entries = [window for _, _, payload in service.requests for window in payload["input"]]
+    assert "".join(entries) == text
+    assert max(map(len, entries)) <= WINDOW_CHARS
     assert max(len(payload["input"]) for _, _, payload in service.requests) <= 4
 
 
@@ -308,8 +308,8 @@ def test_no_text_is_too_strange_for_a_service(service: Service, openai: OpenAIEm
     (vector,) = openai.embed([text])
     assert np.isfinite(vector).all()
     openai.embed_query(text)
-    sent = [window for _, _, payload in service.requests for window in payload["input"]]
-    assert all(window.strip() and "\0" not in window for window in sent)
+    entries = [window for _, _, payload in service.requests for window in payload["input"]]
+    assert all(window.strip() and "\0" not in window for window in entries)
 
 
 @pytest.mark.parametrize(
@@ -350,11 +350,11 @@ def test_a_redirect_does_not_carry_the_key_away(service: Service, openai: OpenAI
 
 
 def test_questions_do_not_wait_for_a_bulk(service: Service, openai: OpenAIEmbedder) -> None:
-    released, asked = threading.Event(), threading.Event()
+    released, event = threading.Event(), threading.Event()
 
     def answer(path: str, payload: Any) -> Answer:
         if payload["input"] == ["bulk"]:
-            asked.set()
+            event.set()
             released.wait(10)
         return service.embed(path, payload)
 
@@ -362,7 +362,7 @@ def test_questions_do_not_wait_for_a_bulk(service: Service, openai: OpenAIEmbedd
     bulk = threading.Thread(target=lambda: list(openai.embed(["bulk"])))
     bulk.start()
     try:
-        assert asked.wait(5)
+        assert event.wait(5)
         assert np.allclose(openai.embed_query("one"), expected("one"))
         assert bulk.is_alive()
     finally:

@@ -28,32 +28,34 @@ def _cut(
     extracted = _extracted(text, name)
     chunks = chunk(extracted, extracted.title, max_tokens=max_tokens, overlap_tokens=overlap_tokens)
     _check(extracted, chunks, overlap_tokens == 0)
-    return [(one.heading, extracted.body[one.start : one.end]) for one in chunks]
+    return [(piece.heading, extracted.body[piece.start : piece.end]) for piece in chunks]
 
 
 def _check(extracted: Extracted, chunks: list[Chunk], tiled: bool) -> None:
     """What holds of every cutting."""
     body = extracted.body
     assert [one.ordinal for one in chunks] == list(range(len(chunks)))
-    for one in chunks:
-        text = body[one.start : one.end]
+    for piece in chunks:
+        text = body[piece.start : piece.end]
         assert text.strip()
         assert text == text.rstrip()
-        assert one.start_line == body.count("\n", 0, one.start) + 1
-        assert one.end_line == body.count("\n", 0, one.end) + 1
-        assert one.text_hash == text_hash(embedding_text(extracted.title, one.heading, text))
+        assert piece.start_line == body.count("\n", 0, piece.start) + 1
+        assert piece.end_line == body.count("\n", 0, piece.end) + 1
+        assert piece.text_hash == text_hash(embedding_text(extracted.title, piece.heading, text))
     if tiled:
         end = 0
-        for one in chunks:
-            assert one.start >= end
-            assert not body[end : one.start].strip()
-            end = one.end
+        for piece in chunks:
+            assert piece.start >= end
+            assert not body[end : piece.start].strip()
+            end = piece.end
         assert not body[end:].strip()
     else:
         covered = bytearray(len(body))
-        for one in chunks:
-            covered[one.start : one.end] = b"\1" * (one.end - one.start)
-        assert not [char for char, seen in zip(body, covered, strict=True) if not seen and not char.isspace()]
+        for piece in chunks:
+            covered[piece.start : piece.end] = b"\1" * (piece.end - piece.start)
+        assert not [
+            char for char, count in zip(body, covered, strict=True) if not count and not char.isspace()
+        ]
 
 
 # -- property ----------------------------------------------------------------------------------------------------------
@@ -116,9 +118,9 @@ def test_no_chunk_is_estimated_over_the_limit_by_more_than_a_heading(text: str, 
     extracted = extract(Content(text), "a.md")
     if extracted is None or len(max(extracted.body.split("\n"), key=len)) > 5000:
         return
-    for one in chunk(extracted, extracted.title, max_tokens=max_tokens):
-        head = min(0.3 * (len(extracted.title) + len(one.heading)), max_tokens / 2)
-        assert estimate_tokens(extracted.body[one.start : one.end]) <= max_tokens * 9 / 8 - head + 2
+    for piece in chunk(extracted, extracted.title, max_tokens=max_tokens):
+        head = min(0.3 * (len(extracted.title) + len(piece.heading)), max_tokens / 2)
+        assert estimate_tokens(extracted.body[piece.start : piece.end]) <= max_tokens * 9 / 8 - head + 2
 
 
 # -- sections ----------------------------------------------------------------------------------------------------------
@@ -140,7 +142,10 @@ def test_the_title_is_no_part_of_the_path_but_another_first_heading_is() -> None
     long = SENTENCE * 9
     text = f"# Guide\n\n## Part\n\n{long}\n\n## Other\n\n{long}\n"
     assert [heading for heading, _ in _cut(text)] == ["Part", "Other"]
-    assert [one.heading for one in chunk(_extracted(text), "Another")] == ["Guide > Part", "Guide > Other"]
+    assert [piece.heading for piece in chunk(_extracted(text), "Another")] == [
+        "Guide > Part",
+        "Guide > Other",
+    ]
 
 
 def test_small_neighbours_are_joined_under_their_parent() -> None:
@@ -299,7 +304,7 @@ def test_a_million_characters_on_one_line_make_a_bounded_number_of_chunks() -> N
 def test_ordinary_text_beside_a_long_line_is_cut_finely() -> None:
     text = f"# T\n\n{SENTENCE * 30}\n\n![image](data:image/png;base64,{'iVBORw0KGgo' * 40_000})\n\n{SENTENCE * 30}\n"
     extracted = _extracted(text)
-    fine = [one for one in chunk(extracted, extracted.title) if one.end - one.start < 1200]
+    fine = [piece for piece in chunk(extracted, extracted.title) if piece.end - piece.start < 1200]
     assert sum(extracted.body[one.start : one.end].count("The server") for one in fine) == 60
 
 

@@ -39,10 +39,10 @@ def test_a_moved_file_with_an_older_date_is_seen(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})
     with workspace(config) as space:
         space.indexer.run()
-        old = tmp_path / "old.md"
-        old.write_text("# Older\n\nmarimba")
-        os.utime(old, (1, 1))
-        shutil.move(old, tmp_path / "docs/a.md")
+        aged = tmp_path / "old.md"
+        aged.write_text("# Older\n\nmarimba")
+        os.utime(aged, (1, 1))
+        shutil.move(aged, tmp_path / "docs/a.md")
         shutil.copy2(tmp_path / "docs/a.md", tmp_path / "docs/b.md")
         space.indexer.run()
         assert found(space, "xylophone", "marimba") == [[], ["a.md", "b.md"]]
@@ -138,12 +138,12 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 def test_ids_are_the_same_in_a_store_built_anew(tmp_path: Path) -> None:
     files = {f"{name}.md": f"# {name}\n\ntext of {name}" for name in ("a", "b", "sub/c")}
-    one = project(tmp_path, files)
-    with workspace(one) as space:
+    config = project(tmp_path, files)
+    with workspace(config) as space:
         space.indexer.run()
         before = picture(space)
     shutil.rmtree(tmp_path / ".ctx")
-    with workspace(one) as space:
+    with workspace(config) as space:
         space.indexer.run()
         assert picture(space) == before
 

@@ -34,21 +34,23 @@ def sentence_vector(weights: Mapping[str, npt.NDArray[np.float32]], ids: list[in
     x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
     x = _normalised(w, "embeddings.LayerNorm", x + w["embeddings.token_type_embeddings.weight"][0])
     for layer in range(6):
-        at = f"encoder.layer.{layer}."
+        layer_name = f"encoder.layer.{layer}."
         query, key, value = (
-            _linear(w, f"{at}attention.self.{part}", x).reshape(len(ids), 12, 32).transpose(1, 0, 2)
+            _linear(w, f"{layer_name}attention.self.{part}", x).reshape(len(ids), 12, 32).transpose(1, 0, 2)
             for part in ("query", "key", "value")
         )
         scores = query @ key.transpose(0, 2, 1) / math.sqrt(32)
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         context = (scores / scores.sum(axis=-1, keepdims=True)) @ value
         attended = _linear(
-            w, f"{at}attention.output.dense", context.transpose(1, 0, 2).reshape(len(ids), 384)
+            w, f"{layer_name}attention.output.dense", context.transpose(1, 0, 2).reshape(len(ids), 384)
         )
-        x = _normalised(w, f"{at}attention.output.LayerNorm", attended + x)
-        inner = _linear(w, f"{at}intermediate.dense", x)
+        x = _normalised(w, f"{layer_name}attention.output.LayerNorm", attended + x)
+        inner = _linear(w, f"{layer_name}intermediate.dense", x)
         inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
-        x = _normalised(w, f"{at}output.LayerNorm", _linear(w, f"{at}output.dense", inner) + x)
+        x = _normalised(
+            w, f"{layer_name}output.LayerNorm", _linear(w, f"{layer_name}output.dense", inner) + x
+        )
     mean: Floats = x.mean(axis=0)
     return mean / np.linalg.norm(mean)
 

@@ -23,8 +23,8 @@ def vectors() -> np.ndarray:
 
 
 def test_every_shipped_file_is_the_one_that_was_made() -> None:
-    found = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in SUMS}
-    assert found == SUMS
+    entries_by_name = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in SUMS}
+    assert entries_by_name == SUMS
 
 
 def test_the_licence_travels_with_the_model() -> None:
@@ -87,8 +87,8 @@ def test_the_script_makes_the_shipped_files_again_byte_for_byte(wheel: Path, tmp
         str(wheel),
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=110)
-    made = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SUMS}
-    assert made == SUMS
+    entries_by_name = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SUMS}
+    assert entries_by_name == SUMS
     assert (tmp_path / "sha256.json").read_bytes() == (FOLDER / "sha256.json").read_bytes()
 
 

@@ -17,15 +17,15 @@ SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
 
 def search(folder: Path, query: str, mode: str = "keyword") -> list[str]:
-    done = ctx("search", query, "--mode", mode, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return sorted(hit["source_id"] for hit in json.loads(done.stdout)["results"])
+    completed = ctx("search", query, "--mode", mode, "--json", cwd=folder)
+    assert completed.returncode == 0, completed.stderr
+    return sorted(hit["source_id"] for hit in json.loads(completed.stdout)["results"])
 
 
 def doctor(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
     """What was looked at -> (state, detail)."""
-    done = ctx("doctor", "--json", *options, cwd=folder)
-    return {row["what"]: (row["state"], row["detail"]) for row in json.loads(done.stdout)["findings"]}
+    completed = ctx("doctor", "--json", *options, cwd=folder)
+    return {row["what"]: (row["state"], row["detail"]) for row in json.loads(completed.stdout)["findings"]}
 
 
 def settled(server: Server) -> None:
@@ -46,10 +46,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    completed = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if completed.returncode != 0:
         pytest.skip(
-            f"no small file system can be mounted here (run as root in a namespace that may): {done.stderr.strip()}"
+            f"no small file system can be mounted here (run as root in a namespace that may): {completed.stderr.strip()}"
         )
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -96,15 +96,15 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
     run = [*unprivileged(), sys.executable, "-m", "ctx"]
     environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
     try:
-        done = subprocess.run([*run, "index"], cwd=tmp_path, env=environ, capture_output=True, text=True)
-        assert done.returncode == 4, "an error of the store"
-        assert "check its folder" in done.stderr
-        assert "Traceback" not in done.stderr
-        done = subprocess.run(
+        completed = subprocess.run([*run, "index"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        assert completed.returncode == 4, "an error of the store"
+        assert "check its folder" in completed.stderr
+        assert "Traceback" not in completed.stderr
+        completed = subprocess.run(
             [*run, "search", "quokka", "--json"], cwd=tmp_path, env=environ, capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stderr
-        assert [hit["source_id"] for hit in json.loads(done.stdout)["results"]] == ["b.md"]
+        assert completed.returncode == 0, completed.stderr
+        assert [hit["source_id"] for hit in json.loads(completed.stdout)["results"]] == ["b.md"]
     finally:
         for path in (tmp_path / ".ctx", *(tmp_path / ".ctx").rglob("*")):
             path.chmod(0o700)
@@ -118,9 +118,9 @@ def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_
     (tmp_path / "docs/a.md").write_text("# A\n\nmarimba marimba")
     (tmp_path / "docs/a.md").chmod(0)
     run = [*unprivileged(), sys.executable, "-m", "ctx", "index"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "a.md: cannot be read: Permission denied" in done.stderr
+    completed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode == 0
+    assert "a.md: cannot be read: Permission denied" in completed.stderr
     assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
 
 
@@ -141,8 +141,8 @@ def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_
     assert state == "failed"
     assert "doctor --fix" in detail
     for command in (("search", "xylophone"), ("index",)):
-        done = ctx(*command, cwd=tmp_path)
-        assert "Traceback" not in done.stderr
+        completed = ctx(*command, cwd=tmp_path)
+        assert "Traceback" not in completed.stderr
     state, detail = doctor(tmp_path, "--fix")["catalog"]
     assert state == "warning"
     assert "set aside" in detail
@@ -160,10 +160,10 @@ def test_a_catalog_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path)
     connection.close()
     before = (tmp_path / ".ctx/ctx.db").read_bytes()
     for command in (("index",), ("search", "xylophone"), ("stats",)):
-        done = ctx(*command, cwd=tmp_path)
-        assert done.returncode == 4, command
-        assert "newer ctx" in done.stderr
-        assert "upgrade ctx" in done.stderr
+        completed = ctx(*command, cwd=tmp_path)
+        assert completed.returncode == 4, command
+        assert "newer ctx" in completed.stderr
+        assert "upgrade ctx" in completed.stderr
     with pytest.raises(AssertionError), serving(config):
         pass  # it does not start
     assert "newer ctx" in (tmp_path / "server.log").read_text()
@@ -179,9 +179,9 @@ def test_an_older_catalog_is_migrated_by_any_command_and_a_copy_of_it_kept(tmp_p
         "connections.MIGRATIONS += ('CREATE TABLE added (no INTEGER PRIMARY KEY)',); "
         "from ctx.cli import main; sys.exit(main(['search', 'xylophone', '--json']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["results"]) == 2
+    completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    assert len(json.loads(completed.stdout)["results"]) == 2
     (backup,) = (tmp_path / ".ctx").glob("ctx.db.catalog-*.bak")
     assert backup.stat().st_mode & 0o777 == 0o600
     with sqlite3.connect(backup) as connection:
@@ -284,9 +284,9 @@ def break_files(files: list[Path], damage: str) -> None:
             os.truncate(path, min(1000, len(data) // 2))  # vectors have room after their end
         elif data:
             with path.open("r+b") as file:  # the file in place, as a disk would
-                place = min(1000, len(data) // 3)
-                file.seek(place)
-                file.write(bytes([data[place] ^ 0x55]))
+                offset = min(1000, len(data) // 3)
+                file.seek(offset)
+                file.write(bytes([data[offset] ^ 0x55]))
 
 
 def answers(server: Server, query: str, mode: str = "keyword") -> list[str] | None:
@@ -313,8 +313,8 @@ def test_a_clock_that_jumps_loses_no_edit(tmp_path: Path, jump_s: int) -> None:
         path.write_text(f"# A\n\n{word}")
         moment = path.stat().st_mtime + jump_s  # what the jumped clock would have stamped
         os.utime(path, (moment, moment))
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stderr
         assert search(tmp_path, word) == ["a.md"]
     (tmp_path / "docs/b.md").write_text("# B\n\nocelot")
     assert ctx("index", cwd=tmp_path).returncode == 0  # the clock is right again

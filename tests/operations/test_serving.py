@@ -33,9 +33,9 @@ def test_two_index_runs_and_two_servers_on_one_folder_corrupt_nothing_and_agree(
         for run in runs:
             _, errors = run.communicate(timeout=60)
             assert run.returncode == 0, errors  # each waits for its turn
-        wanted = sorted(f"p{n}.md" for n in range(10))
+        expected = sorted(f"p{n}.md" for n in range(10))
         for server in (first, second):
-            eventually(lambda server=server: server.search("marimba") == wanted)  # type: ignore[misc]
+            eventually(lambda server=server: server.search("marimba") == expected)  # type: ignore[misc]
             assert len(server.search("xylophone")) == 70
     with workspace(config) as space:
         assert space.catalog.check() == []
@@ -51,10 +51,10 @@ def test_who_cannot_write_in_time_is_told_who_does(tmp_path: Path) -> None:
             "indexer.Indexer.__init__.__kwdefaults__['lock_timeout_s'] = 0.3; "
             "from ctx.cli import main; sys.exit(main(['index']))"
         )
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert f"process {os.getpid()}" in done.stderr
-    assert "is writing the index" in done.stderr
+        completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode != 0
+    assert f"process {os.getpid()}" in completed.stderr
+    assert "is writing the index" in completed.stderr
 
 
 # -- stopping ------------------------------------------------------------------------------------------------------
@@ -91,20 +91,20 @@ def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None
         stream = urllib.request.Request(
             f"http://{server.address}/mcp", headers={"Accept": "text/event-stream", "Mcp-Session-Id": session}
         )
-        ended = threading.Event()
+        event = threading.Event()
 
         def listen() -> None:
             with urllib.request.urlopen(stream, timeout=30) as reply:
                 opened.set()
                 reply.read()
-            ended.set()
+            event.set()
 
         opened = threading.Event()
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
         assert opened.wait(10)
         assert server.stop() < 3.0
-        assert ended.wait(5)
+        assert event.wait(5)
 
 
 # -- the log -------------------------------------------------------------------------------------------------------
@@ -189,8 +189,10 @@ def test_the_systemd_unit_is_one(tmp_path: Path) -> None:
     unit = tmp_path / "ctx.service"
     text = (ROOT / "docs/deploy/ctx.service").read_text()
     unit.write_text(text.replace("%h/.local/bin/ctx", sys.executable).replace("%h/notes", str(tmp_path)))
-    done = subprocess.run(["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True)
-    complaints = [line for line in done.stderr.splitlines() if "ctx.service" in line]
+    completed = subprocess.run(
+        ["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True
+    )
+    complaints = [line for line in completed.stderr.splitlines() if "ctx.service" in line]
     assert complaints == []
 
 

@@ -12,7 +12,7 @@ from kit import ROOT
 @pytest.mark.timeout(40_000)
 def test_under_load_nothing_leaks_and_nothing_answers_wrongly() -> None:
     minutes = os.environ.get("CTX_SOAK_MINUTES", "3")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "benchmarks/soak.py", "--minutes", minutes], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert completed.returncode == 0, completed.stdout + completed.stderr[-2000:]

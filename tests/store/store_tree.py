@@ -100,28 +100,28 @@ def tree(version: int) -> dict[tuple[str, str], tuple[Document, list[Chunk]]]:
 
 def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int = 7) -> None:
     """One run: makes the store hold a version of the tree, as an index run would, publishing on the way."""
-    wanted = tree(version)
+    expected = tree(version)
     for source in ("filesystem", "git:notes"):
-        known = catalog.fingerprints(source)
-        mine = {source_id: entry for (name, source_id), entry in wanted.items() if name == source}
+        fingerprints = catalog.fingerprints(source)
+        mine = {source_id: entry for (name, source_id), entry in expected.items() if name == source}
         changed = [
             source_id
             for source_id, (document, _) in mine.items()
-            if known.get(source_id) != document.fingerprint
+            if fingerprints.get(source_id) != document.fingerprint
         ]
         hashes = catalog.content_hashes(source, changed)
         for start in range(0, len(changed), batch):
             part = changed[start : start + batch]
-            same = [
+            entries = [
                 source_id for source_id in part if hashes.get(source_id) == mine[source_id][0].content_hash
             ]
             catalog.touch_documents(
-                [(source, name, mine[name][0].fingerprint, mine[name][0].updated_ms) for name in same]
+                [(source, name, mine[name][0].fingerprint, mine[name][0].updated_ms) for name in entries]
             )
-            catalog.put_documents([mine[source_id] for source_id in part if source_id not in same])
+            catalog.put_documents([mine[source_id] for source_id in part if source_id not in entries])
             if index is not None and start == batch:
                 index.catch_up(catalog)
-        catalog.delete_documents(source, sorted(known.keys() - mine.keys()))
+        catalog.delete_documents(source, sorted(fingerprints.keys() - mine.keys()))
         catalog.record_run(source, Run(version, True, None, None, "signature"))
     if index is not None:
         index.catch_up(catalog)
@@ -146,11 +146,11 @@ def open_store(
 
 def documents_of(catalog: Catalog) -> dict[tuple[str, str], Any]:
     """What a catalog holds, without the numbers it gave."""
-    shown = {}
+    entries_by_name = {}
     for stored in catalog.export():
         document = stored.document
-        shown[document.source, document.source_id] = (document, stored.chunks)
-    return shown
+        entries_by_name[document.source, document.source_id] = (document, stored.chunks)
+    return entries_by_name
 
 
 def places(catalog: Catalog, chunk_nos: Sequence[int]) -> list[tuple[str, str, int]]:
@@ -170,7 +170,7 @@ class Score(float):
 
 def found_in(catalog: Catalog, index: LocalIndex, *, semantic: bool = True) -> dict[str, Any]:
     """All that an index finds, without the numbers: by each word, near some vectors, through each filter."""
-    shown: dict[str, Any] = {}
+    entries_by_name: dict[str, Any] = {}
     narrow = [
         Filters(),
         Filters(sources=frozenset({"git:notes"})),
@@ -180,12 +180,14 @@ def found_in(catalog: Catalog, index: LocalIndex, *, semantic: bool = True) -> d
     for number, filters in enumerate(narrow):
         for word in [*WORDS, "kingfisher"]:
             hits = index.keyword(word, filters, EVERYTHING)
-            shown[f"{word} {number}"] = sorted(places(catalog, [hit.chunk_no for hit in hits]))
+            entries_by_name[f"{word} {number}"] = sorted(places(catalog, [hit.chunk_no for hit in hits]))
         for probe in range(5 if semantic else 0):
             hits = index.semantic(vector_of(bytes([probe])), filters, EVERYTHING)
-            found = zip(places(catalog, [hit.chunk_no for hit in hits]), hits, strict=True)
-            shown[f"vector {probe} {number}"] = sorted((place, Score(hit.score)) for place, hit in found)
-    return shown
+            matches = zip(places(catalog, [hit.chunk_no for hit in hits]), hits, strict=True)
+            entries_by_name[f"vector {probe} {number}"] = sorted(
+                (location, Score(hit.score)) for location, hit in matches
+            )
+    return entries_by_name
 
 
 def portrait(catalog: Catalog, index: LocalIndex) -> dict[str, Any]:

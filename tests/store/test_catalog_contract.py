@@ -94,12 +94,12 @@ def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalo
 
 def test_a_replaced_document_keeps_its_number_and_its_old_chunks_are_gone(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
-    number, old = numbers_of(catalog, "filesystem", "a.md")
+    number, first_numbers = numbers_of(catalog, "filesystem", "a.md")
     catalog.put_documents([make("filesystem", "a.md", ["one", "other", "more"])])
-    again, new = numbers_of(catalog, "filesystem", "a.md")
-    assert again == number
-    assert catalog.chunk_rows(old) == {}
-    assert [catalog.chunk_rows(new)[no].text for no in new] == ["one", "other", "more"]
+    same_number, second_numbers = numbers_of(catalog, "filesystem", "a.md")
+    assert same_number == number
+    assert catalog.chunk_rows(first_numbers) == {}
+    assert [catalog.chunk_rows(second_numbers)[no].text for no in second_numbers] == ["one", "other", "more"]
     assert catalog.stats()["chunks"] == 4
 
 
@@ -141,9 +141,9 @@ def test_a_document_without_chunks_is_a_document(catalog: Catalog) -> None:
 
 
 def test_a_text_that_is_not_unicode_stores_nothing_of_its_batch(catalog: Catalog) -> None:
-    bad = make("filesystem", "bad.md", ["lone \ud800 surrogate"])[0]
+    unsound = make("filesystem", "bad.md", ["lone \ud800 surrogate"])[0]
     with pytest.raises(StoreError, match="surrogate"):
-        catalog.put_documents([make("filesystem", "good.md", ["fine"]), (bad, [])])
+        catalog.put_documents([make("filesystem", "good.md", ["fine"]), (unsound, [])])
     assert catalog.fingerprints("filesystem") == {}
     assert catalog.seq() == 0
 
@@ -159,10 +159,10 @@ def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catal
     seq = catalog.seq()
     assert catalog.delete_documents("filesystem", ["nothing"]) == seq
     assert catalog.delete_documents("nobody", ["a"]) == seq
-    gone = numbers_of(catalog, "filesystem", "b")[0]
+    departed = numbers_of(catalog, "filesystem", "b")[0]
     assert catalog.delete_documents("filesystem", ["b", "nothing"]) == seq + 1
     assert catalog.fingerprints("filesystem").keys() == {"a", "c"}
-    assert list(catalog.deletions_since(seq)) == [(seq + 1, gone)]
+    assert list(catalog.deletions_since(seq)) == [(seq + 1, departed)]
     assert list(catalog.deletions_since(seq + 1)) == []
 
 
@@ -259,26 +259,26 @@ def test_what_was_just_written_hides_no_earlier_and_no_later_write(catalog: Cata
 
 def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", f"{n:03}", [f"text {n}"]) for n in range(500)])
-    seen = []
+    entries = []
     for stored in catalog.documents_since(0):
-        seen.append(stored.document.source_id)
-        if len(seen) == 10:
+        entries.append(stored.document.source_id)
+        if len(entries) == 10:
             catalog.put_documents([make("filesystem", "499", ["moved to the end"])])
             catalog.delete_documents("filesystem", ["498"])
-    assert seen[-1] == "499"
-    assert seen.count("499") == 1
-    assert "498" not in seen
+    assert entries[-1] == "499"
+    assert entries.count("499") == 1
+    assert "498" not in entries
 
 
 def test_the_history_is_the_same_until_what_was_written_is_not(catalog: Catalog) -> None:
     start = catalog.history(0)
     assert start is not None
     first = catalog.put_documents([make("filesystem", "a", ["one"])])
-    then = catalog.history(first)
-    assert then is not None
+    history_then = catalog.history(first)
+    assert history_then is not None
     catalog.put_documents([make("filesystem", "b", ["two"])])
     assert catalog.history(0) == start
-    assert catalog.history(first) == then
+    assert catalog.history(first) == history_then
     assert catalog.history(first + 2) is None
 
 
@@ -410,9 +410,9 @@ def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_lat
 )
 def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
     catalog.put_documents([make("filesystem", "a", ["one", "two"])])
-    (good, _), (bad, _) = catalog.pending_texts(MODEL, 2)
+    (sound_row, _), (unsound_row, _) = catalog.pending_texts(MODEL, 2)
     with pytest.raises(StoreError, match="unit length"):
-        catalog.put_embeddings(MODEL, [(good, vector_of(good)), (bad, vector)])
+        catalog.put_embeddings(MODEL, [(sound_row, vector_of(sound_row)), (unsound_row, vector)])
     assert catalog.pending_count(MODEL) == 2
 
 
@@ -443,8 +443,14 @@ def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
     catalog.record_run("git:b", Run(100, True, None, "c0ffee", "s"))
     catalog.record_run("git:b", Run(200, False, "the remote does not answer", "c0ffee", "s"))
     catalog.record_run("gone", Run(1, True, None, None, "s"))
-    new, git, old = catalog.statuses(MODEL, ["git:b", "a new one"])
-    assert (new.name, new.configured, new.healthy, new.doc_count, new.last_indexed_ms) == (
+    never_run, git, stray = catalog.statuses(MODEL, ["git:b", "a new one"])
+    assert (
+        never_run.name,
+        never_run.configured,
+        never_run.healthy,
+        never_run.doc_count,
+        never_run.last_indexed_ms,
+    ) == (
         "a new one",
         True,
         True,
@@ -465,7 +471,7 @@ def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
         "c0ffee",
     )
     assert git.oldest_pending_ms is not None
-    assert (old.name, old.configured, old.doc_count) == ("old", False, 1)
+    assert (stray.name, stray.configured, stray.doc_count) == ("old", False, 1)
 
 
 def test_pending_is_counted_by_source_before_and_after_the_first_embedding(catalog: Catalog) -> None:
@@ -586,5 +592,5 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
         assert catalog.pending_count(MODEL) == len(uncovered)
         assert {hashed for hashed, _ in catalog.pending_texts(MODEL, 1000)} == set(uncovered)
         assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
-        found = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
-        assert len(found) == len(hashes) - len(uncovered)
+        entries_by_name = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
+        assert len(entries_by_name) == len(hashes) - len(uncovered)

@@ -11,10 +11,10 @@ from ctx.store import codes
 def units(seed: int, count: int, dim: int) -> codes.Floats:
     chance = np.random.default_rng(seed)
     # Of very different shapes: from one large component to all alike.
-    made = chance.standard_normal((count, dim)) ** chance.integers(1, 8, (count, 1))
-    made[np.abs(made).max(axis=1) == 0] = 1
-    made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return np.asarray(made, np.float32)
+    matrix = chance.standard_normal((count, dim)) ** chance.integers(1, 8, (count, 1))
+    matrix[np.abs(matrix).max(axis=1) == 0] = 1
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix, np.float32)
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,14 +23,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    done = subprocess.run(
+    completed = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={SIZE_KB}k", "tmpfs", str(disk)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    if completed.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {completed.stderr.strip()}")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
@@ -83,10 +83,10 @@ def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_
                 assert len(reader.semantic(vector_of(b"x"), Filters(), 5)) == 1
             filler.unlink()
             index.catch_up(catalog)
-            found = portrait(catalog, index)
+            portrayed = portrait(catalog, index)
         with LocalIndex(str(tmp_path / "clean"), lambda: (MODEL, DIM), writable=True) as clean:
             clean.catch_up(catalog)
-            assert portrait(catalog, clean) == found
+            assert portrait(catalog, clean) == portrayed
 
 
 def test_a_full_disk_fails_the_vectors_alone_too(small_disk: Path, tmp_path: Path) -> None:

@@ -88,18 +88,18 @@ def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: Sea
     index.catch_up(catalog)
     assert ids(catalog, index, "badger") == ["otter.md"]
     assert ids(catalog, index, "the") == ids(catalog, index, "badger vole") == ["otter.md", "vole.md"]
-    late = Filters(since_ms=9_000)
-    assert ids(catalog, index, "badger vole", late) == ["vole.md"]
-    assert near(catalog, index, "otter.md", late, 9) == ["vole.md"]
+    since_late = Filters(since_ms=9_000)
+    assert ids(catalog, index, "badger vole", since_late) == ["vole.md"]
+    assert near(catalog, index, "otter.md", since_late, 9) == ["vole.md"]
     assert sorted(near(catalog, index, "otter.md", ALL, 9)) == ["otter.md", "vole.md"]
 
 
 def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
     catalog.put_documents(
         [
-            make(source, f"{source}{at}", ["common words"], updated_ms=at)
+            make(source, f"{source}{word}", ["common words"], updated_ms=word)
             for source in ("a", "git:b", "git:c")
-            for at in (1, 2, 3)
+            for word in (1, 2, 3)
         ]
     )
     embed_pending(catalog)
@@ -135,10 +135,10 @@ def test_following_a_tree_ends_as_building_it_at_once(
     with SqliteCatalog(str(tmp_path / "clean.db")) as clean:
         clean.put_documents(list(tree(7).values()))
         embed_pending(clean)
-        built = INDEXES["local"](tmp_path / "clean")
-        built.catch_up(clean)
-        assert portrait(clean, built) == followed  # type: ignore[arg-type]
-        built.close()
+        rebuilt = INDEXES["local"](tmp_path / "clean")
+        rebuilt.catch_up(clean)
+        assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
+        rebuilt.close()
 
 
 def test_catching_up_twice_is_the_same_as_once(catalog: Catalog, index: SearchIndex) -> None:

@@ -43,8 +43,8 @@ def forget_what_this_process_verified() -> None:
 
 
 def keyword_folder(folder: Path) -> Path:
-    [found] = (folder / "index").glob("keyword-*")
-    return found
+    [folder_path] = (folder / "index").glob("keyword-*")
+    return folder_path
 
 
 def largest(folder: Path, suffix: str) -> Path:
@@ -164,10 +164,10 @@ def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
         "assert index.catch_up(catalog) == catalog.seq()\n"
         "assert 'numpy' not in sys.modules\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 # A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the time.
@@ -190,7 +190,7 @@ def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
         "except StoreError as error: print('error', error.message)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
@@ -198,15 +198,15 @@ def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
         check=False,
         env=environment,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     if damage == "the vectors folder is gone":
         assert index.applied_seq() == 0, (
             "no vectors are found, as before the first were made, and the index says how far it is"
         )
     elif "gone" not in damage or " of tantivy" in damage:
-        assert done.stdout.startswith("error")
-    elif not done.stdout.startswith("error"):
-        assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+        assert completed.stdout.startswith("error")
+    elif not completed.stdout.startswith("error"):
+        assert json.loads(completed.stdout) == json.loads(json.dumps(expected))
 
 
 def test_an_index_of_another_format_is_built_anew(
@@ -268,12 +268,12 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
             catalog.put_documents([make("s", name, [f"the {name}"])])
             embed_pending(catalog)
             index.catch_up(catalog)
-            found = found_in(catalog, index)
+            results = found_in(catalog, index)
             assert [hit.chunk_no for hit in index.keyword(name, ALL, 5)] == [2]
         with LocalIndex(str(tmp_path / f"clean {name}"), lambda: (MODEL, DIM), writable=True) as clean:
             clean.catch_up(catalog := SqliteCatalog(str(tmp_path / "ctx.db")))
             with catalog:
-                assert found_in(catalog, clean) == found
+                assert found_in(catalog, clean) == results
 
 
 def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
@@ -319,13 +319,13 @@ def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
 ) -> None:
     catalog, index = store
     index.close()
-    with LocalIndex(index._path, lambda: ("another/model", DIM), writable=True) as other:
-        assert other.semantic(vector_of(b"x"), ALL, 5) == []
-        assert other.keyword("kingfisher", ALL, 5)
-        other.catch_up(catalog)
+    with LocalIndex(index._path, lambda: ("another/model", DIM), writable=True) as second:
+        assert second.semantic(vector_of(b"x"), ALL, 5) == []
+        assert second.keyword("kingfisher", ALL, 5)
+        second.catch_up(catalog)
         embed_pending(catalog, model="another/model")
-        other.catch_up(catalog)
-        assert len(other.semantic(vector_of(b"x"), ALL, 10_000)) == catalog.stats()["chunks"]
+        second.catch_up(catalog)
+        assert len(second.semantic(vector_of(b"x"), ALL, 10_000)) == catalog.stats()["chunks"]
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as back:
         assert back.semantic(vector_of(b"x"), ALL, 5) == []
         back.catch_up(catalog)
@@ -335,11 +335,11 @@ def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
 def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
     catalog, index = store
     index.close()
-    with LocalIndex(index._path, lambda: (None, None), writable=True) as plain:
+    with LocalIndex(index._path, lambda: (None, None), writable=True) as without_model:
         with pytest.raises(EmbeddingsDisabled):
-            plain.semantic(vector_of(b"x"), ALL, 5)
-        assert plain.catch_up(catalog) == plain.applied_seq() == catalog.seq()
-        assert plain.keyword("kingfisher", ALL, 5)
+            without_model.semantic(vector_of(b"x"), ALL, 5)
+        assert without_model.catch_up(catalog) == without_model.applied_seq() == catalog.seq()
+        assert without_model.keyword("kingfisher", ALL, 5)
     assert not (tmp_path / "index" / "vectors").exists()
 
 
@@ -396,10 +396,10 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     with catalog, reader:
         while writer.poll() is None:
             [hit] = reader.keyword("kingfisher", ALL, 10)
-            near = reader.semantic(constant, ALL, 10)
-            assert near[0].chunk_no == hit.chunk_no
-            assert near[0].score == pytest.approx(1, abs=1e-3)
-            assert len({found.chunk_no for found in near}) == len(near) == 10
+            hits = reader.semantic(constant, ALL, 10)
+            assert hits[0].chunk_no == hit.chunk_no
+            assert hits[0].score == pytest.approx(1, abs=1e-3)
+            assert len({hit.chunk_no for hit in hits}) == len(hits) == 10
             row = catalog.chunk_rows([hit.chunk_no])[hit.chunk_no]
             assert row.source_id == "constant.md"
             assert reader.keyword("otter", ALL, 10)
@@ -414,11 +414,11 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
 def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
     problems: list[BaseException] = []
-    done = threading.Event()
+    event = threading.Event()
 
     def search() -> None:
         try:
-            while not done.is_set():
+            while not event.is_set():
                 assert index.keyword("kingfisher", ALL, 5)
                 assert index.semantic(vector_of(b"q"), ALL, 5)
         except BaseException as error:
@@ -429,7 +429,7 @@ def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIn
         thread.start()
     for version in range(1, 5):
         follow(catalog, index, version)
-    done.set()
+    event.set()
     for thread in threads:
         thread.join()
     assert not problems
@@ -441,7 +441,7 @@ def test_a_long_catch_up_is_published_in_steps(tmp_path: Path, monkeypatch: pyte
     with catalog, index, LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
         for n in range(6):
             catalog.put_documents([make("filesystem", f"{n}", [f"common text {n}"])])
-        seen = []
+        entries = []
 
         class Watched:
             """The catalog, with a look at what a reader finds after each document."""
@@ -451,13 +451,13 @@ def test_a_long_catch_up_is_published_in_steps(tmp_path: Path, monkeypatch: pyte
 
             def documents_since(self, seq: int) -> Iterator[object]:
                 for stored in catalog.documents_since(seq):
-                    seen.append((len(reader.keyword("common", ALL, 10)), reader.applied_seq()))
+                    entries.append((len(reader.keyword("common", ALL, 10)), reader.applied_seq()))
                     yield stored
 
         watched: Catalog = Watched()  # type: ignore[assignment]
         index.catch_up(watched)
-        assert seen[-1][0] >= 3
-        assert [applied for _, applied in seen] == sorted(applied for _, applied in seen)
+        assert entries[-1][0] >= 3
+        assert [applied for _, applied in entries] == sorted(applied for _, applied in entries)
         assert len(reader.keyword("common", ALL, 10)) == 6
 
 
@@ -501,11 +501,11 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(
         "assert index.applied_seq() == catalog.seq()\n"
         "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', 'shutil'} & set(sys.modules)))\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ""
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.strip() == ""
 
 
 # -- feeding ------------------------------------------------------------------------------------------------------

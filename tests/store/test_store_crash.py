@@ -121,7 +121,7 @@ def steps_from(tmp_path: Path, numbers: Callable[[int], bool]) -> int:
         catalog, index = open_store(folder)
         with catalog, index:
             follow(catalog, index, 0)
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", STEPS, str(folder), str(step)],
             capture_output=True,
             text=True,
@@ -129,16 +129,16 @@ def steps_from(tmp_path: Path, numbers: Callable[[int], bool]) -> int:
             check=False,
             env=environment,
         )
-        assert done.returncode in (0, 7), done.stderr
+        assert completed.returncode in (0, 7), completed.stderr
         catalog, index = open_store(folder)
         with catalog, index:
             index.catch_up(catalog)
-            found = portrait(catalog, index)
+            portrayed = portrait(catalog, index)
         clean = LocalIndex(str(folder / "clean"), lambda: (MODEL, store_tree.DIM), writable=True)
-        with clean, SqliteCatalog(str(folder / "ctx.db")) as same:
-            clean.catch_up(same)
-            assert portrait(same, clean) == found, f"step {step}"
-        if done.returncode == 0:
+        with clean, SqliteCatalog(str(folder / "ctx.db")) as reopened:
+            clean.catch_up(reopened)
+            assert portrait(reopened, clean) == portrayed, f"step {step}"
+        if completed.returncode == 0:
             return step
         step += 1
 

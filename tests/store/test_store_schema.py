@@ -136,10 +136,10 @@ def test_an_older_catalog_opened_to_be_read_is_migrated(
 
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE theirs (x)")
-    other.commit()
-    other.close()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.commit()
+    connection.close()
     before = path.read_bytes()[100:]
     with pytest.raises(StoreError, match="another program"):
         SqliteCatalog(str(path))
@@ -248,15 +248,15 @@ def test_a_folder_that_may_not_be_written_is_told_and_can_still_be_read(tmp_path
         "    try: SqliteCatalog(path)\n"
         "    except StoreError as error: print(error.message)\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(folder / "ctx.db"), str(folder / "new" / "ctx.db")],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    read, *refused = done.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    read, *refused = completed.stdout.splitlines()
     assert read == "1"
     assert len(refused) == 2
     assert all("permission" in line.lower() for line in refused)
@@ -266,13 +266,13 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> No
     path = str(tmp_path / "ctx.db")
     with SqliteCatalog(path, timeout_s=0.05) as catalog:
         catalog.put_documents([make("s", "a", ["one"])])
-        other = connect(path)
-        with transaction(other):
+        second = connect(path)
+        with transaction(second):
             with pytest.raises(Busy, match="another process") as caught:
                 catalog.put_documents([make("s", "b", ["two"])])
             assert caught.value.retry_after_s > 0
             assert catalog.fingerprints("s").keys() == {"a"}, "readers do not wait"
-        other.close()
+        second.close()
         catalog.put_documents([make("s", "b", ["two"])])
         assert catalog.fingerprints("s").keys() == {"a", "b"}
 
@@ -302,8 +302,8 @@ def test_a_restored_backup_has_another_history_once_it_is_written(tmp_path: Path
 
 
 def test_two_new_catalogs_have_different_histories(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "one.db")) as one, SqliteCatalog(str(tmp_path / "two.db")) as two:
-        assert one.history(0) != two.history(0)
+    with SqliteCatalog(str(tmp_path / "one.db")) as first, SqliteCatalog(str(tmp_path / "two.db")) as two:
+        assert first.history(0) != two.history(0)
 
 
 def test_deletions_are_forgotten_in_time_and_the_history_says_so(
@@ -314,12 +314,12 @@ def test_deletions_are_forgotten_in_time_and_the_history_says_so(
         for n in range(40):
             catalog.put_documents([make("s", f"{n}", [])])
             catalog.delete_documents("s", [f"{n}"])
-        kept = list(catalog.deletions_since(0))
-        assert 10 <= len(kept) <= 21
+        entries = list(catalog.deletions_since(0))
+        assert 10 <= len(entries) <= 21
         assert catalog.history(0) is None
-        oldest = kept[0][0]
+        oldest = entries[0][0]
         assert catalog.history(oldest - 2) is not None
-        assert [seq for seq, _ in catalog.deletions_since(oldest - 2)] == [seq for seq, _ in kept]
+        assert [seq for seq, _ in catalog.deletions_since(oldest - 2)] == [seq for seq, _ in entries]
 
 
 def test_unused_embeddings_are_kept_until_they_are_dropped(tmp_path: Path) -> None:

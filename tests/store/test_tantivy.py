@@ -190,12 +190,12 @@ def test_sources_and_dates_narrow_without_changing_the_order(index: KeywordIndex
         stored(2, "otter and more words", source="git:b", updated_ms=20),
         stored(3, "otter with a great many more words than that", source="filesystem", updated_ms=30),
     )
-    everything = index.search("otter", ALL, 9)
-    assert [hit.document_no for hit in everything] == [1, 2, 3]
-    assert index.search("otter", Filters(sources=frozenset({"git:b", "filesystem"})), 9) == everything[1:]
-    assert index.search("otter", Filters(since_ms=20), 9) == everything[1:]
-    assert index.search("otter", Filters(until_ms=20), 9) == everything[:2]
-    assert index.search("otter", Filters(since_ms=11, until_ms=29), 9) == everything[1:2]
+    match = index.search("otter", ALL, 9)
+    assert [hit.document_no for hit in match] == [1, 2, 3]
+    assert index.search("otter", Filters(sources=frozenset({"git:b", "filesystem"})), 9) == match[1:]
+    assert index.search("otter", Filters(since_ms=20), 9) == match[1:]
+    assert index.search("otter", Filters(until_ms=20), 9) == match[:2]
+    assert index.search("otter", Filters(since_ms=11, until_ms=29), 9) == match[1:2]
     assert index.search("otter", Filters(sources=frozenset()), 9) == []
     assert index.search("otter", Filters(sources=frozenset({"git"})), 9) == []
 
@@ -325,12 +325,12 @@ def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(
     ]
     put(index, *(stored(number, text) for number, text in enumerate(texts, 1)))
     searcher = tantivy.Index.open(str(tmp_path / "keyword")).searcher()
-    held = dict(searcher.terms_with_prefix("text", ""))
+    entries_by_name = dict(searcher.terms_with_prefix("text", ""))
     expected: dict[str, int] = {}
     for text in texts:
         for term in set(analyze.terms(text)):
             expected[term] = expected.get(term, 0) + 1
-    assert held == expected
+    assert entries_by_name == expected
 
 
 # -- a writer that was killed ------------------------------------------------------------------------------------------
@@ -380,9 +380,9 @@ def test_what_a_killed_writer_left_of_a_commit_does_not_hinder_the_next(left_beh
     managed = json.loads((left_behind / ".managed.json").read_text())
     for segment in meta["segments"]:
         for later in range(1, 20):
-            left = f"{segment['segment_id'].replace('-', '')}.{meta['opstamp'] + later}.del"
-            (left_behind / left).write_bytes(b"half of a")
-            managed.append(left)  # tantivy notes a file before it makes it
+            tombstone = f"{segment['segment_id'].replace('-', '')}.{meta['opstamp'] + later}.del"
+            (left_behind / tombstone).write_bytes(b"half of a")
+            managed.append(tombstone)  # tantivy notes a file before it makes it
     (left_behind / ".managed.json").write_text(json.dumps(managed))
     with closing(KeywordIndex(str(left_behind), writable=True)) as index:
         put(index, stored(2, "a kingfisher"), stored(21, "a kingfisher"))

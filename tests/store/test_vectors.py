@@ -101,7 +101,7 @@ def test_a_search_is_what_looking_at_every_vector_gives(
             del rows[no]
         writer.publish(1, "h")
     query = unit(seed % 1000)
-    wanted = [
+    entries = [
         (-round(float(vector.astype(np.float64) @ query.astype(np.float64)), 6), no)
         for no, _, source, updated_ms, vector in rows.values()
         if (sources is None or source in sources)
@@ -111,10 +111,10 @@ def test_a_search_is_what_looking_at_every_vector_gives(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vectors_module, "CODED_ROWS", 1 if coded else 10**9)
         hits = nearest(folder, query, k, Filters(sources, since, until))
-    assert numbers(hits) == [no for _, no in sorted(wanted)[:k]]
+    assert numbers(hits) == [no for _, no in sorted(entries)[:k]]
     assert [hit.document_no for hit in hits] == [1000 + hit.chunk_no for hit in hits]
     assert [round(hit.score, 6) for hit in hits] == pytest.approx(
-        [-score for score, _ in sorted(wanted)[:k]], abs=2e-6
+        [-score for score, _ in sorted(entries)[:k]], abs=2e-6
     )
 
 
@@ -128,22 +128,24 @@ def test_the_codes_hide_nothing_however_alike_the_rows_are(tmp_path: Path, sprea
         writer.put(batch((no, no, "rare" if no % 5 == 0 else "s", 0, row) for no, row in enumerate(rows)))
         writer.publish(1, "h")
     exact = rows.astype(np.float64) @ query.astype(np.float64)
-    for filters, wanted in (
+    for filters, expected in (
         (Filters(), exact),
         (Filters(sources=frozenset({"rare"})), np.where(np.arange(len(rows)) % 5, -1, exact)),
     ):
         hits = nearest(tmp_path, query, 100, filters)
-        assert [hit.score for hit in hits] == pytest.approx(np.sort(wanted)[::-1][:100].tolist(), abs=2e-6)
+        assert [hit.score for hit in hits] == pytest.approx(np.sort(expected)[::-1][:100].tolist(), abs=2e-6)
 
 
 def test_equal_vectors_are_ordered_by_chunk_wherever_they_stand_in_the_matrix(tmp_path: Path) -> None:
-    same = unit(5000, 384)
+    vectors = unit(5000, 384)
     with VectorWriter(str(tmp_path), "m") as writer:
         writer.put(
-            batch((no, no, "s", 0, same if no % 7 == 0 else unit(no, 384)) for no in reversed(range(1, 1000)))
+            batch(
+                (no, no, "s", 0, vectors if no % 7 == 0 else unit(no, 384)) for no in reversed(range(1, 1000))
+            )
         )
         writer.publish(1, "h")
-    assert numbers(nearest(tmp_path, same, 20)) == list(range(7, 141, 7))
+    assert numbers(nearest(tmp_path, vectors, 20)) == list(range(7, 141, 7))
 
 
 def test_few_and_scattered_rows_are_found_too(tmp_path: Path) -> None:
@@ -235,18 +237,18 @@ def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(
         writer.put(numbered(0, 3 * BLOCK_ROWS))
         writer.publish(1, "h")
         before = reader.search(unit(5), Filters(), 3)
-        old = reader._snapshot
-        assert old is not None
-        kept = [
+        snapshot = reader._snapshot
+        assert snapshot is not None
+        entries = [
             no for no in range(3 * BLOCK_ROWS) if no // 2 % 3 == 0 and not BLOCK_ROWS <= no < 2 * BLOCK_ROWS
         ]
-        writer.retain({no // 2: () for no in range(3 * BLOCK_ROWS) if no not in set(kept)})
+        writer.retain({no // 2: () for no in range(3 * BLOCK_ROWS) if no not in set(entries)})
         writer.publish(2, "h")
-        assert writer.row_count == writer.alive_count == len(kept)
+        assert writer.row_count == writer.alive_count == len(entries)
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"state", "2"}
-    assert old.search(unit(5), Filters(), 3) == before, "the files are deleted, but still open"
-    assert sorted(numbers(reader.search(unit(5), Filters(), 10**6))) == kept
-    assert numbers(reader.search(unit(kept[77]), Filters(), 1)) == [kept[77]]
+    assert snapshot.search(unit(5), Filters(), 3) == before, "the files are deleted, but still open"
+    assert sorted(numbers(reader.search(unit(5), Filters(), 10**6))) == entries
+    assert numbers(reader.search(unit(entries[77]), Filters(), 1)) == [entries[77]]
     with VectorWriter(str(tmp_path), "m") as writer:
         writer.put(numbered(20_000, 20_010))
         writer.publish(3, "h")

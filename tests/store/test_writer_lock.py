@@ -39,9 +39,9 @@ def test_the_second_comer_is_told_who_holds_it(tmp_path: Path) -> None:
     try:
         with pytest.raises(Busy, match=rf"`ctx serve` \(process {process.pid}, since 20\d\d-.*Z\)"):
             WriterLock(str(path)).acquire(0.0)
-        found = WriterLock(str(path)).holder()
-        assert found is not None
-        assert (found.pid, found.command) == (process.pid, "ctx serve")
+        owner = WriterLock(str(path)).holder()
+        assert owner is not None
+        assert (owner.pid, owner.command) == (process.pid, "ctx serve")
     finally:
         end(process)
 
@@ -54,9 +54,9 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     lock = WriterLock(str(path), command="ctx")
     assert lock.holder() is None
     lock.acquire(0.0)
-    found = lock.holder()
-    assert found is not None
-    assert (found.pid, found.command) == (os.getpid(), "ctx")
+    owner = lock.holder()
+    assert owner is not None
+    assert (owner.pid, owner.command) == (os.getpid(), "ctx")
     lock.release()
 
 
@@ -64,17 +64,17 @@ def test_the_second_comer_gets_it_as_soon_as_the_first_is_done(tmp_path: Path) -
     path = str(tmp_path / "lock")
     first, second = WriterLock(path), WriterLock(path)
     first.acquire()
-    got = threading.Event()
+    event = threading.Event()
 
     def wait() -> None:
         second.acquire(30.0)
-        got.set()
+        event.set()
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert not got.is_set()
+    assert not event.is_set()
     first.release()
-    assert got.wait(10)
+    assert event.wait(10)
     waiting.join()
     assert (first.held, second.held) == (False, True)
     second.release()
@@ -84,8 +84,8 @@ def test_two_objects_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     with WriterLock(path, command="ctx index"), pytest.raises(Busy, match="ctx index"):
         WriterLock(path).acquire(0.0)
-    with WriterLock(path) as again:
-        assert again.held
+    with WriterLock(path) as second:
+        assert second.held
 
 
 def test_releasing_what_is_not_held_does_nothing_and_taking_it_twice_is_a_mistake(tmp_path: Path) -> None:

@@ -367,8 +367,8 @@ def test_what_takes_too_many_steps_is_refused_as_such() -> None:
 
 def test_items_are_compared_once_each_and_one_equals_one_point_zero() -> None:
     check = compile_check({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
-    many = [{"n": number} for number in range(20_000)]
-    assert check({"a": many}) == {"a": many}
+    entries = [{"n": number} for number in range(20_000)]
+    assert check({"a": entries}) == {"a": entries}
     assert check({"a": [1, True, "1", [1], {"a": 1}]})
     for twins in ([1, 1.0], [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}], [[1], [1.0]]):
         with pytest.raises(BadRequest, match="non-unique"):

@@ -12,13 +12,13 @@ CALLER = Caller("rest")
 
 
 def tool(name: str, **changes: Any) -> Tool:
-    made = Tool(
+    tool = Tool(
         name,
         "a tool",
         {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},
         lambda arguments, caller: arguments,
     )
-    return made._replace(**changes)
+    return tool._replace(**changes)
 
 
 def test_a_call_fills_defaults_and_is_observed_with_its_outcome() -> None:
@@ -66,10 +66,10 @@ def test_a_tool_that_failed_to_load_answers_its_error_and_is_not_listed() -> Non
 
 def test_the_list_has_built_in_tools_first_then_names_and_tells_of_changes() -> None:
     box = Toolbox()
-    heard: list[int] = []
-    box.on_change(lambda: heard.append(box.version))
+    entries: list[int] = []
+    box.on_change(lambda: entries.append(box.version))
     for name, builtin in (("zeta", False), ("search", True), ("alpha", False), ("get", True)):
         box.add(tool(name, builtin=builtin))
     assert [entry.name for entry in box.list()] == ["search", "get", "alpha", "zeta"]
     box.remove("zeta")
-    assert heard == [1, 2, 3, 4, 5]
+    assert entries == [1, 2, 3, 4, 5]
