@@ -21,6 +21,7 @@ from ctx.connectors.names import encode_name
 from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
+from ctx.formats.table import DOCUMENT_SUFFIXES
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
@@ -54,16 +55,7 @@ _NOT_JUDGED = (
     b"\xef\xbb\xbf",
     b"\x1f\x8b",
 )  # byte order marks; gzip, which may hold text
-_DOCUMENT_FORMATS = (
-    ".pdf",
-    ".docx",
-    ".pptx",
-    ".xlsx",
-    ".odt",
-    ".odp",
-    ".ods",
-    ".epub",
-)  # binary, and yet text to an extractor
+_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -357,7 +349,7 @@ class FilesystemConnector:
                     raise SourceError(too_large(before.st_size, self.max_file_bytes))
                 file.seek(0)
                 head = file.read(SNIFF_BYTES) or b""
-                if looks_binary(head) and not name.lower().endswith(_DOCUMENT_FORMATS):
+                if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
                     return head  # enough for the extractor to see the same
                 data = head + _rest(file.read, self.max_file_bytes + 1 - len(head))
                 after = os.fstat(fd)

@@ -101,10 +101,10 @@ _LANGUAGES: Mapping[str, _Language] = {
 }  # fmt: skip
 
 _PLAIN_TYPES = {
-    "json": "application/json", "jsonc": "application/json", "json5": "application/json", "jsonl": "application/jsonl", "ndjson": "application/jsonl",
+    "jsonc": "application/json", "json5": "application/json",
     "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml", "xsd": "application/xml", "xsl": "application/xml",
-    "svg": "image/svg+xml", "csv": "text/csv", "tsv": "text/tab-separated-values", "css": "text/css", "scss": "text/css", "less": "text/css",
-    "sass": "text/css", "tex": "text/x-tex", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
+    "svg": "image/svg+xml", "css": "text/css", "scss": "text/css", "less": "text/css",
+    "sass": "text/css", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
     "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix", "properties": "text/x-properties", "env": "text/x-properties",
     "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog", "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
     "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk", "sol": "text/x-solidity",

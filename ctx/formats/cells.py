@@ -1,0 +1,50 @@
+"""Tables as lines that a question can find: each row says its columns' names, since a chunk may hold one row of thousands."""
+
+import re
+from collections.abc import Sequence
+
+_NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
+_MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]:
+    """A line for each row that is not blank.
+
+    Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value | value". Rows
+    with a single cell stay as they are.
+    """
+    table = [cells for row in rows if any(cells := [" ".join(cell.split()) for cell in row])]
+    header_index = _header_index(table)
+    if header_index is None:
+        return [_joined(cells, bullet) for cells in table]
+    names = table[header_index]
+    lines = [_joined(cells, "") for cells in table[: header_index + 1]]
+    return lines + [_named(names, cells, bullet) for cells in table[header_index + 1 :]]
+
+
+def _joined(cells: Sequence[str], bullet: str) -> str:
+    filled = [cell for cell in cells if cell]
+    return (bullet if len(filled) > 1 else "") + " | ".join(filled)
+
+
+def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
+    pairs = []
+    for column, cell in enumerate(cells):
+        name = names[column] if column < len(names) else ""
+        if cell:
+            pairs.append(f"{name.rstrip(':')}: {cell}" if name else cell)
+    return bullet + "; ".join(pairs)
+
+
+def _header_index(table: Sequence[Sequence[str]]) -> int | None:
+    """Which row names the columns: the first as wide as most of the table, if it is all words and they differ."""
+    widths = [sum(map(bool, cells)) for cells in table[:100]]
+    if len(table) < 2 or max(widths) < 2:
+        return None
+    common = max(2, sorted(widths)[len(widths) // 2])
+    for index, cells in enumerate(table[:_MAX_TITLE_ROWS]):
+        filled = [cell for cell in cells if cell]
+        if len(filled) >= common - (common > 2):
+            words = not any(_NUMBER.fullmatch(cell) or len(cell) > 100 for cell in filled)
+            return index if words and len(set(filled)) == len(filled) and index + 1 < len(table) else None
+    return None

@@ -1,0 +1,25 @@
+"""CSV and TSV: each row a line that names its columns. Lines keep their numbers, but for rows that span several."""
+
+import csv
+
+from ctx.formats.base import Parsed
+from ctx.formats.cells import table_lines
+
+MAX_GROWTH_CHARS = 20_000_000  # what the names of columns may add
+_SEPARATORS = ",;\t|"
+_SAMPLE_LINES = 10
+
+
+def parse(text: str) -> Parsed:
+    """A table as lines of "name: value"; what is no table, and one that would grow too large, is read as the text it is."""
+    sample = [line for line in text[:65_536].split("\n")[:_SAMPLE_LINES] if line.strip()]
+    separator = max(_SEPARATORS, key=lambda mark: min((line.count(mark) for line in sample), default=0))
+    if not sample or separator not in sample[0]:
+        return Parsed(text)
+    if text.count("\n") * len(sample[0]) > MAX_GROWTH_CHARS:
+        return Parsed(text)
+    try:
+        rows = list(csv.reader(text.split("\n"), delimiter=separator))
+    except csv.Error:
+        return Parsed(text)
+    return Parsed("\n".join(table_lines(rows)))

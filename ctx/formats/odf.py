@@ -1,0 +1,109 @@
+"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes; slides under their number."""
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import Manuscript
+from ctx.formats.package import Package, properties
+
+_LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text"))
+_MAX_BLANKS = 100  # of a run of blanks
+_MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
+
+
+def parse(data: bytes) -> Parsed:
+    """A text's or a presentation's words; its title is the one of its properties, else the first heading's or slide's."""
+    with Package(data) as package:
+        manifest = package.optional_xml("META-INF/manifest.xml")
+        if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+            raise SourceError("is encrypted: it opens only with a password")
+        root = package.xml("content.xml", _LEFT_OUT)
+        title, author = properties(package.optional_xml("meta.xml"))
+    reader = _Reader()
+    body = root.find("body")
+    slides = list(root.iter("page")) if body is not None and body.find("presentation") is not None else []
+    for number, slide in enumerate(slides, 1):
+        reader.slide(slide, number)
+    if not slides and body is not None:
+        reader.blocks(body)
+    return reader.manuscript.parsed(title or reader.first_heading, {"author": author, "slides": len(slides)})
+
+
+class _Reader:
+    """Writes a document's blocks into `manuscript`, in order."""
+
+    def __init__(self) -> None:
+        self.manuscript = Manuscript()
+        self.first_heading: str | None = None
+
+    def slide(self, page: Element, number: int) -> None:
+        """One slide: its title, what is on it, the speaker's notes."""
+        frames = [element for element in page if element.tag not in ("notes",)]
+        titles = [_line(frame) for frame in frames if frame.get(":class") == "title"]
+        title = next(filter(None, titles), "")
+        self.first_heading = self.first_heading or title
+        self.manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+        for frame in frames:
+            if frame.get(":class") != "title":
+                self.blocks(frame)
+        for notes in page.iter("notes"):
+            text = _line(notes)
+            if text:
+                self.manuscript.paragraph(f"Notes: {text}")
+
+    def blocks(self, parent: Element) -> None:
+        """All that an element holds."""
+        for element in parent:
+            if element.tag == "h":
+                level = element.get(":outline-level", "1")
+                self.first_heading = self.first_heading or _line(element)
+                self.manuscript.heading(
+                    int(level) if level.isdigit() and 0 < int(level) < 10 else 1, _text(element)
+                )
+            elif element.tag == "p":
+                self.manuscript.paragraph(_text(element))
+            elif element.tag == "list":
+                items = [_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h")]
+                self.manuscript.paragraph("\n".join(f"- {item.strip()}" for item in items if item.strip()))
+            elif element.tag == "table":
+                self.manuscript.table(
+                    [[_line(cell) for cell in _cells(row)] for row in element.iter("table-row")]
+                )
+            else:
+                self.blocks(element)
+
+
+def _cells(row: Element) -> Iterator[Element]:
+    for cell in row:
+        if cell.tag in ("table-cell", "covered-table-cell"):
+            repeats = cell.get(":number-columns-repeated", "1")
+            for _ in range(min(int(repeats), _MAX_REPEATS) if repeats.isdigit() else 1):
+                yield cell
+
+
+def _line(element: Element) -> str:
+    """An element's words on one line."""
+    paragraphs = [_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h")]
+    return " ".join(" ".join(paragraphs).split())
+
+
+def _text(element: Element) -> str:
+    """A paragraph's words, in order; a footnote's follow in brackets where its mark stands."""
+    return "".join(_pieces(element))
+
+
+def _pieces(element: Element) -> Iterator[str]:
+    if element.tag == "s":
+        count = element.get(":c", "1")
+        yield " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
+    elif element.tag in ("tab", "line-break"):
+        yield "\t" if element.tag == "tab" else "\n"
+    yield element.text or ""
+    for child in element:
+        if child.tag == "note":
+            yield f" [{_line(child)}]"
+        else:
+            yield from _pieces(child)
+        yield child.tail or ""

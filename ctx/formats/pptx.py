@@ -1,0 +1,88 @@
+"""Presentations (OOXML): each slide under its number and title, with its tables, diagrams and the speaker's notes."""
+
+from xml.etree.ElementTree import Element
+
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import Manuscript
+from ctx.formats.package import Package, properties, words
+
+_LEFT_OUT = frozenset(("Fallback",))
+_TITLES = ("title", "ctrTitle")
+_FURNITURE = ("dt", "ftr", "sldNum", "hdr", "sldImg")  # placeholders that say the same on every slide
+_PICTURES_WITH_WORDS = ("diagramData", "chart")
+
+
+def parse(data: bytes) -> Parsed:
+    """A presentation's text, slide by slide; its title is the first slide's, else the one of its properties."""
+    with Package(data) as package:
+        main = package.main_part("ppt/presentation.xml")
+        relations = package.relations(main)
+        slide_ids = package.xml(main).iter("sldId")
+        slides = [relations[slide.get(":id", "")][1] for slide in slide_ids if slide.get(":id") in relations]
+        manuscript = Manuscript()
+        first_title = ""
+        for number, name in enumerate(slides, 1):
+            title = _slide(package, name, number, manuscript)
+            first_title = first_title or title
+        about, author = properties(package.optional_xml("docProps/core.xml"))
+    return manuscript.parsed(first_title or about, {"author": author, "slides": len(slides)})
+
+
+def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> str:
+    """Writes one slide; its title."""
+    root = package.xml(name, _LEFT_OUT)
+    shapes = [(_placeholder(shape), shape) for shape in root.iter("sp")]
+    title = next((text for kind, shape in shapes if kind in _TITLES and (text := _line(shape))), "")
+    manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+    for kind, shape in shapes:
+        if kind not in _TITLES and kind not in _FURNITURE:
+            manuscript.paragraph("\n".join(_paragraphs(shape)))
+    for table in root.iter("tbl"):
+        manuscript.table([[_line(cell) for cell in row.iter("tc")] for row in table.iter("tr")])
+    for kind, target in package.relations(name).values():
+        part = package.optional_xml(target)
+        if part is None:
+            continue
+        if kind in _PICTURES_WITH_WORDS:
+            manuscript.paragraph("\n".join(_drawn_words(part)))
+        elif kind == "notesSlide":
+            notes = [
+                "\n".join(_paragraphs(shape))
+                for shape in part.iter("sp")
+                if _placeholder(shape) not in _FURNITURE
+            ]
+            if any(notes):
+                manuscript.paragraph("Notes: " + "\n".join(notes))
+    return title
+
+
+def _placeholder(shape: Element) -> str | None:
+    placeholder = shape.find("nvSpPr/nvPr/ph")
+    return None if placeholder is None else placeholder.get("type", "body")
+
+
+def _paragraphs(shape: Element) -> list[str]:
+    """The words of each paragraph that has any."""
+    paragraphs = []
+    for paragraph in shape.iter("p"):
+        runs = [
+            "\n" if element.tag == "br" else element.text or ""
+            for element in paragraph.iter()
+            if element.tag in ("t", "br")
+        ]
+        text = "".join(runs).strip()
+        if text:
+            paragraphs.append(text)
+    return paragraphs
+
+
+def _line(shape: Element) -> str:
+    return " ".join(" ".join(_paragraphs(shape)).split())
+
+
+def _drawn_words(part: Element) -> list[str]:
+    """What a diagram or a chart says: its texts, and a chart's names of series and categories."""
+    texts = list(words(part, "t"))
+    for cache in part.iter("strCache"):
+        texts += words(cache, "v")
+    return list(dict.fromkeys(texts))
