@@ -21,7 +21,7 @@ def parse(data: bytes) -> Parsed:
     with Package(data) as package:
         main = package.main_part("word/document.xml")
         body = package.xml(main, _LEFT_OUT)
-        reader = _Reader(_levels(package.optional_xml(posixpath.join(posixpath.dirname(main), "styles.xml"))))
+        reader = _Reader(package.optional_xml(posixpath.join(posixpath.dirname(main), "styles.xml")))
         reader.blocks(body.find("body"))
         for kind, target in package.relations(main).values():
             if kind in _NOTES and target in package:
@@ -46,6 +46,12 @@ def _levels(styles: Element | None) -> dict[str, int]:
     return levels
 
 
+def _lists(styles: Element | None) -> set[str]:
+    """The styles of a list's items."""
+    entries = styles.iter("style") if styles is not None else ()
+    return {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
+
+
 def _value(element: Element | None) -> str:
     return element.get(":val", "") if element is not None else ""
 
@@ -53,11 +59,12 @@ def _value(element: Element | None) -> str:
 class _Reader:
     """Writes a document's blocks into `manuscript`, in order."""
 
-    def __init__(self, levels: dict[str, int]) -> None:
+    def __init__(self, styles: Element | None) -> None:
         self.manuscript = Manuscript()
         self.title: str | None = None
         self.first_heading: str | None = None
-        self._levels = levels
+        self._levels = _levels(styles)
+        self._lists = _lists(styles)
         self._list: list[str] = []
 
     def blocks(self, parent: Element | None) -> None:
@@ -82,7 +89,7 @@ class _Reader:
         level = self._level(paragraph)
         if not text:
             return
-        if level is None and paragraph.find("pPr/numPr") is not None:
+        if level is None and self._listed(paragraph):
             self._list.append(f"- {text}")
             return
         self._end_list()
@@ -100,6 +107,10 @@ class _Reader:
         if outline.isdigit() and int(outline) < 9:
             return int(outline) + 1
         return self._levels.get(_value(paragraph.find("pPr/pStyle")))
+
+    def _listed(self, paragraph: Element) -> bool:
+        style = _value(paragraph.find("pPr/pStyle"))
+        return paragraph.find("pPr/numPr") is not None or style in self._lists
 
     def _end_list(self) -> None:
         self.manuscript.paragraph("\n".join(self._list))
