@@ -1,6 +1,7 @@
 """CSV and TSV: each row a line that names its columns. Lines keep their numbers, but for rows that span several."""
 
 import csv
+import io
 
 from ctx.formats.base import Parsed
 from ctx.formats.cells import table_lines
@@ -19,7 +20,7 @@ def parse(text: str) -> Parsed:
     if text.count("\n") * len(sample[0]) > MAX_GROWTH_CHARS:
         return Parsed(text)
     try:
-        rows = list(csv.reader(text.split("\n"), delimiter=separator))
+        rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except csv.Error:
         return Parsed(text)
     return Parsed("\n".join(table_lines(rows)))

@@ -18,7 +18,7 @@ _LEVELS = {
         ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph"), 1
     )
 }
-_COMMAND = re.compile(r"\\(?:[A-Za-z]{1,40}\*?|.)[ \t]?|[{}$~]")
+_COMMAND = re.compile(r"\\[A-Za-z]{1,40}\*?[ \t]?|\\.|[{}$~]")
 _LABEL = re.compile(r"\\(?:label|index|footnote|thanks|cite\w{0,10})\{[^{}]{0,300}\}")
 _ACCENT = re.compile(r"\\([\"'`^~=.cHuvr])[ \t]{0,2}\{?([A-Za-z])\}?")
 _MARKS = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", "=": "\u0304", ".": "\u0307",

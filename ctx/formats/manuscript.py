@@ -70,7 +70,9 @@ class Manuscript:
         if not part.body.strip():
             return
         start = self._write(part.body)
-        self._headings += [Heading(start + at, below + level, title) for at, level, title in part.headings]
+        self._headings += [
+            Heading(start + begin, below + level, title) for begin, level, title in part.headings
+        ]
         self._atoms += [(start + first, start + last) for first, last in part.atoms]
 
     def parsed(

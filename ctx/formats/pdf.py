@@ -39,12 +39,20 @@ def parse(data: bytes) -> Parsed:
                 manuscript.paragraph(text)
             else:
                 mute += 1
-        properties = document.get_metadata_dict(skip_empty=True)
+        properties = _properties(document)
     return manuscript.parsed(
         telling_title(properties.get("Title")),
         {"author": properties.get("Author"), "pages": pages},
         _note(mute, pages),
     )
+
+
+def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
+    try:
+        properties: dict[str, str] = document.get_metadata_dict(skip_empty=True)
+    except (pdfium.PdfiumError, UnicodeError):
+        return {}
+    return properties
 
 
 def _page_text(document: pdfium.PdfDocument, number: int) -> str:
@@ -66,8 +74,8 @@ def _sections(document: pdfium.PdfDocument) -> list[tuple[int, str]]:
             index = target.get_index() if target is not None else None
             if index is not None:
                 entries.append((index + 1, bookmark.get_title()))
-    except pdfium.PdfiumError:
-        pass  # an outline that goes in circles: the pages are there all the same
+    except (pdfium.PdfiumError, UnicodeError):
+        pass  # the pages are there, though their outline is damaged
     entries.sort(key=lambda entry: entry[0])
     return entries
 

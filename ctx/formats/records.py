@@ -52,9 +52,9 @@ def _written(value: JSON, room: int) -> Parsed:
         if not block.strip():
             continue
         if parts:
-            apart = "\n\n" if name or "\n" in block else "\n"
-            parts.append(apart)
-            size += len(apart)
+            gap = "\n\n" if name or (isinstance(value, list) and "\n" in block) else "\n"
+            parts.append(gap)
+            size += len(gap)
         if name and len(block) >= MIN_RECORD_CHARS:
             headings.append(Heading(size, 1, clipped(sound(name))))
         parts.append(block)

@@ -171,7 +171,7 @@ def test_a_document_of_100_megabytes_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_documents_with_bytes_changed_at_random_are_read_or_refused() -> None:
     chance = random.Random(14)
-    sound = {
+    documents = {
         "a.pdf": made_of.pdf(["one two three", "four"], compress=True),
         "a.docx": DOCX,
         "a.pptx": made_of.pptx([("a", "b"), ("c", "d")]),
@@ -180,7 +180,7 @@ def test_documents_with_bytes_changed_at_random_are_read_or_refused() -> None:
         "a.epub": made_of.epub(["<p>a</p>"]),
         "a.mbox": b"From a b\n" + made_of.message("a", "b").encode(),
     }
-    for name, document in sound.items():
+    for name, document in documents.items():
         for _ in range(60):
             changed = bytearray(document)
             for _ in range(chance.choice((1, 4, 30))):
