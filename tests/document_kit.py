@@ -1,4 +1,6 @@
-"""Documents made by hand, as small as their formats allow: what a reader must take, without the programs that write them."""
+"""Documents made by hand, as small as their formats allow: what a reader must take, without the programs that
+write them.
+"""
 
 import io
 import zipfile
@@ -35,7 +37,9 @@ def with_part(document: bytes, name: str, content: str | bytes) -> bytes:
 
 
 def pdf(pages: Sequence[str], *, info: str = "", compress: bool = False, extra: Sequence[str] = ()) -> bytes:
-    """A PDF whose pages show these lines; `info` is its information dictionary, `extra` are further objects (from number 5 + 2n on)."""
+    """A PDF whose pages show these lines; `info` is its information dictionary, `extra` are further objects
+    (from number 5 + 2n on).
+    """
     kids = " ".join(f"{5 + 2 * i} 0 R" for i in range(len(pages)))
     objects: list[bytes] = [
         b"<< /Type /Catalog /Pages 2 0 R >>",

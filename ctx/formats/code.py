@@ -1,7 +1,9 @@
-"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class > method`.
+"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class >
+method`.
 
-No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one pattern per family tells, and
-indentation shows what lies in what. A wrong guess costs a border in an odd place, never text.
+No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one
+pattern per family tells, and indentation shows what lies in what. A wrong guess costs a border in an odd
+place, never text.
 """
 
 import re
@@ -16,10 +18,11 @@ MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
 
 
 class _Language(NamedTuple):
-    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the line's end.
+    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the
+    line's end.
 
-    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above a definition that
-    belong to it. `scoped`: indentation shows where a definition ends.
+    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above
+    a definition that belong to it. `scoped`: indentation shows where a definition ends.
     """
 
     media_type: str

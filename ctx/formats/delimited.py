@@ -1,4 +1,6 @@
-"""CSV and TSV: each row a line that names its columns. Lines keep their numbers, but for rows that span several."""
+"""CSV and TSV: each row a line that names its columns. Lines keep their numbers, but for rows that span
+several.
+"""
 
 import csv
 import io
@@ -12,7 +14,9 @@ _SAMPLE_LINES = 10
 
 
 def parse(text: str) -> Parsed:
-    """A table as lines of "name: value"; what is no table, and one that would grow too large, is read as the text it is."""
+    """A table as lines of "name: value"; what is no table, and one that would grow too large, is read as the
+    text it is.
+    """
     sample = [line for line in text[:65_536].split("\n")[:_SAMPLE_LINES] if line.strip()]
     separator = max(_SEPARATORS, key=lambda mark: min((line.count(mark) for line in sample), default=0))
     if not sample or separator not in sample[0]:

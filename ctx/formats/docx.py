@@ -1,4 +1,6 @@
-"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted under review is left out."""
+"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted
+under review is left out.
+"""
 
 import posixpath
 import re
@@ -17,7 +19,9 @@ _NOTES = ("footnotes", "endnotes", "comments")
 
 
 def parse(data: bytes) -> Parsed:
-    """A Word document's text; its title is the paragraph of that style, else the one of its properties, else the first heading."""
+    """A Word document's text; its title is the paragraph of that style, else the one of its properties, else
+    the first heading.
+    """
     with Package(data) as package:
         main = package.main_part("word/document.xml")
         body = package.xml(main, _LEFT_OUT)

@@ -1,8 +1,9 @@
 """Extraction: what an item says, whatever its encoding and format.
 
-Of a text the encoding is settled first, then the format by media type, name and first bytes; then one reader of this room finds
-title, headings and blocks. No reader of text fails: what does not parse is text, and is indexed as such. Documents that are no text
-(PDF, Office, mail) are read in a process of their own, and what cannot be read is refused with the reason.
+Of a text the encoding is settled first, then the format by media type, name and first bytes; then one reader
+of this room finds title, headings and blocks. No reader of text fails: what does not parse is text, and is
+indexed as such. Documents that are no text (PDF, Office, mail) are read in a process of their own, and what
+cannot be read is refused with the reason.
 """
 
 import re
@@ -34,15 +35,16 @@ _SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 def extract(content: Content, source_id: str) -> Extracted | None:
     """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
 
-    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The body has "\\n" for
-    every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed file that cannot be read.
+    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The body
+    has "\\n" for every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed file that
+    cannot be read.
     """
     name = source_id.rsplit("/", 1)[-1]
-    media_type, charset = _media_type(content.media_type)
     data = content.data
     if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
         data = _unzipped(data)
         name = name[:-3]
+    media_type, charset = _media_type(content.media_type)
     row = _document(media_type, name, data)
     if row is not None:
         from ctx.formats.process import READER  # a run over texts starts no process
@@ -57,17 +59,14 @@ def extract(content: Content, source_id: str) -> Extracted | None:
         media_type, parse = _reader(media_type, name, text)
         parsed = parse(text)
     title = clipped(sound(content.title)) if content.title else parsed.title
-    if not title and not parsed.body.strip() and not parsed.note:
+    if not (title or parsed.note or parsed.body.strip()):
         return None
-    return Extracted(
-        title or _stem(name),
-        parsed.body,
-        media_type,
-        parsed.headings,
-        parsed.atoms,
-        parsed.metadata,
-        parsed.note,
-    )
+    return _extracted(parsed, title or _stem(name), media_type)
+
+
+def _extracted(parsed: Parsed, title: str, media_type: str) -> Extracted:
+    body, headings, atoms, _, metadata, note = parsed
+    return Extracted(title, body, media_type, headings, atoms, metadata, note)
 
 
 def _document(media_type: str | None, name: str, data: bytes | str) -> Format | None:
@@ -76,24 +75,29 @@ def _document(media_type: str | None, name: str, data: bytes | str) -> Format | 
     A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read as one.
     """
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(_suffix(name))
-    head = data[:_HEAD] if isinstance(data, bytes) else b""
+    if isinstance(data, str):  # decoded by who read it: only mail is made of text
+        return row if row is not None and row.reader == "mail" and row.media_type == media_type else None
+    head = data[:_HEAD]
+    if row is None and head.startswith(_PDF_MARK):
+        return PDF
     if row is None or not row.document:
-        return PDF if row is None and head.startswith(_PDF_MARK) else None
-    if row.reader == "mail":
+        return None
+    if _begins_as(row, head):
         return row
-    if row is PDF and _PDF_MARK in head:
-        return row
-    if row.refusal or head.startswith(_OLE_MARK):
-        if not head.startswith(_OLE_MARK):
-            return None
+    if head.startswith(_OLE_MARK):
         raise SourceError(
-            row.refusal or "is encrypted (it opens only with a password), or in an old Office format"
+            row.refusal or "is encrypted: it opens only with a password (or it is an old Office file)"
         )
-    if row is not PDF and head.startswith(_ZIP_MARKS):
-        return row
-    if isinstance(data, bytes) and decode(data) is None:
+    if decode(data) is None:
         raise SourceError(f"is damaged, or no .{_suffix(name) or row.suffixes[0]} file")
     return None
+
+
+def _begins_as(row: Format, head: bytes) -> bool:
+    """Whether the first bytes are those of a document that can be read so."""
+    if row is PDF:
+        return _PDF_MARK in head
+    return not row.refusal and (row.reader == "mail" or head.startswith(_ZIP_MARKS))
 
 
 def _normalised(text: str) -> str:

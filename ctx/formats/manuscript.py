@@ -1,4 +1,6 @@
-"""A body put together from a document's parts, as Markdown: headings, paragraphs, tables, and what other readers gave."""
+"""A body put together from a document's parts, as Markdown: headings, paragraphs, tables, and what other
+readers gave.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from ctx.text import sound
 from ctx.types import JSON, Heading
 
 MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
+TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
 
 _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
@@ -20,13 +23,17 @@ _JUNK_TITLE = re.compile(
 
 
 def readable(text: str) -> str:
-    """Text as a body holds it: "\\n" for every line end, no control characters, no lone surrogates, a blank line at most."""
+    """Text as a body holds it: "\\n" for every line end, no control characters, no lone surrogates, a blank
+    line at most.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n\n").replace("\xa0", " ")
     return _MANY_LINES.sub("\n\n", sound(_CONTROL.sub("", text))).strip("\n")
 
 
 def telling_title(title: str | None) -> str | None:
-    """A title that a file's properties give; None for what programs write there unasked (a file's name, "Untitled")."""
+    """A title that a file's properties give; None for what programs write there unasked (a file's name,
+    "Untitled").
+    """
     words = clipped(readable(title or ""))
     return None if not words or _JUNK_TITLE.match(words) else words
 
@@ -93,6 +100,6 @@ class Manuscript:
         start = self._size
         self._size += len(text)
         if self._size > MAX_CHARS:
-            raise SourceError(f"holds more than {MAX_CHARS // 1_000_000} million characters of text")
+            raise SourceError(TOO_LONG)
         self._parts.append(text)
         return start

@@ -1,6 +1,8 @@
-"""Markdown: ATX and setext headings, `<h1>` in HTML, fenced code, comments and tables (CommonMark 0.31 with GitHub's tables).
+"""Markdown: ATX and setext headings, `<h1>` in HTML, fenced code, comments and tables (CommonMark 0.31 with
+GitHub's tables).
 
-The body is the source as it stands, front matter included: line numbers are the file's own, and tags and descriptions are found.
+The body is the source as it stands, front matter included: line numbers are the file's own, and tags and
+descriptions are found.
 """
 
 import html

@@ -1,4 +1,6 @@
-"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes; slides under their number."""
+"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes; slides under their
+number.
+"""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
@@ -9,12 +11,15 @@ from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
 _LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text"))
+_LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # of a run of blanks
 _MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
 
 
 def parse(data: bytes) -> Parsed:
-    """A text's or a presentation's words; its title is the one of its properties, else the first heading's or slide's."""
+    """A text's or a presentation's words; its title is the one of its properties, else the first heading's or
+    slide's.
+    """
     with Package(data) as package:
         manifest = package.optional_xml("META-INF/manifest.xml")
         if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
@@ -40,39 +45,41 @@ class _Reader:
 
     def slide(self, page: Element, number: int) -> None:
         """One slide: its title, what is on it, the speaker's notes."""
-        frames = [element for element in page if element.tag not in ("notes",)]
-        titles = [_line(frame) for frame in frames if frame.get(":class") == "title"]
-        title = next(filter(None, titles), "")
+        frames = [element for element in page if element.tag != "notes"]
+        title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
         self.first_heading = self.first_heading or title
         self.manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
         for frame in frames:
-            if frame.get(":class") != "title":
+            if not _titles(frame):
                 self.blocks(frame)
-        for notes in page.iter("notes"):
-            text = _line(notes)
-            if text:
-                self.manuscript.paragraph(f"Notes: {text}")
+        for notes in filter(None, map(_line, page.iter("notes"))):
+            self.manuscript.paragraph(f"Notes: {notes}")
 
     def blocks(self, parent: Element) -> None:
         """All that an element holds."""
         for element in parent:
             if element.tag == "h":
-                level = element.get(":outline-level", "1")
-                self.first_heading = self.first_heading or _line(element)
-                self.manuscript.heading(
-                    int(level) if level.isdigit() and 0 < int(level) < 10 else 1, _text(element)
-                )
+                self._heading(element)
             elif element.tag == "p":
                 self.manuscript.paragraph(_text(element))
             elif element.tag == "list":
-                items = [_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h")]
-                self.manuscript.paragraph("\n".join(f"- {item.strip()}" for item in items if item.strip()))
+                lines = (f"- {item.strip()}" for item in _paragraphs(element) if item.strip())
+                self.manuscript.paragraph("\n".join(lines))
             elif element.tag == "table":
-                self.manuscript.table(
-                    [[_line(cell) for cell in _cells(row)] for row in element.iter("table-row")]
-                )
+                rows = element.iter("table-row")
+                self.manuscript.table([[_line(cell) for cell in _cells(row)] for row in rows])
             else:
                 self.blocks(element)
+
+    def _heading(self, element: Element) -> None:
+        self.first_heading = self.first_heading or _line(element)
+        level = element.get(":outline-level", "1")
+        self.manuscript.heading(int(level) if level in _LEVELS else 1, _text(element))
+
+
+def _titles(frame: Element) -> bool:
+    """Whether a frame is a slide's title."""
+    return frame.get(":class") == "title"
 
 
 def _cells(row: Element) -> Iterator[Element]:
@@ -83,10 +90,13 @@ def _cells(row: Element) -> Iterator[Element]:
                 yield cell
 
 
+def _paragraphs(element: Element) -> Iterator[str]:
+    return (_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h"))
+
+
 def _line(element: Element) -> str:
     """An element's words on one line."""
-    paragraphs = [_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h")]
-    return " ".join(" ".join(paragraphs).split())
+    return " ".join(" ".join(_paragraphs(element)).split())
 
 
 def _text(element: Element) -> str:

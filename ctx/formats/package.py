@@ -22,7 +22,9 @@ _ENCRYPTED = 0x1
 
 
 class Package:
-    """The parts of a zipped document, read by name. Raises `SourceError` for what is damaged, encrypted or too large."""
+    """The parts of a zipped document, read by name. Raises `SourceError` for what is damaged, encrypted or
+    too large.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._room = MAX_PARTS_BYTES
@@ -106,8 +108,8 @@ def joined_name(folder: str, target: str) -> str:
 def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
     """The root element of some XML: names without their namespace, and a namespaced attribute's as ":name".
 
-    Elements in `without` are left out with all they hold. Raises `SourceError` where an entity is declared, which no
-    document needs and bombs are made of, and where the XML is damaged.
+    Elements in `without` are left out with all they hold. Raises `SourceError` where an entity is declared,
+    which no document needs and bombs are made of, and where the XML is damaged.
     """
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator=" ")

@@ -1,4 +1,6 @@
-"""PDF: the text of each page under its number. Pictures of text stay pictures (no OCR), and the report says so."""
+"""PDF: the text of each page under its number. Pictures of text stay pictures (no OCR), and the report says
+so.
+"""
 
 from bisect import bisect_right
 from contextlib import closing
@@ -18,7 +20,9 @@ _BROKEN_WORD = "\ufffe"  # where PDFium joined a word that was broken at the end
 
 
 def parse(data: bytes) -> Parsed:
-    """A PDF's text; each page that has any begins with a heading, "Page 3" or "Page 3: the section it belongs to"."""
+    """A PDF's text; each page that has any begins with a heading, "Page 3" or "Page 3: the section it belongs
+    to".
+    """
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:

@@ -1,4 +1,6 @@
-"""Presentations (OOXML): each slide under its number and title, with its tables, diagrams and the speaker's notes."""
+"""Presentations (OOXML): each slide under its number and title, with its tables, diagrams and the speaker's
+notes.
+"""
 
 from xml.etree.ElementTree import Element
 
@@ -13,7 +15,7 @@ _PICTURES_WITH_WORDS = ("diagramData", "chart")
 
 
 def parse(data: bytes) -> Parsed:
-    """A presentation's text, slide by slide; its title is the first slide's, else the one of its properties."""
+    """A presentation's text, slide by slide; its title is the first slide's, else that of its properties."""
     with Package(data) as package:
         main = package.main_part("ppt/presentation.xml")
         relations = package.relations(main)
@@ -40,20 +42,17 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
     for table in root.iter("tbl"):
         manuscript.table([[_line(cell) for cell in row.iter("tc")] for row in table.iter("tr")])
     for kind, target in package.relations(name).values():
-        part = package.optional_xml(target)
-        if part is None:
-            continue
-        if kind in _PICTURES_WITH_WORDS:
-            manuscript.paragraph("\n".join(_drawn_words(part)))
-        elif kind == "notesSlide":
-            notes = [
-                "\n".join(_paragraphs(shape))
-                for shape in part.iter("sp")
-                if _placeholder(shape) not in _FURNITURE
-            ]
-            if any(notes):
-                manuscript.paragraph("Notes: " + "\n".join(notes))
+        part = package.optional_xml(target) if kind in (*_PICTURES_WITH_WORDS, "notesSlide") else None
+        if part is not None:
+            manuscript.paragraph(_notes(part) if kind == "notesSlide" else "\n".join(_drawn_words(part)))
     return title
+
+
+def _notes(part: Element) -> str:
+    """What the speaker's notes say."""
+    shapes = (shape for shape in part.iter("sp") if _placeholder(shape) not in _FURNITURE)
+    paragraphs = [paragraph for shape in shapes for paragraph in _paragraphs(shape)]
+    return "Notes: " + "\n".join(paragraphs) if paragraphs else ""
 
 
 def _placeholder(shape: Element) -> str | None:

@@ -1,4 +1,6 @@
-"""Reads documents in a process of their own: what is hostile, damaged or boundless ends that process, and is one line of the report."""
+"""Reads documents in a process of their own: what is hostile, damaged or boundless ends that process, and is
+one line of the report.
+"""
 
 import atexit
 import json
@@ -20,7 +22,10 @@ MEMORY_MB = 1024
 IDLE_S = 30  # after which the process ends by itself: a server that watches must not carry it about
 MAX_REPLY_BYTES = 256 << 20
 
-_BOOT = "import sys; sys.path += sys.argv[4:]; from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))"
+_BOOT = """
+import sys; sys.path += sys.argv[4:]
+from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))
+"""
 _LOADER = (
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
@@ -37,7 +42,9 @@ class _Ended(Exception):
 
 
 class ReadingProcess:
-    """One process for many documents, started when the first comes and replaced after it had to die. Safe from several threads."""
+    """One process for many documents, started when the first comes and replaced after it had to die. Safe
+    from several threads.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,7 @@ class ReadingProcess:
         return self._process.pid if self._process else None
 
     def read(self, reader: str, data: bytes) -> Parsed:
-        """What a reader of this room makes of the bytes. Raises `SourceError` with what is wrong with them."""
+        """What a reader of this room makes of the bytes. Raises `SourceError` with what is wrong."""
         with self._lock:
             reused = self._process is not None
             try:
@@ -80,7 +87,9 @@ class ReadingProcess:
             self._end()
 
     def _ask_anew(self, reader: str, data: bytes) -> JSON:
-        """Asks a process that has read nothing yet: the one before may have ended of idleness, or of what others left in it."""
+        """Asks a process that has read nothing yet: the one before may have ended of idleness, or of what
+        others left in it.
+        """
         try:
             return self._ask(reader, data)
         except _Ended as end:
@@ -145,9 +154,8 @@ class ReadingProcess:
         if code == OUT_OF_MEMORY:
             return _Ended(f"needs more than {self._memory_mb} MiB of memory to be read")
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return _Ended(
-            f"made its reader fail ({name}): it is damaged, or needs more than {self._memory_mb} MiB of memory"
-        )
+        cause = f"it is damaged, or needs more than {self._memory_mb} MiB of memory"
+        return _Ended(f"made its reader fail ({name}): {cause}")
 
 
 def _parsed(reply: JSON) -> Parsed:

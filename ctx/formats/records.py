@@ -1,4 +1,6 @@
-"""JSON and JSON lines as a person would note them down: names and values, a record after the other, its name as heading."""
+"""JSON and JSON lines as a person would note them down: names and values, a record after the other, its name
+as heading.
+"""
 
 import json
 from collections.abc import Iterator
@@ -37,32 +39,36 @@ def _value(text: str) -> JSON:
 
 
 def _written(value: JSON, room: int) -> Parsed:
-    """The parts of the value, each apart by a blank line where it is a record of its own."""
-    parts: list[str] = []
+    """The parts of the value; a record of its own is apart by a blank line."""
+    body: list[str] = []
     headings: list[Heading] = []
     size = 0
     for name, part in _parts(value):
-        lines = []
-        for line in _lines(part, 0):
-            lines.append(line)
-            room -= len(line) + 1
-            if room < 0:
-                raise _TooLarge
-        block = sound("\n".join(lines)).replace("\0", "\ufffd")
+        block = _block(part, room - size)
         if not block.strip():
             continue
-        if parts:
-            gap = "\n\n" if name or (isinstance(value, list) and "\n" in block) else "\n"
-            parts.append(gap)
-            size += len(gap)
+        if body:
+            body.append("\n\n" if name or (isinstance(value, list) and "\n" in block) else "\n")
+            size += len(body[-1])
         if name and len(block) >= MIN_RECORD_CHARS:
             headings.append(Heading(size, 1, clipped(sound(name))))
-        parts.append(block)
+        body.append(block)
         size += len(block)
     title = value.get("title") if isinstance(value, dict) else None
     return Parsed(
-        "".join(parts), tuple(headings), (), clipped(sound(title)) if isinstance(title, str) else None
+        "".join(body), tuple(headings), (), clipped(sound(title)) if isinstance(title, str) else None
     )
+
+
+def _block(part: JSON, room: int) -> str:
+    """The lines of one part. Raises `_TooLarge`."""
+    lines = []
+    for line in _lines(part, 0):
+        lines.append(line)
+        room -= len(line) + 1
+        if room < 0:
+            raise _TooLarge
+    return sound("\n".join(lines)).replace("\0", "\ufffd")
 
 
 def _parts(value: JSON) -> Iterator[tuple[str | None, JSON]]:

@@ -1,4 +1,5 @@
-"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear; literal blocks and tables.
+"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear;
+literal blocks and tables.
 
 The body is the source as it stands.
 """

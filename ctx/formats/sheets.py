@@ -7,7 +7,7 @@ import python_calamine as calamine
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
-from ctx.formats.manuscript import MAX_CHARS, Manuscript
+from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.package import Package, properties
 
 MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
@@ -19,9 +19,8 @@ def parse(data: bytes) -> Parsed:
     """A workbook's text: what its cells show; of a formula its last value."""
     with Package(data) as package:
         package.refuse_above(MAX_UNPACKED_BYTES)
-        title, author = next(
-            (properties(package.optional_xml(name)) for name in _META if name in package), (None, None)
-        )
+        meta = next((name for name in _META if name in package), "")
+        title, author = properties(package.optional_xml(meta))
     try:
         workbook = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
     except calamine.PasswordError as error:
@@ -31,22 +30,27 @@ def parse(data: bytes) -> Parsed:
     manuscript = Manuscript()
     for name in workbook.sheet_names:
         try:
-            sheet = workbook.get_sheet_by_name(name)
+            rows = _rows(workbook.get_sheet_by_name(name))
         except calamine.CalamineError:
             continue  # a chart's sheet has no cells
-        rows = []
-        room = MAX_CHARS
-        for row in sheet.iter_rows():
-            cells = list(map(_shown, row))
-            room -= sum(map(len, cells))
-            if any(cells):
-                rows.append(cells)
-            if room < 0:
-                raise SourceError(f"holds more than {MAX_CHARS // 1_000_000} million characters of text")
         if rows:
             manuscript.heading(1, f"Sheet {name}")
             manuscript.table(rows)
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
+
+
+def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
+    """The rows that show anything."""
+    rows = []
+    size = 0
+    for row in sheet.iter_rows():
+        cells = list(map(_shown, row))
+        size += sum(map(len, cells))
+        if any(cells):
+            rows.append(cells)
+        if size > MAX_CHARS:
+            raise SourceError(TOO_LONG)
+    return rows
 
 
 def _shown(cell: object) -> str:

@@ -1,4 +1,6 @@
-"""The formats ctx reads: one row each, from which suffixes, media types, prose or code and the text format's version follow."""
+"""The formats ctx reads: one row each, from which suffixes, media types, prose or code and the text format's
+version follow.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -6,11 +8,13 @@ from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """`reader` is the module of this room whose `parse` reads the text; of a `document`, its bytes, in a process of its own.
+    """`reader` is the module of this room whose `parse` reads the text; of a `document`, its bytes, in a
+    process of its own.
 
-    `version` is raised when the reader would read the same bytes otherwise: every source is then read again. `prose` decides
-    where a long text is cut (at sentences, not at statements). `paged`: no chunk crosses a heading of level 1, so that a hit
-    names its page, slide, sheet or message. `refusal`: what to say instead of reading, where the bytes have that format.
+    `version` is raised when the reader would read the same bytes otherwise: every source is then read again.
+    `prose` decides where a long text is cut (at sentences, not at statements). `paged`: no chunk crosses a
+    heading of level 1, so that a hit names its page, slide, sheet or message. `refusal`: what to say instead
+    of reading, where the bytes have that format.
     """
 
     media_type: str
@@ -90,4 +94,6 @@ DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
 
 CUTTING = 3  # raised when chunks would be cut otherwise, or a text is decoded otherwise
 TEXT_FORMAT = f"{CUTTING}-{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"
-"""Changes when the same bytes would be extracted or cut otherwise: everything is then read again (nothing is embedded again)."""
+"""Changes when the same bytes would be extracted or cut otherwise: everything is then read again (nothing is
+embedded again).
+"""

@@ -1,7 +1,7 @@
 """The process in which documents are read: bytes of any origin in, text out, no rights worth having.
 
-It answers one request after the other on the socket that is its standard input (`process.py` is the other end), keeps nothing of one
-document for the next, and ends by itself when nobody has asked for a while.
+It answers one request after the other on the socket that is its standard input (`process.py` is the other
+end), keeps nothing of one document for the next, and ends by itself when nobody has asked for a while.
 """
 
 import gc

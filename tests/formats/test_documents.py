@@ -1,4 +1,6 @@
-"""Documents in a folder are found by what their second page, sheet, slide or message says, and the hit names it."""
+"""Documents in a folder are found by what their second page, sheet, slide or message says, and the hit names
+it.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Documents made to harm, damaged or locked: each is one line that says what is wrong, and the others are read."""
+"""Documents made to harm, damaged or locked: each is one line that says what is wrong, and the others are
+read.
+"""
 
 import json
 import random
