@@ -5,6 +5,8 @@ of thousands.
 import re
 from collections.abc import Sequence
 
+MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
+
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _SAMPLE_ROWS = 100
 _MAX_NAME_CHARS = 100
@@ -19,7 +21,8 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     """
     table = [cells for row in rows if any(cells := [" ".join(cell.split()) for cell in row])]
     header_index = _header_index(table)
-    if header_index is None:
+    growth = len("".join(table[header_index])) * len(table) if header_index is not None else 0
+    if header_index is None or growth > MAX_GROWTH_CHARS:
         return [_joined(cells, bullet) for cells in table]
     names = table[header_index]
     lines = [_joined(cells, "") for cells in table[: header_index + 1]]

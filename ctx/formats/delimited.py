@@ -8,20 +8,17 @@ import io
 from ctx.formats.base import Parsed
 from ctx.formats.cells import table_lines
 
-MAX_GROWTH_CHARS = 20_000_000  # what the names of columns may add
 _SEPARATORS = ",;\t|"
 _SAMPLE_LINES = 10
 
 
 def parse(text: str) -> Parsed:
-    """A table as lines of "name: value"; what is no table, and one that would grow too large, is read as the
+    """A table as lines of "name: value"; what is no table is read as the
     text it is.
     """
     sample = [line for line in text[:65_536].split("\n")[:_SAMPLE_LINES] if line.strip()]
     separator = max(_SEPARATORS, key=lambda mark: min((line.count(mark) for line in sample), default=0))
     if not sample or separator not in sample[0]:
-        return Parsed(text)
-    if text.count("\n") * len(sample[0]) > MAX_GROWTH_CHARS:
         return Parsed(text)
     try:
         rows = list(csv.reader(io.StringIO(text), delimiter=separator))

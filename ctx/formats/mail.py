@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from email import errors, message_from_bytes, policy
-from email.message import EmailMessage
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
+from itertools import islice
 
 from ctx.errors import SourceError
 from ctx.formats import html
 from ctx.formats.base import Parsed
+from ctx.formats.encoding import decode
 from ctx.formats.manuscript import Manuscript, readable
 
 MAX_MESSAGES = 50_000
@@ -28,8 +32,7 @@ def parse(data: bytes) -> Parsed:
     for content in _messages(data):
         if len(subjects) == MAX_MESSAGES:
             raise SourceError(f"holds more than {MAX_MESSAGES:,} messages")
-        message = message_from_bytes(_bounded(content), policy=policy.default)
-        assert isinstance(message, EmailMessage)
+        message = message_from_bytes(_bounded(content))
         subject = _header(message, "Subject") or "(no subject)"
         subjects.append(subject)
         about = {name.lower(): _header(message, name) for name in _SHOWN}
@@ -59,40 +62,47 @@ def _bounded(content: bytes) -> bytes:
     return content if len(headers) <= MAX_HEADER_BYTES else headers[:MAX_HEADER_BYTES] + blank + body
 
 
-def _write(message: EmailMessage, subject: str, about: dict[str, str], manuscript: Manuscript) -> None:
+def _write(message: Message, subject: str, about: dict[str, str], manuscript: Manuscript) -> None:
     manuscript.heading(1, subject)
     manuscript.paragraph(
         "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
     )
-    body = message.get_body(("plain", "html"))
+    texts: dict[str, Message] = {}
     attachments = []
-    for number, part in enumerate(message.walk()):
-        if number == MAX_PARTS:
-            break
-        name = part.get_filename()
-        if part is body:
-            _write_body(part, manuscript)
-        elif name and part is not message:
-            attachments.append(" ".join(readable(name).split()))
+    for part in islice(message.walk(), MAX_PARTS):
+        name = part.get_filename() if part is not message else None
+        if name:
+            attachments.append(" ".join(readable(_decoded(name)).split()))
+        elif part.get_content_maintype() == "text":
+            texts.setdefault(part.get_content_subtype(), part)
+    if "plain" in texts or "html" not in texts:
+        text = texts.get("plain") or next(iter(texts.values()), None)
+        manuscript.paragraph(_content(text) if text is not None else "")
+    else:
+        manuscript.insert(html.parse(_content(texts["html"])), 1)
     if attachments:
         manuscript.paragraph("Attachments: " + ", ".join(attachments))
 
 
-def _write_body(part: EmailMessage, manuscript: Manuscript) -> None:
-    try:
-        text = readable(str(part.get_content()))
-    except (LookupError, ValueError, AttributeError):  # an unknown charset or encoding
-        payload = part.get_payload(decode=True)
-        text = readable(payload.decode("utf-8", "replace")) if isinstance(payload, bytes) else ""
-    if part.get_content_subtype() == "html":
-        manuscript.insert(html.parse(text), 1)
-    else:
-        manuscript.paragraph(text)
+def _content(part: Message) -> str:
+    """A part's text."""
+    payload = part.get_payload(decode=True)
+    content = payload if isinstance(payload, bytes) else b""
+    return readable(decode(content, part.get_content_charset()) or "")
 
 
-def _header(message: EmailMessage, name: str) -> str:
-    """A header's words on one line; "" where it is missing or cannot be read."""
+def _header(message: Message, name: str) -> str:
+    """A header's words on one line; "" where there is none."""
+    values = (str(value) for key, value in message.raw_items() if key.lower() == name.lower())
+    raw = next(values, "").encode("utf-8", "surrogateescape")  # its bytes, which need not be ASCII
+    return " ".join(readable(_decoded(decode(raw) or "")).split())
+
+
+def _decoded(words: str) -> str:
+    """A header whose words may be encoded (RFC 2047); as it stands where they are so in no known way."""
+    if "=?" not in words:
+        return words
     try:
-        return " ".join(readable(str(message.get(name) or "")).split())
-    except (errors.MessageError, ValueError, IndexError, AttributeError):  # what the library trips over
-        return ""
+        return str(make_header(decode_header(words)))
+    except (HeaderParseError, LookupError, ValueError):
+        return words

@@ -15,6 +15,7 @@ MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
 
 _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
+_SYMBOL = re.compile("[\uf000-\uf0ff]")  # the places of symbol fonts: bullets, nearly always
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
 _JUNK_TITLE = re.compile(
     r"(?:untitled|document|title|slide|presentation|powerpoint|microsoft |.*\.(?:docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|qxd|p65|rtf|html?)$)",
@@ -27,7 +28,8 @@ def readable(text: str) -> str:
     line at most.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n\n").replace("\xa0", " ")
-    return _MANY_LINES.sub("\n\n", sound(_CONTROL.sub("", text))).strip("\n")
+    text = _SYMBOL.sub("•", sound(_CONTROL.sub("", text)))
+    return _MANY_LINES.sub("\n\n", text).strip("\n")
 
 
 def telling_title(title: str | None) -> str | None:
@@ -67,9 +69,9 @@ class Manuscript:
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """A table, a line for each row."""
-        lines = table_lines([[readable(cell) for cell in row] for row in rows], bullet="- ")
-        if lines:
-            start = self._write("\n".join(lines))
+        text = readable("\n".join(table_lines(rows, bullet="- ")))
+        if text.strip():
+            start = self._write(text)
             self._atoms.append((start, self._size))
 
     def insert(self, part: Parsed, below: int) -> None:

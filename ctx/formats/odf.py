@@ -10,7 +10,7 @@ from ctx.formats.base import Parsed
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
-_LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text"))
+_LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text", "page-number"))
 _LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # of a run of blanks
 _MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
