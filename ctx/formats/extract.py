@@ -29,6 +29,7 @@ _HEAD = 1024  # bytes within which a PDF says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
+_LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
 _SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
@@ -44,50 +45,51 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
         data = _unzipped(data)
         name = name[:-3]
-    media_type, charset = _media_type(content.media_type)
-    row = _document(media_type, name, data)
-    if row is not None:
-        from ctx.formats.process import READER  # a run over texts starts no process
-
-        media_type = row.media_type
-        parsed = READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
-    else:
-        text = sound(data) if isinstance(data, str) else decode(data, charset)
-        if text is None:
-            return None
-        text = _normalised(text)
-        media_type, parse = _reader(media_type, name, text)
-        parsed = parse(text)
-    title = clipped(sound(content.title)) if content.title else parsed.title
-    if not (title or parsed.note or parsed.body.strip()):
+    declared, charset = _media_type(content.media_type)
+    row = _document(declared, name, data)
+    reading = _read_apart(row, data) if row is not None else _read_text(declared, charset, name, data)
+    if reading is None:
         return None
-    return _extracted(parsed, title or _stem(name), media_type)
+    media_type, (body, headings, atoms, own_title, metadata, note) = reading
+    title = clipped(sound(content.title)) if content.title else own_title
+    if not (title or note or body.strip()):
+        return None
+    return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note)
 
 
-def _extracted(parsed: Parsed, title: str, media_type: str) -> Extracted:
-    body, headings, atoms, _, metadata, note = parsed
-    return Extracted(title, body, media_type, headings, atoms, metadata, note)
+def _read_apart(row: Format, data: bytes | str) -> tuple[str, Parsed]:
+    from ctx.formats.process import READER  # a run over texts starts no process
+
+    return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
 
 
-def _document(media_type: str | None, name: str, data: bytes | str) -> Format | None:
+def _read_text(
+    declared: str | None, charset: str | None, name: str, data: bytes | str
+) -> tuple[str, Parsed] | None:
+    """The media type and the text; None of binary data."""
+    text = sound(data) if isinstance(data, str) else decode(data, charset)
+    if text is None:
+        return None
+    text = _normalised(text)
+    media_type, parse = _reader(declared, name, text)
+    return media_type, parse(text)
+
+
+def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
     """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader takes.
 
     A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read as one.
     """
-    row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(_suffix(name))
+    row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(_suffix(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
-        return row if row is not None and row.reader == "mail" and row.media_type == media_type else None
+        return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     head = data[:_HEAD]
-    if row is None and head.startswith(_PDF_MARK):
-        return PDF
-    if row is None or not row.document:
-        return None
-    if _begins_as(row, head):
-        return row
+    if row is None:
+        return PDF if head.startswith(_PDF_MARK) else None
+    if not row.document or _begins_as(row, head):
+        return row if row.document else None
     if head.startswith(_OLE_MARK):
-        raise SourceError(
-            row.refusal or "is encrypted: it opens only with a password (or it is an old Office file)"
-        )
+        raise SourceError(row.refusal or _LOCKED_OFFICE)
     if decode(data) is None:
         raise SourceError(f"is damaged, or no .{_suffix(name) or row.suffixes[0]} file")
     return None

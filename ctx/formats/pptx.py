@@ -34,18 +34,24 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
     """Writes one slide; its title."""
     root = package.xml(name, _LEFT_OUT)
     shapes = [(_placeholder(shape), shape) for shape in root.iter("sp")]
-    title = next((text for kind, shape in shapes if kind in _TITLES and (text := _line(shape))), "")
+    title = next(filter(None, (_line(shape) for kind, shape in shapes if kind in _TITLES)), "")
     manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
     for kind, shape in shapes:
-        if kind not in _TITLES and kind not in _FURNITURE:
+        if kind not in (*_TITLES, *_FURNITURE):
             manuscript.paragraph("\n".join(_paragraphs(shape)))
     for table in root.iter("tbl"):
         manuscript.table([[_line(cell) for cell in row.iter("tc")] for row in table.iter("tr")])
     for kind, target in package.relations(name).values():
-        part = package.optional_xml(target) if kind in (*_PICTURES_WITH_WORDS, "notesSlide") else None
-        if part is not None:
-            manuscript.paragraph(_notes(part) if kind == "notesSlide" else "\n".join(_drawn_words(part)))
+        manuscript.paragraph(_beside(package, kind, target))
     return title
+
+
+def _beside(package: Package, kind: str, target: str) -> str:
+    """The words of a part that a slide points to: its notes, a diagram, a chart; "" of any other."""
+    part = package.optional_xml(target) if kind in (*_PICTURES_WITH_WORDS, "notesSlide") else None
+    if part is None:
+        return ""
+    return _notes(part) if kind == "notesSlide" else "\n".join(_drawn_words(part))
 
 
 def _notes(part: Element) -> str:

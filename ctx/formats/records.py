@@ -54,10 +54,12 @@ def _written(value: JSON, room: int) -> Parsed:
             headings.append(Heading(size, 1, clipped(sound(name))))
         body.append(block)
         size += len(block)
+    return Parsed("".join(body), tuple(headings), (), _title(value))
+
+
+def _title(value: JSON) -> str | None:
     title = value.get("title") if isinstance(value, dict) else None
-    return Parsed(
-        "".join(body), tuple(headings), (), clipped(sound(title)) if isinstance(title, str) else None
-    )
+    return clipped(sound(title)) if isinstance(title, str) else None
 
 
 def _block(part: JSON, room: int) -> str:
