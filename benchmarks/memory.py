@@ -3,6 +3,7 @@
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
+    python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
 Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
@@ -24,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from memory_life import life
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.embed import open_embedder
@@ -278,6 +280,9 @@ def main() -> int:
     parser.add_argument(
         "--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given"
     )
+    parser.add_argument(
+        "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
+    )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()
@@ -286,6 +291,9 @@ def main() -> int:
         return 0
     if options.fit:
         print(json.dumps(fit(options.fit), indent=2))
+        return 0
+    if options.life:
+        print(json.dumps(life(), indent=2, ensure_ascii=False))
         return 0
     if options.recall:
         with tempfile.TemporaryDirectory() as folder:

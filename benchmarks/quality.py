@@ -1,6 +1,9 @@
 """Retrieval quality on judged sets: keyword, semantic and hybrid through the product's own path (docs/ranking.md).
 
-Each document becomes a file, the files are indexed as any folder is, and each query is a call of the `search` tool. NDCG@10 has
+A set is a folder with corpus.jsonl (`id`, `text`, and `title` or `path`, and `source`), queries.jsonl (`id`, `text`, and `source`, where
+only that one is to be searched, and `kind`) and qrels.tsv (query, document, grade). `path_set.py` makes one with paths.
+
+Each document becomes a file, the files are indexed as any folder is, and each query is asked as `ctx eval` asks. NDCG@10 has
 linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is plain BM25 over whole documents,
 computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer) are installed, else as recorded below.
 
@@ -26,18 +29,22 @@ from typing import NamedTuple
 
 from _common import check, finish, header
 
+from ctx.cli.eval import Question, ask
 from ctx.config import load_config
-from ctx.types import Caller
+from ctx.types import MODES, Caller
 from ctx.workspace import Workspace, open_workspace
 
-MODES = ("keyword", "semantic", "hybrid")
 DEPTH = 100
 MEMORY_TOLERANCE = 0.01  # recall may be this far below search over the same text
 TOLERANCE = 0.005  # keyword search may be this far below the yardstick
 CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
+SOURCE = """
+[connectors.filesystem.{name}]
+root = "./documents/{name}"
+include_globs = ["**"]
+gitignore = false
+"""
 CONFIG = """
-[connectors.filesystem]
-root = "./documents"
 [embedding]
 provider = "{provider}"
 [watch]
@@ -85,7 +92,7 @@ def _json_lines(path: Path) -> list[dict[str, str]]:
         return [json.loads(line) for line in file]
 
 
-def ndcg(found: list[str], grades: dict[str, int], k: int = 10) -> float | None:
+def ndcg(documents: list[str], grades: dict[str, int], k: int = 10) -> float | None:
     """NDCG@k with linear gain of one ranking; None where nothing is relevant. A document found twice counts once, where first."""
     relevant = {document: grade for document, grade in grades.items() if grade > 0}
     if not relevant:
@@ -93,7 +100,7 @@ def ndcg(found: list[str], grades: dict[str, int], k: int = 10) -> float | None:
     best = sum(
         grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(relevant.values(), reverse=True)[:k])
     )
-    ranked = list(dict.fromkeys(found))[:k]
+    ranked = list(dict.fromkeys(documents))[:k]
     return sum(relevant.get(document, 0) / math.log2(rank + 2) for rank, document in enumerate(ranked)) / best
 
 
@@ -119,18 +126,24 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
+def source_of(document: dict[str, str]) -> str:
+    """The source that a document or a query belongs to; sets without any have one."""
+    return document.get("source", "all")
+
+
+def path_of(judged: JudgedSet, document: dict[str, str]) -> str:
+    """Where a document stands below its source: its own path, or its id as Markdown or as a Python file."""
+    return document.get("path") or document["id"] + (".py" if judged.name in CODE_SETS else ".md")
+
+
 def materialise(judged: JudgedSet, folder: Path) -> None:
-    """One file for each document: Markdown with its title as heading, or a function in a Python file."""
-    folder.mkdir(parents=True)
+    """One file for each document; one with a title but no path of its own is Markdown with the title as its heading."""
     for document in judged.documents:
-        if judged.name in CODE_SETS:
-            path, text = folder / f"{document['id']}.py", document["text"]
-        else:
-            title = " ".join(document["title"].split())
-            path, text = (
-                folder / f"{document['id']}.md",
-                f"# {title}\n\n{document['text']}\n" if title else document["text"],
-            )
+        path = folder / source_of(document) / path_of(judged, document)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        title = " ".join(document.get("title", "").split())
+        titled = title and "path" not in document and judged.name not in CODE_SETS
+        text = f"# {title}\n\n{document['text']}\n" if titled else document["text"]
         path.write_text(text, encoding="utf-8")
 
 
@@ -142,12 +155,15 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
     """
     if not (folder / "documents").exists():
         materialise(judged, folder / "documents")
-    (folder / "ctx.toml").write_text(CONFIG.format(provider=provider, retrieval=retrieval))
+    sources = dict.fromkeys(map(source_of, judged.documents))
+    config = "".join(SOURCE.format(name=name) for name in sources)
+    (folder / "ctx.toml").write_text(config + CONFIG.format(provider=provider, retrieval=retrieval))
     with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
         began_s = time.perf_counter()
         for report in space.indexer.run():
             if not report.ok or report.problems:
                 raise SystemExit(f"{judged.name}: indexing failed: {report.note}")
+        space.drop_unconfigured()  # a store used again may hold a set that was laid out otherwise
         indexed_s = time.perf_counter() - began_s
         embedded = space.indexer.embed()
         stats = space.catalog.stats()
@@ -158,18 +174,33 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
         yield space
 
 
-def run_queries(space: Workspace, judged: JudgedSet, mode: str) -> tuple[Runs, list[list[tuple[str, float]]]]:
-    """The documents found for each query by the `search` tool."""
+def run_queries(
+    space: Workspace, judged: JudgedSet, mode: str, limit: int = DEPTH
+) -> tuple[Runs, list[list[tuple[str, float]]]]:
+    """The documents found for each query, in its source where it names one."""
+    ids = {
+        (f"filesystem:{source_of(document)}", path_of(judged, document)): document["id"]
+        for document in judged.documents
+    }
     run: Runs = {}
     rows: list[list[tuple[str, float]]] = []
     for query in judged.queries:
-        reply = space.toolbox.call(
-            "search", {"query": query["text"], "mode": mode, "limit": DEPTH}, Caller("cli")
-        )
-        found = [(result["source_id"].rsplit(".", 1)[0], result["score"]) for result in reply["results"]]
-        run[query["id"]] = [document for document, _ in found]
-        rows.append(found)
+        source = f"filesystem:{query['source']}" if "source" in query else None
+        results = ask(space.toolbox, Question(query["text"], (), source), mode, limit, explain=False)
+        row = [(ids[result["source"], result["source_id"]], result["score"]) for result in results]
+        run[query["id"]] = [document for document, _ in row]
+        rows.append(row)
     return run, rows
+
+
+def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
+    """The mean NDCG@10 of the queries of each `source` or `kind`; empty where the set has no such."""
+    values: dict[str, list[float]] = {}
+    for query in judged.queries:
+        value = ndcg(run.get(query["id"], []), judged.qrels.get(query["id"], {}))
+        if part in query and value is not None:
+            values.setdefault(query[part], []).append(value)
+    return {name: _mean(figures) for name, figures in values.items()}
 
 
 def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
@@ -179,10 +210,10 @@ def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
     documents: dict[str, list[str]] = {}
     began_s = time.perf_counter()
     for document in judged.documents:
-        text = "\n\n".join(part for part in (document["title"], document["text"]) if part.strip())
+        text = "\n\n".join(part for part in (document.get("title", ""), document["text"]) if part.strip())
         if text:
-            kept = space.toolbox.call("retain", {"content": text, "context": "document"}, caller)
-            documents.setdefault(kept["id"], []).append(document["id"])
+            memory = space.toolbox.call("retain", {"content": text, "context": "document"}, caller)
+            documents.setdefault(memory["id"], []).append(document["id"])
     took_s = time.perf_counter() - began_s
     print(f"{judged.name}: {len(documents)} memories retained in {took_s:.0f} s")
     return documents
@@ -201,30 +232,30 @@ def recall_queries(space: Workspace, judged: JudgedSet, documents: dict[str, lis
 def write_run(path: Path, judged: JudgedSet, rows: list[list[tuple[str, float]]]) -> None:
     """query, document, rank, score: what `ireval.py score` and `compare` read."""
     with path.open("w", encoding="utf-8") as file:
-        for query, found in zip(judged.queries, rows, strict=True):
-            for rank, (document, value) in enumerate(found, 1):
+        for query, row in zip(judged.queries, rows, strict=True):
+            for rank, (document, value) in enumerate(row, 1):
                 file.write(f"{query['id']}\t{document}\t{rank}\t{value:.6f}\n")
 
 
 def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tuple[float, float, str]:
     """(best at k1 1.2 and b 0.75, best at ireval's own constants, where they come from): BM25's NDCG@10."""
     tool = shared / "tools" / "ireval.py"
-    found = subprocess.run([python, "-c", "import bm25s, Stemmer"], capture_output=True, check=False)
-    if found.returncode == 0 and tool.is_file():
+    probe = subprocess.run([python, "-c", "import bm25s, Stemmer"], capture_output=True, check=False)
+    if probe.returncode == 0 and tool.is_file():
         values: dict[str, float] = {}
         for constants in (("1.2", "0.75"), ("0.9", "0.4")):
             for tokens in ("stem", "code"):
                 output = folder / f"bm25-{judged.name}-{tokens}-{constants[0]}.tsv"
                 command = [python, str(tool), "bm25", str(judged.folder), str(output), "--tok", tokens]
-                said = subprocess.run(
+                output_text = subprocess.run(
                     [*command, "--k1", constants[0], "--bb", constants[1]],
                     capture_output=True,
                     text=True,
                     check=True,
                 ).stdout
-                match = re.search(r"NDCG@10=([0-9.]+)", said)
+                match = re.search(r"NDCG@10=([0-9.]+)", output_text)
                 if match is None:
-                    raise SystemExit(f"ireval.py said something else: {said[:200]}")
+                    raise SystemExit(f"ireval.py said something else: {output_text[:200]}")
                 values[constants[0]] = max(values.get(constants[0], 0.0), float(match[1]))
         return values["1.2"], values["0.9"], "measured"
     if judged.name in RECORDED_BM25:
@@ -232,95 +263,98 @@ def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tup
     return 0.0, 0.0, "unknown"
 
 
-def main() -> None:
+class Report:
+    """The table that is printed at the end, and the figures that are held to a bound."""
+
+    def __init__(self) -> None:
+        self.lines = [f"{'set':<12}{'mode':<10}{'tuned on':>10}{'held out':>10}{'all':>8}{'ms':>8}"]
+        self._verdicts: list[tuple[str, float, float]] = []
+
+    def add(self, name: str, mode: str, scores: Scores, query_ms: float) -> None:
+        widths = zip(scores, (10, 10, 8), strict=True)
+        figures = "".join(f"{value * 100:>{width}.2f}" for value, width in widths)
+        self.lines.append(f"{name:<12}{mode:<10}{figures}{query_ms:>8.1f}")
+
+    def parts(self, judged: JudgedSet, run: Runs) -> None:
+        for part in ("kind", "source"):
+            means = by_part(judged, run, part)
+            if means:
+                self.lines.append(
+                    " " * 14 + ", ".join(f"{name} {mean * 100:.1f}" for name, mean in means.items())
+                )
+
+    def expect(self, claim: str, figure: float, bound: float) -> None:
+        self._verdicts.append((claim, figure, bound))
+
+    def finish(self) -> None:
+        print("\n" + "\n".join(self.lines) + "\n")
+        for claim, figure, bound in self._verdicts:
+            check(claim, figure * 100, round(bound * 100, 2), at_most=False)
+        finish()
+
+
+def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Report) -> None:
+    """Every mode over one set, and what it promises."""
+    modes = MODES[:1] if args.keyword_only else MODES
+    folder = work / judged.name
+    folder.mkdir(parents=True, exist_ok=True)
+    scores: dict[str, Scores] = {}
+    with indexed(judged, folder, "disabled" if args.keyword_only else "local", args.retrieval) as space:
+        for mode in modes:
+            began_s = time.perf_counter()
+            run, rows = run_queries(space, judged, mode, args.limit)
+            query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+            write_run(work / f"{judged.name}-{mode}.tsv", judged, rows)
+            scores[mode] = score(judged, run)
+            report.add(judged.name, mode, scores[mode], query_ms)
+            report.parts(judged, run)
+        if args.memory:
+            documents = retained(space, judged)
+            began_s = time.perf_counter()
+            recalled = score(judged, recall_queries(space, judged, documents))
+            query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+            report.add(judged.name, "recall", recalled, query_ms)
+            bound = scores[modes[-1]].all - MEMORY_TOLERANCE
+            report.expect(f"{judged.name}: recall against {modes[-1]} search", recalled.all, bound)
+    best, default, origin = yardstick(judged, args.shared, args.python, work)
+    report.lines.append(
+        f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"
+    )
+    bound = max(best, default) - TOLERANCE
+    report.expect(f"{judged.name}: keyword against BM25", scores["keyword"].all, bound)
+    if not args.keyword_only:
+        single = max(scores["keyword"].all, scores["semantic"].all)
+        report.expect(f"{judged.name}: hybrid against the better leg", scores["hybrid"].all, single)
+
+
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    shared = Path(os.environ.get("CTX_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-    parser.add_argument(
-        "--set",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        help="a judged set (default: all of the shared ones)",
-    )
-    parser.add_argument(
-        "--keyword-only", action="store_true", help="without embeddings: a minute instead of ten"
-    )
-    parser.add_argument(
-        "--memory", action="store_true", help="the same through the hindsight pack, retained and recalled"
-    )
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there"
-    )
-    parser.add_argument(
-        "--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'"
-    )
-    parser.add_argument(
-        "--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick"
-    )
-    args = parser.parse_args()
-    folders = args.set or sorted(path.parent for path in (shared / "data").glob("*/corpus.jsonl"))
+    add = parser.add_argument
+    add("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: the shared ones)")
+    add("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
+    add("--memory", action="store_true", help="the same through the hindsight pack, retained and recalled")
+    add("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
+    add("--limit", type=int, default=DEPTH, help="results asked for; the first of them are the same for any")
+    add("--retrieval", default="", metavar="TOML", help="settings of [retrieval], such as 'fusion = \"rrf\"'")
+    add("--python", default=sys.executable, help="an interpreter with bm25s and PyStemmer, for the yardstick")
+    shared = os.environ.get("CTX_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+    parser.set_defaults(shared=Path(shared))
+    return parser
+
+
+def main() -> None:
+    args = options().parse_args()
+    folders = args.set or sorted(path.parent for path in (args.shared / "data").glob("*/corpus.jsonl"))
     if not folders:
         print("SKIP  no judged sets: give --set DIR, or set CTX_SHARED to the folder that holds data/")
         return
     header("Retrieval quality (NDCG@10 x 100)")
-    modes = MODES[:1] if args.keyword_only else MODES
-    table = [f"{'set':<12}{'mode':<10}{'tuned on':>10}{'held out':>10}{'all':>8}{'ms':>8}"]
-    verdicts: list[tuple[str, float, float]] = []
+    report = Report()
     with contextlib.ExitStack() as stack:
         work = args.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for folder in folders:
-            judged = read_set(folder)
-            place = work / judged.name
-            place.mkdir(parents=True, exist_ok=True)
-            scores: dict[str, Scores] = {}
-            with indexed(
-                judged, place, "disabled" if args.keyword_only else "local", args.retrieval
-            ) as space:
-                for mode in modes:
-                    began_s = time.perf_counter()
-                    run, rows = run_queries(space, judged, mode)
-                    query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
-                    write_run(work / f"{judged.name}-{mode}.tsv", judged, rows)
-                    scores[mode] = score(judged, run)
-                    figures = "".join(
-                        f"{value * 100:>{width}.2f}"
-                        for value, width in zip(scores[mode], (10, 10, 8), strict=True)
-                    )
-                    table.append(f"{judged.name:<12}{mode:<10}{figures}{query_ms:>8.1f}")
-                if args.memory:
-                    documents = retained(space, judged)
-                    began_s = time.perf_counter()
-                    recalled = score(judged, recall_queries(space, judged, documents))
-                    query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
-                    figures = "".join(
-                        f"{value * 100:>{width}.2f}"
-                        for value, width in zip(recalled, (10, 10, 8), strict=True)
-                    )
-                    table.append(f"{judged.name:<12}{'recall':<10}{figures}{query_ms:>8.1f}")
-                    limit = scores[modes[-1]].all - MEMORY_TOLERANCE
-                    verdicts.append(
-                        (f"{judged.name}: recall against {modes[-1]} search", recalled.all, limit)
-                    )
-            best, default, origin = yardstick(judged, shared, args.python, work)
-            table.append(
-                f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"
-            )
-            verdicts.append(
-                (
-                    f"{judged.name}: keyword against BM25",
-                    scores["keyword"].all,
-                    max(best, default) - TOLERANCE,
-                )
-            )
-            if not args.keyword_only:
-                single = max(scores["keyword"].all, scores["semantic"].all)
-                verdicts.append(
-                    (f"{judged.name}: hybrid against the better leg", scores["hybrid"].all, single)
-                )
-    print("\n" + "\n".join(table) + "\n")
-    for what, figure, limit in verdicts:
-        check(what, figure * 100, round(limit * 100, 2), at_most=False)
-    finish()
+            measure(read_set(folder), work, args, report)
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from _common import bare_walk
 
 from ctx.connectors.base import ScanLog
-from ctx.connectors.filesystem import RACY, FilesystemConnector
+from ctx.connectors.filesystem import FilesystemConnector
+from ctx.connectors.stamps import RACY
 
 GITIGNORE = """\
 __pycache__/

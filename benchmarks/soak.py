@@ -125,14 +125,14 @@ def main() -> None:
         (folder / "slow.lua").write_text(SLOW)
         (folder / "quick.lua").write_text(QUICK)
         subprocess.run(
-            [sys.executable, "-m", "ctx", "index", "--no-progress"],
+            [sys.executable, "-m", "ctx", "index", "--no-progress", "--config", "ctx.toml"],
             cwd=folder,
             check=True,
             stdout=subprocess.DEVNULL,
         )
         log = (folder / "log").open("w")
         server = subprocess.Popen(
-            [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "error"],
+            [sys.executable, "-m", "ctx", "serve", "mcp", "--config", "ctx.toml", "--log-level", "error"],
             cwd=folder,
             stdout=subprocess.DEVNULL,
             stderr=log,

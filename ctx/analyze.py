@@ -16,9 +16,16 @@ import tantivy
 
 from ctx.lean import pattern
 
+# Words that stand before the name that code defines.
+DEFINING = (
+    "class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace",
+    "record", "protocol", "object", "const", "let", "var", "macro", "defmodule", "define", "union", "mixin", "sub", "fun",
+)  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 _SHORT_CHARS = 64  # beyond it a pattern is faster than a loop
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
+LOG_LINES = 4  # a query of so many lines may be a pasted log,
+LOG_REPEATS = 1.5  # and is one where its words come so often on average: questions of a hundred words say each 1.2 times
 
 # Lucene's English stop words, and the words a question is put with. They are dropped from queries only.
 _STOP_WORDS = """
@@ -40,6 +47,8 @@ _QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)
 _CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
 _JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _JOINTS = frozenset("_.:/\\@#")
+_OPENING_QUOTES = '"“„«「'
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ALPHANUMERIC = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 # Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer.
 _UNSPACED = pattern(
@@ -82,8 +91,13 @@ def composed(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The terms of the words in `text`, in order, with repeats and stop words."""
-    found: list[str] = _analyzer.analyze(composed(text))
-    return found
+    stems: list[str] = _analyzer.analyze(composed(text))
+    return stems
+
+
+def plain_words(text: str) -> list[str]:
+    """The words in `text` as `words` gives them, but not stemmed: lower case, without accents."""
+    return list(_unstemmed.analyze(composed(text)))
 
 
 def additions(text: str) -> str:
@@ -92,23 +106,48 @@ def additions(text: str) -> str:
     They are the parts of identifiers in humps, the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
     is too), and of scripts without spaces each character and each pair, and the words glued to them.
     """
-    found = _identifiers(text)
+    implied = _identifiers(text)
     if not text.isascii():
         runs = _UNSPACED.findall(text)
         for run in runs:
-            found += run
-            found += _pairs(run)
+            implied += run
+            implied += _pairs(run)
         if runs:  # `Python入門` is one word to the tokenizer: what stands beside a run is found by itself too
-            found += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
-    return " ".join(found)
+            implied += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
+    return " ".join(implied)
 
 
 def terms(text: str) -> list[str]:
     """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer stores."""
     text = composed(text)
-    added = "" if text.isascii() and not _compound(text) else additions(text)
-    found: list[str] = _analyzer.analyze(f"{text}\n{added}" if added else text)
-    return found
+    implied = "" if text.isascii() and not _compound(text) else additions(text)
+    stems: list[str] = _analyzer.analyze(f"{text}\n{implied}" if implied else text)
+    return stems
+
+
+def beginning(term: str) -> str:
+    """What a word with this stem begins with: happi is of happy too."""
+    return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
+
+
+class _Folding(dict[int, str]):
+    """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands alone is nothing."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        letters = "" if "\u0300" <= char <= "\u036f" else char.lower()
+        if char.isalnum():
+            letters = "".join(_unstemmed.analyze(char)) or letters
+        self[code] = letters
+        return letters
+
+
+_FOLDING = _Folding()
+
+
+def folded(text: str) -> str:
+    """The text in lower case and without accents, as the terms of its words are; not always of the same length."""
+    return text.lower() if text.isascii() else text.translate(_FOLDING)
 
 
 def query_terms(text: str) -> list[str]:
@@ -120,35 +159,67 @@ def query_terms(text: str) -> list[str]:
 
 
 def query_counts(text: str) -> dict[str, int]:
-    """`query_terms` with how often the query says each: what it repeats it means."""
+    """`query_terms` with how often the query says each: what it repeats it means.
+
+    A pasted log repeats without meaning to: of several lines that say mostly the same each word counts once.
+    """
     text = composed(text[:MAX_QUERY_CHARS])
-    found = _identifiers(text) if _compound(text) else []
-    rest = text
+    implied = _identifiers(text) if _compound(text) else []
+    spaced = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
         for run in _UNSPACED.findall(text):
-            found += _pairs(run) or [run]
-        rest = _UNSPACED.sub(" ", text)
-    content = _CRUMB.sub(" ", rest) if "'" in rest or "’" in rest else rest
+            implied += _pairs(run) or [run]
+        spaced = _UNSPACED.sub(" ", text)
+    content = _CRUMB.sub(" ", spaced) if "'" in spaced or "’" in spaced else spaced
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
-    kept = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(found))
+    terms = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(implied))
     counts: dict[str, int] = {}
-    for term in kept or _analyzer.analyze(rest):
+    for term in terms or _analyzer.analyze(spaced):
         counts[term] = counts.get(term, 0) + 1
+    if text.count("\n") >= LOG_LINES - 1 and sum(counts.values()) > LOG_REPEATS * len(counts):
+        return dict.fromkeys(counts, 1)
     return counts
 
 
 def query_phrases(text: str) -> list[list[str]]:
     """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`)."""
     text = composed(text[:MAX_QUERY_CHARS])
-    wanted: list[str] = []
+    pieces: list[str] = []
     if '"' in text or not text.isascii():
-        wanted += ("".join(groups) for groups in _QUOTED.findall(text))
+        pieces += ("".join(groups) for groups in _QUOTED.findall(text))
     if not _JOINTS.isdisjoint(text):
-        wanted += _JOINED.findall(text)
-    wanted += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
-    phrases = [_analyzer.analyze(phrase) for phrase in wanted]
+        pieces += _JOINED.findall(text)
+    pieces += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
+    phrases = [_analyzer.analyze(phrase) for phrase in pieces]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
+
+
+def exact_words(text: str) -> list[str]:
+    """The words of a query that is one piece in quotes, which asks for exactly them, side by side; [] for any other query."""
+    text = text.strip()
+    if len(text) < 3 or text[0] not in _OPENING_QUOTES:
+        return []
+    match = _QUOTED.fullmatch(composed(text[:MAX_QUERY_CHARS]))
+    return words("".join(filter(None, match.groups()))) if match else []
+
+
+def identifiers(text: str) -> list[str]:
+    """The names in humps or with underscores that a query holds, as it writes them."""
+    text = text[:MAX_QUERY_CHARS]
+    if not _compound(text):
+        return []
+    return list(dict.fromkeys([*_humped(text), *_snakes(text)]))
+
+
+def one_letter_off(word: str) -> list[str]:
+    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added."""
+    cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    changed = [before + after[1] + after[0] + after[2:] for before, after in cuts if len(after) > 1]
+    changed += [before + after[1:] for before, after in cuts if after]
+    changed += [before + letter + after[1:] for before, after in cuts if after for letter in _LETTERS]
+    changed += [before + letter + after for before, after in cuts for letter in _LETTERS]
+    return [change for change in dict.fromkeys(changed) if change != word]
 
 
 def _compound(text: str) -> bool:
@@ -158,7 +229,7 @@ def _compound(text: str) -> bool:
 
 def _humped(text: str) -> list[str]:
     """The identifiers in humps: runs of ASCII letters and digits."""
-    found: list[str] = []
+    runs: list[str] = []
     read_to = 0
     for hump in _humps(text):
         if hump < read_to:
@@ -168,8 +239,8 @@ def _humped(text: str) -> list[str]:
             begin -= 1
         while read_to < len(text) and text[read_to] in _ALPHANUMERIC:
             read_to += 1
-        found.append(text[begin:read_to])
-    return found
+        runs.append(text[begin:read_to])
+    return runs
 
 
 def _humps(text: str) -> Iterable[int]:
@@ -177,9 +248,9 @@ def _humps(text: str) -> Iterable[int]:
     if len(text) > _SHORT_CHARS:
         return (hump.start() for hump in _HUMP.finditer(text))
     return [
-        at
-        for at in range(1, len(text))
-        if "A" <= text[at] <= "Z" and _begins_hump(text[at - 1], text[at + 1 : at + 3])
+        i
+        for i in range(1, len(text))
+        if "A" <= text[i] <= "Z" and _begins_hump(text[i - 1], text[i + 1 : i + 3])
     ]
 
 
@@ -192,39 +263,44 @@ def _begins_hump(before: str, after: str) -> bool:
 def _parts(identifier: str) -> list[str]:
     """The words of an identifier, those of a single letter left out: `getHTTPServer2` is get, HTTP and Server."""
     cuts = [0]
-    for at in range(1, len(identifier)):
-        last, char = identifier[at - 1], identifier[at]
+    for i in range(1, len(identifier)):
+        last, char = identifier[i - 1], identifier[i]
         if last.isupper() and char.islower():
-            if at - cuts[-1] > 1:
-                cuts.append(at - 1 if identifier[at + 1 : at + 2].islower() else at)  # HTTP Server, but URL s
+            if i - cuts[-1] > 1:
+                cuts.append(i - 1 if identifier[i + 1 : i + 2].islower() else i)  # HTTP Server, but URL s
         elif last.isdigit() != char.isdigit() or (last.islower() and char.isupper()):
-            cuts.append(at)
+            cuts.append(i)
     cuts.append(len(identifier))
     return [identifier[begin:end] for begin, end in pairwise(cuts) if end - begin > 1]
 
 
 def _identifiers(text: str) -> list[str]:
-    found = [part for identifier in _humped(text) for part in _parts(identifier)]
+    implied = [part for identifier in _humped(text) for part in _parts(identifier)]
     if "_" in text:
-        found += _underscored(text)
-    return found
+        implied += (snake.replace("_", "") for snake in _snakes(text))
+    return implied
 
 
-def _underscored(text: str) -> list[str]:
-    """The identifiers with underscores, without them. Looked for around each underscore: words without one cost nothing."""
-    found: list[str] = []
+def _snakes(text: str) -> list[str]:
+    """The identifiers with underscores. Looked for around each underscore: words without one cost nothing."""
+    return [text[start:end] for start, end in snake_spans(text)]
+
+
+def snake_spans(text: str) -> list[tuple[int, int]]:
+    """Where identifiers with underscores stand, [start, end) each, in order."""
+    spans: list[tuple[int, int]] = []
     read_to = 0
-    while (at := text.find("_", read_to)) >= 0:
-        begin, low = at, max(read_to, at - MAX_TERM_BYTES)
+    while (mark := text.find("_", read_to)) >= 0:
+        begin, low = mark, max(read_to, mark - MAX_TERM_BYTES)
         while begin > low and text[begin - 1].isalnum():
             begin -= 1
-        match = _SNAKE.match(text, begin) if begin < at else None
+        match = _SNAKE.match(text, begin) if begin < mark else None
         if match is None:
-            read_to = at + 1
+            read_to = mark + 1
             continue
-        found.append(match[0].replace("_", ""))
+        spans.append(match.span())
         read_to = match.end()
-    return found
+    return spans
 
 
 def _pairs(run: str) -> list[str]:

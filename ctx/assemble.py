@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ctx.config import Config
 from ctx.errors import ConfigError
+from ctx.server.advice import Advice
 from ctx.server.app import McpDoor, Services
 from ctx.server.keys import KeyRing
 from ctx.server.late import LateDoor
@@ -31,9 +32,15 @@ def services(workspace: Workspace) -> Services:
         ending=workspace.wind_down,
         stop=workspace.close,
         keys=key_ring(workspace.config),
+        advice=server_advice(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace) if mcp else None,
     )
+
+
+def server_advice(workspace: Workspace) -> Advice:
+    """What models are told of a workspace."""
+    return Advice(semantic=workspace.config.embedding.provider != "disabled")
 
 
 def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
@@ -57,7 +64,7 @@ def mcp_server(
     workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
 ) -> "McpServer":
     """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
-    from ctx.server.mcp import INSTRUCTIONS, McpServer
+    from ctx.server.mcp import McpServer
 
     packs = workspace.packs
     profile = None
@@ -66,7 +73,8 @@ def mcp_server(
 
         profile = profiles(workspace.toolbox, packs)
     instructions = [pack.manifest.instructions for pack in packs if pack.manifest.instructions]
-    instructions = [only.manifest.instructions] if only else [INSTRUCTIONS, *instructions]
+    advice = server_advice(workspace)
+    instructions = [only.manifest.instructions] if only else [advice.instructions(), *instructions]
     methods = sorted({method for pack in packs for method in pack.manifest.methods})
     return McpServer(
         workspace.toolbox,
@@ -75,6 +83,7 @@ def mcp_server(
         work,
         enter=enter,
         profile=profile,
+        advice=advice,
         instructions="\n\n".join(instructions),
         methods=methods,
     )

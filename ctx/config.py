@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ctx.errors import ConfigError
 from ctx.lean import TYPE_CHECKING, Any, pattern
+from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
     SECTIONS,
@@ -38,7 +39,6 @@ from ctx.types import JSON
 if TYPE_CHECKING:
     import re
 
-PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
 _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
@@ -85,35 +85,9 @@ class Config(Section):
         return os.path.dirname(self.db.path)
 
 
-def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> str | None:
-    """The configuration file that counts: `--config`, `$CTX_CONFIG`, then the places of a project, then the user's own.
-
-    None where there is none. Raises `ConfigError` where a file was named and is not there.
-    """
-    for origin, named in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
-        if named:
-            path = os.path.join(folder, os.path.expanduser(named))
-            if not os.path.isfile(path):
-                raise ConfigError(f"{origin}: no such file: {named}; `ctx init` writes one")
-            return os.path.normpath(path)
-    for place in PLACES:
-        path = os.path.join(folder, place)
-        if os.path.isfile(path):
-            return os.path.normpath(path)
-    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
-    path = os.path.join(home, "ctx", "config.toml")
-    return path if os.path.isabs(path) and os.path.isfile(path) else None
-
-
-def project_root(path: str) -> str:
-    """What relative paths are relative to: the folder that holds the file, or its parent where that is `config` or `.ctx`."""
-    folder = os.path.dirname(os.path.abspath(path))
-    return os.path.dirname(folder) if os.path.basename(folder) in ("config", ".ctx") else folder
-
-
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
     """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
-    label = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
+    label = shown_path(path)
     tables = read_toml(path, label, environ, remember=remember)
     return parse_config(
         tables, shown=label, path=os.path.abspath(path), root=project_root(path), environ=environ

@@ -1,33 +1,44 @@
-"""Search: a query to two legs, one ranking, and an answer with snippets (docs/ranking.md)."""
+"""Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from ctx import analyze, ranking
+from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.evidence import (
+    NO_LEG,
+    Choice,
+    Leg,
+    Request,
+    Rows,
+    Stage,
+    by_document,
+    choices_of,
+    chunks_to_read,
+    explanation_of,
+    result_of,
+    rewritten,
+    share_of_best,
+)
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
-from ctx.store.base import Catalog, ChunkRow, SearchIndex
-from ctx.types import JSON, Filters, Hit, SearchResult
+from ctx.settings import Retrieval
+from ctx.snippet import Matcher
+from ctx.store.base import Catalog, SearchIndex
+from ctx.types import JSON, MODES, Filters, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
 
-MODES = ("keyword", "semantic", "hybrid")
-SNIPPET_CHARS = 240
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
+DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
 _KIND_SAMPLE = 10  # documents from which prose or code is told
-_HEADROOM = 3  # hits asked for a document wanted
-_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
+_DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
-
-# Texts are looked through by hand: `re` with four patterns would be 4 ms of a search from the command line, an eighth of it.
-_RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block of code
-_STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
-_CLOSERS = "\"'’”)]"
-_OPENING = 60  # characters shown before the first matching word at most, where no sentence begins nearer
+_FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
+_MIN_TYPO_CHARS = 5  # a shorter word has too many neighbours
 
 
 class QueryEmbedder(Protocol):
@@ -39,59 +50,46 @@ class QueryEmbedder(Protocol):
     def embed_query(self, text: str) -> "np.ndarray": ...
 
 
+class Surroundings(Protocol):
+    """What a search asks of where it runs, at each query."""
+
+    @property
+    def embedder(self) -> QueryEmbedder | None:
+        """What embeds a query; None where embeddings are off. Made when first asked for."""
+
+    def lacking(self) -> str | None:
+        """What is not indexed yet, in a sentence; None where nothing is lacking."""
+
+
 class SearchReply(NamedTuple):
-    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack."""
+    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack, `note` what was
+    looked for instead of what was asked."""
 
     results: list[SearchResult]
     explain: list[JSON] | None = None
     partial: str | None = None
-
-
-class _Legs(NamedTuple):
-    """What each way of searching found, best hit per document, best first."""
-
-    keyword: list[Hit]
-    semantic: list[Hit]
-    alpha: float  # the weight of the semantic leg that was used
+    note: str | None = None
 
 
 class Searcher:
-    """Searches an index and answers from the catalog. Holds no state of its own but a count; safe from several threads.
+    """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several threads.
 
-    `embedder` gives the embedder when a query needs one, None where embeddings are off. `hybrid_alpha` in [0, 1] fixes the
-    weight of the semantic leg; None lets the query and what it finds decide. `lacking` tells of what is not indexed yet.
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None lets the query and what it finds decide.
     """
 
     def __init__(
-        self,
-        catalog: Catalog,
-        index: SearchIndex,
-        embedder: Callable[[], QueryEmbedder | None] | None,
-        *,
-        final_limit: int = 12,
-        fusion: str = "minmax",
-        hybrid_alpha: float | None = None,
-        candidate_k_keyword: int = 100,
-        candidate_k_vector: int = 100,
-        max_chunks_per_doc: int = 3,
-        lacking: Callable[[], str | None] = lambda: None,
+        self, catalog: Catalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
-        if fusion not in ranking.METHODS:
-            raise ConfigError(
-                f"[retrieval] fusion: unknown method '{fusion}' (known: {', '.join(ranking.METHODS)})"
-            )
+        if settings.fusion not in ranking.METHODS:
+            methods = ", ".join(ranking.METHODS)
+            raise ConfigError(f"[retrieval] fusion: unknown method '{settings.fusion}' (known: {methods})")
         self._catalog = catalog
         self._index = index
-        self._embedder = embedder
-        self._final_limit = final_limit
-        self._fusion = fusion
-        self._hybrid_alpha = hybrid_alpha
-        self._candidate_k_keyword = candidate_k_keyword
-        self._candidate_k_vector = candidate_k_vector
-        self._max_chunks_per_doc = max_chunks_per_doc
-        self._lacking = lacking
+        self._settings = settings
+        self._surroundings = surroundings
         self._counting = threading.Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
+        self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
     def search(
         self,
@@ -99,149 +97,199 @@ class Searcher:
         mode: str = "keyword",
         limit: int | None = None,
         filters: Filters = EVERYTHING,
+        *,
+        offset: int = 0,
+        per_document: int = 1,
+        prefix: bool = False,
         explain: bool = False,
     ) -> SearchReply:
-        """At most `limit` documents, best first, each with its best chunk.
+        """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
 
-        Raises `BadRequest` for a blank query, an unknown mode or a limit below 1, `EmbeddingsDisabled` where the mode needs what
-        is not there, `EmbedderError` where a semantic search gets no vector; a hybrid one then goes by words and says so.
+        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown mode or a limit below 1,
+        `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError` where a semantic search gets no vector; a hybrid
+        one then goes by words and says so.
         """
-        limit = self._final_limit if limit is None else limit
-        if not query.strip():
-            raise BadRequest("the query is empty")
-        if mode not in MODES:
-            raise BadRequest(f"unknown mode '{query_word(mode)}' (known: {', '.join(MODES)})")
-        if limit < 1:
-            raise BadRequest(f"limit must be at least 1, got {limit}")
-        partial = self._lacking()
-        vector = None
-        if mode != "keyword":
-            embedder = self._embedder() if self._embedder is not None else None
-            if embedder is None:
-                raise EmbeddingsDisabled(
-                    "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
-                )
-            try:
-                vector = embedder.embed_query(query)
-                partial = partial or self._missing(embedder.model)
-            except EmbedderError as error:
-                if mode == "semantic":
-                    raise
-                mode = "keyword"
-                partial = f"found by keyword alone: {error.message}"
-        rows = _Rows(self._catalog)
-        terms = analyze.query_terms(query)
-        legs, ranked = self._ranked(query, mode, vector, limit, filters, rows)
-        matcher = _Matcher(terms)
+        limit = self._settings.final_limit if limit is None else limit
+        _check(query, mode, limit, offset, per_document)
+        partial = self._surroundings.lacking()
+        query, note = self._put_right(query)
+        mode, vector, remark = self._meaning(query, mode)
+        rows = Rows(self._catalog)
+        request = self._request(query, mode, filters, prefix, vector)
         results: list[SearchResult] = []
         explained: list[JSON] = []
-        share = 1.0
-        of_keyword = {hit.document_no: hit for hit in legs.keyword}
-        of_semantic = {hit.document_no: hit for hit in legs.semantic}
-        for document_no, score in self._living(ranked, of_keyword, of_semantic, rows, limit):
-            found = self._best_row(of_keyword.get(document_no), of_semantic.get(document_no), rows, matcher)
-            if found is None:
-                found = self._rewritten(document_no, rows, matcher, by_words=document_no not in of_semantic)
-            if found is None:
+        share = 0.0
+        for number, score, stage, choices in self._answers(request, rows, offset + limit):
+            if not share:
+                share = share_of_best(request, choices)
+            if offset:
+                offset -= 1
                 continue
-            row, matched = found
-            if mode == "keyword" and not results:
-                # BM25 has no top: the best result is worth the share of the query's words that it has.
-                share = max(1, len(matched)) / max(1, len(terms))
-            snippet, highlights = matcher.snippet(row)
-            results.append(_result(row, score * share, snippet, highlights))
+            results.append(result_of(request.matcher, choices, score * share, per_document))
             if explain:
-                explained.append(_explanation(document_no, score * share, legs, matched, row))
+                explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
-        return SearchReply(results, explained if explain else None, partial)
+        return SearchReply(results, explained if explain else None, remark or partial, note)
 
-    def _ranked(
-        self, query: str, mode: str, vector: "np.ndarray | None", limit: int, filters: Filters, rows: "_Rows"
-    ) -> tuple[_Legs, ranking.Leg]:
-        keyword: list[Hit] = []
-        semantic: list[Hit] = []
-        if mode != "semantic":
-            keyword = _documents(
-                lambda k: self._index.keyword(query, filters, k), self._candidate_k_keyword, limit
-            )
-            keyword = ranking.per_document(keyword, self._max_chunks_per_doc, ranking.FURTHER_PASSAGES)
-        if vector is not None:
-            found = vector
-            semantic = _documents(
-                lambda k: self._index.semantic(found, filters, k), self._candidate_k_vector, limit
-            )
-            semantic = ranking.per_document(semantic)
-        by_words = [(hit.document_no, hit.score) for hit in keyword]
-        by_meaning = [(hit.document_no, hit.score) for hit in semantic]
-        if mode == "keyword":
-            return _Legs(keyword, [], 0.0), ranking.of_best(by_words)
-        if mode == "semantic":
-            return _Legs([], semantic, 1.0), [
-                (number, min(1.0, max(0.0, score))) for number, score in by_meaning
-            ]
-        alpha = self._hybrid_alpha
-        if alpha is None:
-            rows.read([hit.chunk_no for hit in semantic[:_KIND_SAMPLE]])
-            sample = [row.text for hit in semantic[:_KIND_SAMPLE] if (row := rows.get(hit.chunk_no))]
-            alpha = ranking.semantic_weight(query, sample, self._fusion)
-        return _Legs(keyword, semantic, alpha), ranking.fuse(self._fusion, by_words, by_meaning, alpha)
+    def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
+        """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
 
-    def _living(
-        self,
-        ranked: ranking.Leg,
-        keyword: dict[int, Hit],
-        semantic: dict[int, Hit],
-        rows: "_Rows",
-        limit: int,
-    ) -> Iterator[tuple[int, float]]:
-        """The ranked documents, their rows read in strides: the first should do, unless the catalog has moved on."""
-        for start in range(0, len(ranked), limit):
-            stride = ranked[start : start + limit]
-            wanted: list[int] = []
-            for number, _ in stride:
-                for hit in (keyword.get(number), semantic.get(number)):
-                    if hit is not None:
-                        wanted += range(hit.chunk_no, hit.chunk_no + hit.span)
-            rows.read(wanted)
-            yield from stride
-
-    @staticmethod
-    def _best_row(
-        keyword: Hit | None, semantic: Hit | None, rows: "_Rows", matcher: "_Matcher"
-    ) -> tuple[ChunkRow, list[str]] | None:
-        """The chunk to show, and the terms its passage has. Of a passage the chunk with most words, but one near in meaning wins ties."""
-        nearest = None if semantic is None else rows.get(semantic.chunk_no)
-        candidates = [] if nearest is None else [nearest]
-        if keyword is not None:
-            passage = (rows.get(keyword.chunk_no + i) for i in range(keyword.span))
-            candidates += [row for row in passage if row is not None]
-        if not candidates:
-            return None
-        found = [matcher.terms_in(row.text) for row in candidates]
-        best = max(range(len(candidates)), key=lambda i: (len(found[i]), -i))
-        row = candidates[best]
-        everywhere = set().union(*found, matcher.terms_in(f"{row.title} {row.heading} {row.source_id}"))
-        return row, [term for term in matcher.terms if term in everywhere]
-
-    @staticmethod
-    def _rewritten(
-        document_no: int, rows: "_Rows", matcher: "_Matcher", *, by_words: bool
-    ) -> tuple[ChunkRow, list[str]] | None:
-        """What to show of a document that was rewritten since the index was published: its text as it is now.
-
-        Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
-        is left out: the index is a moment old, the answer must not be wrong.
+        A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
         """
-        chunk_nos = rows.current(document_no)
-        found = [(row, matcher.terms_in(row.text)) for row in map(rows.get, chunk_nos) if row is not None]
-        if not found:
-            return None
-        row, terms = max(found, key=lambda pair: len(pair[1]))
-        terms = terms | matcher.terms_in(f"{row.title} {row.heading} {row.source_id}")
-        if by_words and not terms:
-            return None
-        return row, [term for term in matcher.terms if term in terms]
+        if not paths and not types:
+            return filters
+        key = (self._catalog.seq(), tuple(paths), tuple(types))
+        documents = self._resolved.get(key)
+        if documents is None:
+            if len(self._resolved) >= _FILTERS_KEPT:
+                self._resolved.clear()
+            documents = self._resolved[key] = self._catalog.matching(_TypeTest(types), _path_test(paths))
+        return filters._replace(documents=documents)
+
+    # -- the query ---------------------------------------------------------------------------------------------------
+
+    def _meaning(self, query: str, mode: str) -> tuple[str, "np.ndarray | None", str | None]:
+        """The mode that can be answered, the query's vector where that needs one, and what to tell of it."""
+        if mode == "keyword":
+            return mode, None, None
+        embedder = self._surroundings.embedder
+        if embedder is None:
+            raise EmbeddingsDisabled(
+                "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
+            )
+        try:
+            return mode, embedder.embed_query(query), self._missing(embedder.model)
+        except EmbedderError as error:
+            if mode == "semantic":
+                raise
+            return "keyword", None, f"found by keyword alone: {error.message}"
+
+    def _request(
+        self, query: str, mode: str, filters: Filters, prefix: bool, vector: "np.ndarray | None"
+    ) -> Request:
+        terms = analyze.query_terms(query)
+        weights = self._index.rarity(terms)
+        names = [query.strip()] if ranking.is_name(query) else analyze.identifiers(query)
+        names = [
+            name.strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1] for name in names
+        ]
+        defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
+        question = rules.Question(
+            weights={term: weights.get(term, 0.0) for term in terms},
+            names=names,
+            defining=_defining(query),
+            definitions=frozenset(hit.document_no for hit in defined),
+            numbered=_has_version(query),
+        )
+        # A word that is nowhere in the index is as rare as can be, and no text can be blamed for lacking it.
+        return Request(
+            query,
+            mode,
+            filters,
+            prefix,
+            bool(analyze.exact_words(query)),
+            vector,
+            question,
+            Matcher(terms, {term: weights.get(term, 0.0) for term in terms}),
+            frozenset(hit.chunk_no + i for hit in defined for i in range(hit.span)),
+        )
+
+    def _put_right(self, query: str) -> tuple[str, str | None]:
+        """The query with words that no text has replaced by what differs in one letter and is there; and what to tell of it.
+
+        A query in quotes means what it says.
+        """
+        if analyze.exact_words(query) or len(query) > analyze.MAX_QUERY_CHARS:
+            return query, None
+        words = {word: stem for word, stem in _unquoted_words(query) if _may_be_misspelt(word)}
+        unseen = words.keys() - self._seen(words)
+        replaced: list[str] = []
+        for word in (word for word in words if word in unseen):
+            neighbour = self._index.resembling(analyze.one_letter_off(word))
+            position = analyze.folded(query).find(word)
+            if neighbour is not None and position >= 0 and len(analyze.folded(query)) == len(query):
+                query = query[:position] + neighbour + query[position + len(word) :]
+                replaced.append(f"'{neighbour}' instead of '{word}'")
+        note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
+        return query, note if replaced else None
+
+    def _seen(self, words: dict[str, str]) -> set[str]:
+        present = self._index.rarity(list(words.values())) if words else {}
+        return {word for word, stem in words.items() if stem in present}
+
+    # -- the ranking ---------------------------------------------------------------------------------------------------
+
+    def _answers(
+        self, request: Request, rows: "Rows", count: int
+    ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
+        """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and more."""
+        met: set[int] = set()
+        ceiling = 1.0
+        for stage in self._stages(request, rows):
+            entries = [(number, min(score, ceiling)) for number, score in stage.ranked if number not in met]
+            met.update(number for number, _ in entries)
+            for start in range(0, len(entries), count):
+                stride = entries[start : start + count]
+                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage)])
+                for number, score in stride:
+                    choices = choices_of(number, stage, rows, request)
+                    choices = choices or rewritten(number, stage, rows, request)
+                    if choices:
+                        yield number, score, stage, choices
+            ceiling = entries[-1][1] if entries else ceiling
+
+    def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
+        """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never change what is above."""
+        deeper = 1
+        while True:
+            keyword = semantic = NO_LEG
+            if request.mode != "semantic":
+                keyword = self._keyword_leg(
+                    request, min(MAX_CANDIDATES, self._settings.candidate_k_keyword * deeper)
+                )
+            if request.vector is not None:
+                semantic = self._semantic_leg(
+                    request, request.vector, min(MAX_CANDIDATES, self._settings.candidate_k_vector * deeper)
+                )
+            yield self._stage(request, keyword, semantic, rows)
+            if keyword.exhausted and semantic.exhausted:
+                return
+            deeper *= DEEPER
+
+    def _keyword_leg(self, request: Request, k: int) -> Leg:
+        hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
+        documents = ranking.per_document(hits, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
+        return Leg(by_document(hits), documents, len(hits) < k or k == MAX_CANDIDATES)
+
+    def _semantic_leg(self, request: Request, vector: "np.ndarray", k: int) -> Leg:
+        hits = self._index.semantic(vector, request.filters, k)
+        return Leg(by_document(hits), ranking.per_document(hits), len(hits) < k or k == MAX_CANDIDATES)
+
+    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
+        if request.mode == "semantic":
+            ranked = [(number, min(1.0, max(0.0, score))) for number, score in semantic.ranked]
+            return Stage(ranked, keyword, semantic, 1.0, {})
+        alpha = 0.0
+        if request.mode == "hybrid":
+            alpha = self._alpha(request, semantic, rows)
+            ranked = ranking.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha)
+            if request.exact:
+                ranked = [entry for entry in ranked if entry[0] in keyword.hits]
+        else:
+            ranked = ranking.of_best(keyword.ranked)
+        listings = self._catalog.listings([number for number, _ in ranked])
+        files = {no: rules.File(listing.source_id, listing.media_type) for no, listing in listings.items()}
+        ranked, rulings = rules.apply(ranked, files, request.question)
+        return Stage(ranked, keyword, semantic, alpha, rulings)
+
+    def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
+        if self._settings.hybrid_alpha is not None:
+            return self._settings.hybrid_alpha
+        sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
+        rows.read(sample)
+        texts = [row.text for number in sample if (row := rows.get(number))]
+        return ranking.semantic_weight(request.query, texts, self._settings.fusion)
 
     def _missing(self, model: str) -> str | None:
         """What to tell of chunks that have no embedding yet."""
@@ -255,14 +303,14 @@ class Searcher:
         return f"{pending:,} chunks are not embedded yet, so the search by meaning cannot find them"
 
 
-def resolve_sources(source: str | None, names: Iterable[str]) -> frozenset[str] | None:
-    """The full names that `source` means: a name (`git:platform`) or a type (`git`); None, no restriction, where it is None.
+def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
+    """The full names that `names` mean, each a name (`git:platform`) or a type (`git`); None, no restriction, where it is empty.
 
     Empty where nothing is called so: the search then finds nothing.
     """
-    if source is None:
+    if not names:
         return None
-    return frozenset(name for name in names if name == source or name.startswith(f"{source}:"))
+    return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
 
 
 def query_word(text: str) -> str:
@@ -270,214 +318,85 @@ def query_word(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def _documents(find: Callable[[int], list[Hit]], k: int, limit: int) -> list[Hit]:
-    """Hits of at least `limit` documents where there are so many, though one long document may have a great many."""
-    k = min(MAX_CANDIDATES, max(k, limit * _HEADROOM))
-    while True:
-        hits = find(k)
-        if len(hits) < k or k >= MAX_CANDIDATES or len({hit.document_no for hit in hits}) >= limit:
-            return hits
-        k = min(MAX_CANDIDATES, k * 4)
+# -- the query ---------------------------------------------------------------------------------------------------------
 
 
-class _Rows:
-    """The rows of the catalog that one search has read, each read once."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._known: dict[int, ChunkRow] = {}
-        self._asked: set[int] = set()
-
-    def read(self, chunk_nos: Sequence[int]) -> None:
-        new = [no for no in dict.fromkeys(chunk_nos) if no not in self._asked]
-        if new:
-            self._asked.update(new)
-            self._known.update(self._catalog.chunk_rows(new))
-
-    def get(self, chunk_no: int) -> ChunkRow | None:
-        return self._known.get(chunk_no)
-
-    def current(self, document_no: int) -> Sequence[int]:
-        """A document's chunks as they are now, read; the first ones of a long document."""
-        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
-        self.read(chunk_nos)
-        return chunk_nos
+def _check(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
+    if not query.strip():
+        raise BadRequest("the query is empty")
+    if mode not in MODES:
+        raise BadRequest(f"unknown mode '{query_word(mode)}' (known: {', '.join(MODES)})")
+    for name, value, minimum in (
+        ("limit", limit, 1),
+        ("offset", offset, 0),
+        ("per_document", per_document, 1),
+    ):
+        if value < minimum:
+            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
 
 
-class _Matcher:
-    """Finds a query's terms in texts, fast enough to be done for every result.
-
-    A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings, and only the words found so
-    are analysed.
-    """
-
-    def __init__(self, terms: list[str]) -> None:
-        self.terms = terms
-        self._wanted = set(terms)
-        self._beginnings = [(term, _beginning(term)) for term in terms]
-        self._parts = sorted({beginning for _, beginning in self._beginnings}, key=len, reverse=True)
-        self._known: dict[str, bool] = {}  # word -> is it one of the query's
-
-    def terms_in(self, text: str) -> set[str]:
-        """The terms a text seems to have; a word that merely contains a term's beginning counts too."""
-        low = text.lower()
-        return {term for term, beginning in self._beginnings if beginning in low}
-
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the words stand, [start, end) each, in order and apart."""
-        low = text.lower()
-        if len(low) != len(text):  # a capital dotted I has two small characters
-            low = text
-        found: list[tuple[int, int]] = []
-        read_to = 0
-        for start, end in _apart(_places(low, self._parts)):
-            if start < read_to:
-                continue
-            if low[start:end].isascii():
-                while start > read_to and text[start - 1].isalnum():
-                    start -= 1
-                while end < len(text) and text[end].isalnum():
-                    end += 1
-                word = text[start:end]
-                wanted = self._known.get(word)
-                if wanted is None:
-                    wanted = self._known[word] = not self._wanted.isdisjoint(analyze.terms(word))
-                if not wanted:
-                    continue
-            found.append((start, end))
-            read_to = end
-        return found
-
-    def snippet(self, row: ChunkRow) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """About SNIPPET_CHARS of a chunk, whole words, around most of the query's words; and where those stand in it."""
-        text = _plain(row)
-        spans = self.spans(text)
-        start, end = _window(text, spans)
-        lead = "…" if start else ""
-        shown = lead + text[start:end] + ("…" if end < len(text) else "")
-        shift = len(lead) - start
-        return shown, tuple((a + shift, b + shift) for a, b in spans if a >= start and b <= end)
+def _defining(query: str) -> float:
+    """What a definition of a name in the query is worth, by what the query is beside the name."""
+    if not ranking.is_name(query) or "." in query.strip():
+        return rules.DEFINITION_WITHIN
+    return rules.DEFINITION if ranking.is_identifier(query) else rules.DEFINITION_PLAIN
 
 
-def _places(text: str, parts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """[start, end) of every part in the text, in no order but for those of one start, where the longer of `parts` comes first."""
-    for part in parts:
-        at = text.find(part)
-        while at >= 0:
-            yield at, at + len(part)
-            at = text.find(part, at + 1)
+def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
+    """The words of a query outside quotes with their stems, where the two can be told side by side."""
+    outside = " ".join(query.split('"')[::2])
+    words, stems = analyze.plain_words(outside), analyze.words(outside)
+    return zip(words, stems, strict=True)
 
 
-def _apart(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The spans in order of start, the first of those that overlap."""
-    read_to = 0
-    for start, end in sorted(spans, key=lambda span: span[0]):
-        if start >= read_to:
-            yield start, end
-            read_to = end
-
-
-def _beginning(term: str) -> str:
-    return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
-
-
-def _plain(row: ChunkRow) -> str:
-    """A chunk's text on one line, without the marks of headings and rules, and without the heading that is told beside it."""
-    text = row.text
-    first, _, rest = text.partition("\n")
-    named = first.lstrip("# \t").strip()
-    if rest and named and named in (row.title, row.heading.rsplit(" > ", 1)[-1]):
-        text = rest
-    plain = " ".join(" ".join(map(_unmarked, text.split("\n"))).split())
-    return plain or " ".join(row.text.split()) or row.title
-
-
-def _unmarked(line: str) -> str:
-    """The line without the mark of a heading or a quotation before it; nothing of one that begins with a rule."""
-    bare = line.lstrip(" \t")
-    if bare.startswith(">"):
-        return bare[1:]
-    if bare.startswith("#"):
-        named = bare.lstrip("#")
-        return named if named.startswith((" ", "\t")) and len(bare) - len(named) <= 6 else line
-    return "" if len(bare) >= 3 and all(char in _RULES for char in bare[:3]) else line
-
-
-def _window(text: str, spans: list[tuple[int, int]]) -> tuple[int, int]:
-    """[start, end) of the SNIPPET_CHARS characters with the most different words, begun at a sentence where one is near."""
-    if len(text) <= SNIPPET_CHARS:
-        return 0, len(text)
-    start = 0
-    if spans:
-        starts = [span[0] for span in spans]
-        words = [text[a:b].lower()[:5] for a, b in spans]
-        first, most, last = 0, 0.0, 0
-        for i, at in enumerate(starts):
-            while last < len(starts) and starts[last] < at + SNIPPET_CHARS - _OPENING:
-                last += 1
-            value = len(set(words[i:last])) + 0.01 * (last - i)
-            if value > most:
-                first, most = at, value
-        if first > SNIPPET_CHARS // 2:
-            sentences = _sentences(text, max(0, first - 2 * _OPENING), first)
-            begun = sentences[0] if sentences else text.find(" ", max(0, first - _OPENING), first) + 1
-            start = begun or first
-    end = min(len(text), start + SNIPPET_CHARS)
-    if end < len(text):
-        sentences = _sentences(text, start + SNIPPET_CHARS * 2 // 3, end)
-        covered = max((b for _, b in spans if b <= end), default=0)
-        if sentences and sentences[-1] >= covered:
-            end = sentences[-1]
-        else:
-            space = text.rfind(" ", start + SNIPPET_CHARS // 2, end + 1)
-            end = space if space > 0 else end
-    while end > start and text[end - 1] == " ":
-        end -= 1
-    return start, end
-
-
-def _sentences(text: str, start: int, end: int) -> list[int]:
-    """Where sentences begin behind one that ends in [start, end) of a text on one line, at most at `end`."""
-    begins = []
-    for at, char in enumerate(text[start:end], start + 1):
-        if char in _FULL_STOPS:
-            begins.append(at)
-        elif char in _STOPS:
-            while at < end and text[at] in _CLOSERS:
-                at += 1
-            if at < end and text[at] == " ":
-                begins.append(at + 1)
-    return begins
-
-
-def _result(
-    row: ChunkRow, score: float, snippet: str, highlights: tuple[tuple[int, int], ...]
-) -> SearchResult:
-    return SearchResult(
-        id=row.id,
-        source=row.source,
-        source_id=row.source_id,
-        title=row.title,
-        score=score,
-        snippet=snippet,
-        source_url=row.source_url,
-        updated_ms=row.updated_ms,
-        heading=row.heading,
-        start_line=row.start_line,
-        end_line=row.end_line,
-        highlights=highlights,
+def _may_be_misspelt(word: str) -> bool:
+    """A word of letters alone: a number or a hash with another digit is another one."""
+    return (
+        len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
     )
 
 
-def _explanation(document_no: int, score: float, legs: _Legs, matched: list[str], row: ChunkRow) -> JSON:
-    said: dict[str, JSON] = {"score": round(score, 6)}
-    for name, leg in (("keyword", legs.keyword), ("semantic", legs.semantic)):
-        for rank, hit in enumerate(leg, 1):
-            if hit.document_no == document_no:
-                said[name] = {"rank": rank, "score": round(hit.score, 6)}
-                break
-    if legs.keyword and legs.semantic:
-        said["semantic_weight"] = round(legs.alpha, 3)
-    said["terms"] = matched
-    said["chunk"] = row.ordinal
-    return said
+def _has_version(query: str) -> bool:
+    """Whether it holds something like `2.3`."""
+    return any(
+        char == "." and query[i - 1 : i].isdigit() and query[i + 1 : i + 2].isdigit()
+        for i, char in enumerate(query)
+    )
+
+
+class _TypeTest:
+    """Whether a media type is one of those asked for."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._types = types
+
+    def __call__(self, media_type: str) -> bool:
+        return not self._types or any(kinds.in_family(media_type, name) for name in self._types)
+
+
+class _Anywhere:
+    def __call__(self, path: str) -> bool:
+        return True
+
+
+class _PathTest:
+    """Whether a path fits one of some globs."""
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
+
+        try:
+            self._top = Rules(parse_globs(globs)).top()
+        except ConfigError as error:
+            raise BadRequest(f"path: {error.message}") from error
+
+    def __call__(self, path: str) -> bool:
+        *folders, name = path.split("/")
+        level = self._top
+        for folder in folders:
+            level = level.descend(folder)
+        return level.decide(name, folder=False) is True
+
+
+def _path_test(globs: Sequence[str]) -> _PathTest | _Anywhere:
+    return _PathTest(globs) if globs else _Anywhere()

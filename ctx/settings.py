@@ -16,10 +16,25 @@ class Key:
     """One key's rule. `kind` is str | int | float | bool | strs | path; `low` and `high` are within its range.
 
     `name` is the key in the file, where that is not the attribute's. `shown` is what the example shows for a key whose default
-    says nothing, `unset` what the reference says of one that has no default.
+    says nothing, `unset` what the reference says of one that has no default. `harmless`: it gives nobody anything but the
+    project's own files and remotes, so that a configuration which was merely found may set it unasked (ctx/reach.py).
     """
 
-    __slots__ = ("choices", "default", "high", "kind", "low", "name", "note", "required", "shown", "unset")
+    __slots__ = (
+        *(
+            "choices",
+            "default",
+            "harmless",
+            "high",
+            "kind",
+            "low",
+            "name",
+            "note",
+            "required",
+            "shown",
+            "unset",
+        ),
+    )
 
     def __init__(
         self,
@@ -34,6 +49,7 @@ class Key:
         name: str = "",
         shown: JSON = None,
         unset: str = "none",
+        harmless: bool = False,
     ) -> None:
         self.kind = kind
         self.default = default
@@ -45,6 +61,7 @@ class Key:
         self.name = name
         self.shown = shown
         self.unset = unset
+        self.harmless = harmless
 
 
 def key(kind: str, default: JSON = None, note: str = "", **rule: Any) -> Any:
@@ -103,8 +120,9 @@ class Chunking(Section):
         "how long a passage may be; the bundled model reads 256 tokens and scores best on short ones",
         low=32,
         high=8192,
+        harmless=True,
     )
-    overlap_tokens: int = key("int", 0, "how much neighbours share", low=0, high=4096)
+    overlap_tokens: int = key("int", 0, "how much neighbours share", low=0, high=4096, harmless=True)
 
 
 class Embedding(Section):
@@ -122,27 +140,37 @@ class Embedding(Section):
         unset="`all-MiniLM-L6-v2`",
     )
     dims: int | None = key(
-        "int", None, "`ollama` and `openai` need it", low=1, high=65536, shown=384, unset="of the model"
+        "int",
+        None,
+        "`ollama` and `openai` need it",
+        low=1,
+        high=65536,
+        shown=384,
+        unset="of the model",
+        harmless=True,
     )
-    batch_size: int = key("int", 32, "texts a request, for `ollama` and `openai`", low=1, high=2048)
+    batch_size: int = key(
+        "int", 32, "texts a request, for `ollama` and `openai`", low=1, high=2048, harmless=True
+    )
     url: str | None = key(
         "str", None, "where the server is", shown="http://localhost:11434", unset="the provider's own"
     )
     api_key_env: str | None = key(
         "str", None, "the environment variable that holds the provider's key", shown="OPENAI_API_KEY"
     )
-    timeout_secs: float = key("float", 30.0, "for `ollama` and `openai`", low=0.1, high=3600)
-    max_retries: int = key("int", 5, "for `ollama` and `openai`", low=0, high=20)
-    threads: int = key("int", 0, "threads that embed; 0: one per core", low=0, high=256)
+    timeout_secs: float = key("float", 30.0, "for `ollama` and `openai`", low=0.1, high=3600, harmless=True)
+    max_retries: int = key("int", 5, "for `ollama` and `openai`", low=0, high=20, harmless=True)
+    threads: int = key("int", 0, "threads that embed; 0: one per core", low=0, high=256, harmless=True)
 
 
 class Retrieval(Section):
-    final_limit: int = key("int", 12, "results when a search names no limit", low=1, high=100)
+    final_limit: int = key("int", 12, "results when a search names no limit", low=1, high=100, harmless=True)
     fusion: str = key(
         "str",
         "minmax",
         "how hybrid joins its legs: `rrf`, `minmax` or `dbsf` ([ranking](ranking.md))",
         choices=("rrf", "minmax", "dbsf"),
+        harmless=True,
     )
     hybrid_alpha: float | None = key(
         "float",
@@ -152,10 +180,27 @@ class Retrieval(Section):
         high=1,
         shown=0.5,
         unset="by query",
+        harmless=True,
     )
-    candidate_k_keyword: int = key("int", 100, "chunks taken from the keyword leg", low=1, high=10_000)
-    candidate_k_vector: int = key("int", 100, "chunks taken from the semantic leg", low=1, high=10_000)
-    max_chunks_per_doc: int = key("int", 3, "chunks of one document that count", low=1, high=100)
+    candidate_k_keyword: int = key(
+        "int",
+        100,
+        "passages taken from the keyword leg, whatever the `limit`",
+        low=1,
+        high=10_000,
+        harmless=True,
+    )
+    candidate_k_vector: int = key(
+        "int",
+        300,
+        "chunks taken from the semantic leg, whatever the `limit`",
+        low=1,
+        high=10_000,
+        harmless=True,
+    )
+    max_chunks_per_doc: int = key(
+        "int", 5, "passages of one document that count", low=1, high=100, harmless=True
+    )
 
 
 class Server(Section):
@@ -164,13 +209,17 @@ class Server(Section):
         "strs", (), "further names the server is reached by; any other `Host` is answered 421"
     )
     cors_origins: tuple[str, ...] = key(
-        "strs", ("*",), "which web pages may call the document tools and the tools named in this file"
+        "strs",
+        ("*",),
+        "which web pages may call the document tools and the tools named in this file",
+        harmless=True,
     )
     cross_site_tools: str = key(
         "str",
         "all",
         '`"read_only"`: pages of other sites may not call tools that write',
         choices=("all", "read_only"),
+        harmless=True,
     )
     allowed_origins: tuple[str, ...] = key("strs", (), "which web pages may call MCP and the memory packs")
     api_key_env: str | None = key(
@@ -180,29 +229,44 @@ class Server(Section):
         shown="CTX_API_KEY",
     )
     rate_limit_per_minute: int = key(
-        "int", 0, "requests a minute and client; 0: no limit", low=0, high=1_000_000
+        "int",
+        0,
+        "requests a minute and client; 0: no limit",
+        low=0,
+        high=1_000_000,
+        harmless=True,
     )
     max_body_bytes: int = key(
-        "int", 1_048_576, "a larger request is answered 413", low=1024, high=1_073_741_824
+        "int",
+        1_048_576,
+        "a larger request is answered 413",
+        low=1024,
+        high=1_073_741_824,
+        harmless=True,
     )
-    metrics: bool = key("bool", False, "Prometheus metrics at `/metrics`")
+    metrics: bool = key("bool", False, "Prometheus metrics at `/metrics`", harmless=True)
 
 
 class Mcp(Section):
-    enabled: bool = key("bool", True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
+    enabled: bool = key("bool", True, "MCP at `/`, `/mcp` and `/mcp/BANK`", harmless=True)
 
 
 class Watch(Section):
-    enabled: bool = key("bool", True, "a server follows its sources")
+    enabled: bool = key("bool", True, "a server follows its sources", harmless=True)
     debounce_ms: int = key(
         "int",
         50,
         "how long a burst of changes is gathered at least: a lone change waits for half of it to all of it",
         low=0,
         high=60_000,
+        harmless=True,
     )
-    git_interval_s: float = key("float", 300.0, "how often git sources are asked", low=1, high=604_800)
-    script_interval_s: float = key("float", 900.0, "how often script sources are run", low=1, high=604_800)
+    git_interval_s: float = key(
+        "float", 300.0, "how often git sources are asked", low=1, high=604_800, harmless=True
+    )
+    script_interval_s: float = key(
+        "float", 900.0, "how often script sources are run", low=1, high=604_800, harmless=True
+    )
 
 
 class Lua(Section):
@@ -212,8 +276,9 @@ class Lua(Section):
         "auto",
         '`"strict"`: refuse to run scripts where the strongest layers are missing',
         choices=("auto", "strict"),
+        harmless=True,
     )
-    workers: int = key("int", 4, "processes kept ready", low=1, high=64)
+    workers: int = key("int", 4, "processes kept ready", low=1, high=64, harmless=True)
 
 
 class Llm(Section):
@@ -231,12 +296,15 @@ class Llm(Section):
 
 
 class Memory(Section):
-    shared: bool = key("bool", False, "the packs use one bank instead of each its own ([packs](packs.md))")
+    shared: bool = key(
+        "bool", False, "the packs use one bank instead of each its own ([packs](packs.md))", harmless=True
+    )
     secrets: str = key(
         "str",
         "flag",
         "what a write does with passwords and keys: `flag`, `redact`, `refuse`, `off`",
         choices=("flag", "redact", "refuse", "off"),
+        harmless=True,
     )
     llm: Llm | None = None
 
@@ -247,6 +315,7 @@ class Packs(Section):
         (),
         "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))",
         shown=("hindsight", "claude-recall", "sekha"),
+        harmless=True,
     )
     settings: Mapping[str, Mapping[str, JSON]] = {}
 
@@ -262,17 +331,26 @@ class Filesystem(Section):
         "which files; `**` crosses folders, a pattern without `/` matches anywhere",
         shown=("**/*.md", "**/*.py"),
         unset="prose, documents (PDF, Office, mail), notebooks, source code: `docs/formats.md`",
+        harmless=True,
     )
     exclude_globs: tuple[str, ...] = key(
         "strs",
         (),
         "which not, on top of `.gitignore`, `.ctxignore` and folders such as `.git`, `node_modules`",
+        harmless=True,
     )
-    follow_symlinks: bool = key("bool", False, "follow links, as long as they stay below `root`")
+    follow_symlinks: bool = key(
+        "bool", False, "follow links, as long as they stay below `root`", harmless=True
+    )
     max_file_bytes: int = key(
-        "int", MAX_FILE_BYTES, "larger files are a line of the report", low=1, high=1_000_000_000
+        "int",
+        MAX_FILE_BYTES,
+        "larger files are a line of the report",
+        low=1,
+        high=1_000_000_000,
+        harmless=True,
     )
-    gitignore: bool = key("bool", True, "obey `.gitignore` and `.ctxignore` files")
+    gitignore: bool = key("bool", True, "obey `.gitignore` and `.ctxignore` files", harmless=True)
 
 
 class Git(Section):
@@ -284,13 +362,20 @@ class Git(Section):
         required=True,
         shown="https://github.com/acme/platform.git",
     )
-    branch: str | None = key("str", None, "one branch", shown="main", unset="the remote's default")
-    root: str = key("str", ".", "a folder inside the repository")
-    include_globs: tuple[str, ...] | None = key(
-        "strs", None, "as for a folder", shown=("**/*.md",), unset="as for a folder"
+    branch: str | None = key(
+        "str", None, "one branch", shown="main", unset="the remote's default", harmless=True
     )
-    exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder")
-    shallow: bool = key("bool", True, "fetch as little history as the dates of the files need")
+    root: str = key("str", ".", "a folder inside the repository", harmless=True)
+    include_globs: tuple[str, ...] | None = key(
+        "strs",
+        None,
+        "as for a folder",
+        shown=("**/*.md",),
+        unset="as for a folder",
+        harmless=True,
+    )
+    exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
+    shallow: bool = key("bool", True, "fetch as little history as the dates of the files need", harmless=True)
     cache_dir: str | None = key(
         "path",
         None,
@@ -298,8 +383,10 @@ class Git(Section):
         shown="./clones",
         unset="`ctx/git` in `$XDG_CACHE_HOME` or `~/.cache`",
     )
-    max_file_bytes: int = key("int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000)
-    timeout_s: float = key("float", 600.0, "for each git command", low=1, high=86_400)
+    max_file_bytes: int = key(
+        "int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000, harmless=True
+    )
+    timeout_s: float = key("float", 600.0, "for each git command", low=1, high=86_400, harmless=True)
     interval_s: float | None = key(
         "float",
         None,
@@ -308,6 +395,7 @@ class Git(Section):
         high=604_800,
         shown=300,
         unset="`[watch] git_interval_s`",
+        harmless=True,
     )
 
 
@@ -352,10 +440,17 @@ class ScriptConnector(Script):
 
 class InlineAgent(Section):
     name: str
-    description: str = key("str", "", "what it is for", shown="Reviews code against the team's documents")
-    tools: tuple[str, ...] = key("strs", (), "the tools it wants", shown=("search", "get"))
+    description: str = key(
+        "str", "", "what it is for", shown="Reviews code against the team's documents", harmless=True
+    )
+    tools: tuple[str, ...] = key("strs", (), "the tools it wants", shown=("search", "get"), harmless=True)
     system_prompt: str = key(
-        "str", None, "its system text", required=True, shown="You review code. Search the documents first."
+        "str",
+        None,
+        "its system text",
+        required=True,
+        shown="You review code. Search the documents first.",
+        harmless=True,
     )
 
 

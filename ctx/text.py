@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 
+_LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which moves what follows it
+
 
 def sound(text: str) -> str:
-    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the character they mean."""
+    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the
+    character they mean.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -13,18 +17,24 @@ def sound(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text as one printable line of at most `limit` characters: what is not printable is written as Python would escape it.
+    """The text as one printable line of at most `limit` characters: what is not printable is written as
+    Python would escape it.
 
-    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a log nor what a
-    terminal shows.
+    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a
+    log nor what a
+    terminal shows. Spaces of other widths become plain ones.
     """
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     if text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+    return "".join(char if char.isprintable() else _harmless(char) for char in text)
+
+
+def _harmless(char: str) -> str:
+    if char.isspace() and char not in _LINE_ENDS:
+        return " "
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -24,11 +24,22 @@ def read_toml(
     path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
 ) -> dict[str, JSON]:
     """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
+    return tables_of(read_text(path, shown), path, shown, environ, remember=remember)
+
+
+def read_text(path: str, shown: str) -> bytes:
+    """The bytes of a file, called `shown` in messages. Raises `ConfigError`."""
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            return file.read()
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def tables_of(
+    data: bytes, path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
+) -> dict[str, JSON]:
+    """The tables of these bytes, which were read from `path`. Raises `ConfigError`."""
     slot = _slot(path, environ)
     remembered = None if slot is None else _remembered(slot, data)
     if remembered is not None:
@@ -36,11 +47,13 @@ def read_toml(
     import tomli  # 3 ms, see above
 
     try:
-        tables = tomli.loads(data.decode("utf-8"))
+        tables = tomli.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
         raise ConfigError(f"{shown}: is not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{shown}: is nested too deeply") from error
     if remember and slot is not None:
         _remember(slot, data, tables)
     return tables

@@ -14,6 +14,8 @@ JSON = Any
 
 NO_METADATA: Mapping[str, JSON] = {}
 
+MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
+
 
 class Content(NamedTuple):
     """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of them."""
@@ -101,11 +103,15 @@ class Document(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """What a search is narrowed to. `sources` are full connector names; None means no restriction."""
+    """What a search is narrowed to; None means no restriction.
+
+    `sources` are full connector names; `documents` numbers of the catalog, as it resolved paths and types to them.
+    """
 
     sources: frozenset[str] | None = None
     since_ms: int | None = None  # updated at or after
     until_ms: int | None = None  # updated at or before
+    documents: frozenset[int] | None = None
 
 
 class Hit(NamedTuple):
@@ -120,10 +126,20 @@ class Hit(NamedTuple):
     span: int = 1
 
 
-class SearchResult(NamedTuple):
-    """A document as a search answers it. `score` is in [0, 1], comparable within one reply.
+class Passage(NamedTuple):
+    """A part of a document as a search shows it. `highlights` are the spans [start, end) of `snippet` that are the query's words."""
 
-    `highlights` are the spans [start, end) of `snippet` that are words of the query.
+    snippet: str
+    heading: str = ""
+    start_line: int = 1
+    end_line: int = 1
+    highlights: tuple[tuple[int, int], ...] = ()
+
+
+class SearchResult(NamedTuple):
+    """A document as a search answers it, with its best passage. `score` is in [0, 1], comparable within one reply.
+
+    The fields without a default are those of seed 003. Row, JSON Schema and OpenAPI follow from this class (`tools/shapes.py`).
     """
 
     id: str
@@ -133,11 +149,12 @@ class SearchResult(NamedTuple):
     score: float
     snippet: str
     source_url: str | None
-    updated_ms: int
-    heading: str
-    start_line: int
-    end_line: int
+    updated_ms: int = 0
+    heading: str = ""
+    start_line: int = 1
+    end_line: int = 1
     highlights: tuple[tuple[int, int], ...] = ()
+    passages: tuple[Passage, ...] = ()  # further ones, best first, where several of a document are asked for
 
 
 class SourceStatus(NamedTuple):
@@ -172,3 +189,8 @@ class Caller(NamedTuple):
     deadline_s: float | None = None
     progress: Callable[[float, float | None, str], None] | None = None
     banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
+
+    @property
+    def share(self) -> str:
+        """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a door's strangers together."""
+        return self.principal or self.session_id or self.door

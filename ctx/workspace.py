@@ -21,7 +21,7 @@ from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
-from ctx.tools.builtin import get_tool, refresh_tool, search_tool, sources_tool
+from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, SourceStatus
 
 if (
@@ -35,7 +35,7 @@ if (
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
-    from ctx.memory.reflect import LanguageModel
+    from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
@@ -65,11 +65,8 @@ class Workspace:
         self._watcher: Watcher | None = None
         self._all_indexed = False  # every source, once at least
         self._opened: list[Callable[[], None]] = []
-        limit = config.retrieval.final_limit
-        self.toolbox.add(search_tool(lambda: self.searcher, self.source_names, limit))
-        self.toolbox.add(get_tool(lambda: self.catalog))
-        self.toolbox.add(sources_tool(self.statuses))
-        self.toolbox.add(refresh_tool(self.refresh))
+        for tool in builtin_tools(self, config.retrieval.final_limit):
+            self.toolbox.add(tool)
         for agent in config.inline_agents:
             self.agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
 
@@ -146,19 +143,7 @@ class Workspace:
 
     @cached_property
     def searcher(self) -> Searcher:
-        settings = self.config.retrieval
-        return Searcher(
-            self.catalog,
-            self.index,
-            None if self.config.embedding.provider == "disabled" else lambda: self.embedder,
-            final_limit=settings.final_limit,
-            fusion=settings.fusion,
-            hybrid_alpha=settings.hybrid_alpha,
-            candidate_k_keyword=settings.candidate_k_keyword,
-            candidate_k_vector=settings.candidate_k_vector,
-            max_chunks_per_doc=settings.max_chunks_per_doc,
-            lacking=self.lacking,
-        )
+        return Searcher(self.catalog, self.index, self.config.retrieval, self)
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
@@ -309,6 +294,8 @@ class Workspace:
         answers: list[dict[str, JSON]] = []
         for report in self.indexer.run(names, progress=count):
             count(report.source, report.added + report.updated + report.unchanged, None)
+            if self._watcher is not None:
+                self._watcher.after_run(report.source, report.ok)
             answers.append(
                 {
                     "source": report.source,
@@ -328,10 +315,23 @@ class Workspace:
             self.indexer.embed(progress=count)
         return answers
 
+    def unconfigured(self) -> list[SourceStatus]:
+        """The sources that this configuration lacks and whose documents are still there: perhaps they are another one's."""
+        return [status for status in self.statuses() if not status.configured]
+
     def drop_unconfigured(self) -> list[tuple[str, int]]:
-        """Forgets the documents of sources that are no longer configured; (name, documents)."""
-        stray = [status.name for status in self.statuses() if not status.configured]
-        return [(name, self.indexer.forget([name])) for name in stray]
+        """Forgets the documents of sources that are not configured; (name, documents). Only ever where the user asks for it."""
+        return [(status.name, self.indexer.forget([status.name])) for status in self.unconfigured()]
+
+    def _say_unconfigured(self) -> None:
+        import logging  # 8 ms that a search does without
+
+        for status in self.unconfigured():
+            logging.getLogger(__name__).warning(
+                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops them)",
+                status.name,
+                status.doc_count,
+            )
 
     # -- scripts ---------------------------------------------------------------------------------------------------
 
@@ -356,9 +356,32 @@ class Workspace:
 
         return Runner(self.pool, Bridge(self.toolbox))
 
+    def load_extensions(self) -> None:
+        """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails. Raises `ConfigError`.
+
+        What nobody will serve, and settings that do nothing, are logged here.
+        """
+        import logging  # 8 ms that a search does without
+
+        _ = self.packs
+        _ = self.scripts
+        for doubt in self.doubts():
+            logging.getLogger(__name__).warning("%s", doubt)
+
+    def doubts(self) -> list[str]:
+        """What the configuration says of scripts and agents that will do nothing, one sentence each."""
+        from ctx.extensions.loader import missing_tools, script_doubts
+
+        config = self.config
+        configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
+        return [
+            *(doubt for script in configured for doubt in script_doubts(script_file(script, config.root))),
+            *missing_tools(self.toolbox, self.agents),
+        ]
+
     @cached_property
     def scripts(self) -> "Scripts":
-        """The tools and agents that operators wrote, loaded. Raises `ConfigError` where two share a name."""
+        """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
         from ctx.extensions.loader import Scripts
         from ctx.extensions.trust import TrustFile, trust_path
 
@@ -446,7 +469,7 @@ class Workspace:
             Intervals(by_source, config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
-            before=self.drop_unconfigured,
+            before=self._say_unconfigured,
         )
         self._watcher.start()
         self.toolbox.observe(self._mend_after)

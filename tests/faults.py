@@ -93,7 +93,8 @@ def serving(
         "PYTHONWARNINGS": "ignore",
         "HOME": str(folder),
     } | (env or {})
-    command = [*before, sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", *options]
+    served = ["serve", "mcp", "--config", str(config), "--bind", "127.0.0.1:0"]
+    command = [*before, sys.executable, "-m", "ctx", *served, *options]
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True

@@ -1,6 +1,8 @@
 """What tests share: a project in a folder, and a picture of its store to compare with another."""
 
+import atexit
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from ctx.config import load_config
+from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +27,11 @@ def shared(*parts: str) -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return path
+
+
+def hear_ctrl_c() -> None:
+    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored (`nohup`, a script's `&`)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
@@ -46,6 +54,22 @@ def project(folder: Path, files: dict[str, str] | None = None, config: str | Non
 def workspace(config: Path) -> Workspace:
     """The opened workspace of a configuration file; close it."""
     return open_workspace(load_config(str(config), os.environ))
+
+
+def named(config: Path) -> dict[str, str]:
+    """The environment of a user who names this configuration, as `--config` does: what it asks for is theirs to ask."""
+    return {"CTX_CONFIG": str(config)}
+
+
+def trust(config: Path) -> None:
+    """Records the user's trust in this configuration, as `ctx trust` does, until the tests end.
+
+    For programs that start `ctx` themselves and hand on nothing of the environment but the home folder.
+    """
+    file = TrustFile(trust_path(os.environ))
+    path = os.path.realpath(config)
+    file.record({path: digest_of(config.read_bytes())})
+    atexit.register(file.record, {path: None})
 
 
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:

@@ -52,6 +52,14 @@ def imports(path: Path) -> set[str]:
     return targets
 
 
+def test_lua_needs_of_the_house_only_errors_json_and_text() -> None:
+    """It is a library in the house: what it is given to do is values and a host, so that it can be read and tested alone."""
+    rooms, targets = floors(), set()
+    for path in (PACKAGE / "lua").glob("*.py"):
+        targets |= {room_of(target, rooms) for target in imports(path)} - {"ctx", "ctx.lua"}
+    assert targets == {"ctx.errors", "ctx.types", "ctx.text"}
+
+
 def test_a_room_imports_only_lower_floors() -> None:
     rooms, beside = floors(), side_steps()
     upward = []

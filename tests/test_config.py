@@ -7,7 +7,7 @@ import pytest
 import tomli
 
 from ctx.bundled import bundled_path
-from ctx.config import Config, default_config, find_config, load_config
+from ctx.config import Config, default_config, load_config
 from ctx.errors import ConfigError
 
 
@@ -167,22 +167,3 @@ def test_other_keys_of_a_script_are_its_configuration(tmp_path: Path) -> None:
 def test_relative_paths_mean_the_project_from_wherever_the_file_lies(tmp_path: Path, place: str) -> None:
     path = written(tmp_path, "[connectors.filesystem]\nroot = './docs'", place)
     assert load_config(str(path), {}).filesystems[0].root == str(tmp_path / "docs")
-
-
-def test_the_order_in_which_a_configuration_is_looked_for(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    user = written(home, "", "ctx/config.toml")
-    environ = {"XDG_CONFIG_HOME": str(home)}
-    project = tmp_path / "p"
-    project.mkdir()
-    assert find_config(None, environ, str(project)) == str(user)
-    for place in ("config/ctx.toml", ".ctx/config.toml", "ctx.toml"):
-        path = written(project, "", place)
-        assert find_config(None, environ, str(project)) == str(path)
-    other = written(tmp_path, "", "other.toml")
-    assert find_config(None, {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(other)
-    assert find_config("ctx.toml", {**environ, "CTX_CONFIG": str(other)}, str(project)) == str(
-        project / "ctx.toml"
-    )
-    with pytest.raises(ConfigError, match="no such file"):
-        find_config("gone.toml", environ, str(project))

@@ -78,10 +78,10 @@ def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
         for query in queries
     }
     run = {query["id"]: chance.choices(names, k=chance.randint(0, 30)) for query in queries}
-    wanted = reference.per_query(queries, qrels, run)
+    expected = reference.per_query(queries, qrels, run)
     for query in queries:
         value = quality.ndcg(run[query["id"]], qrels[query["id"]])
-        assert value == pytest.approx(wanted[query["id"]][0]) if query["id"] in wanted else value is None
+        assert value == pytest.approx(expected[query["id"]][0]) if query["id"] in expected else value is None
 
 
 def test_a_set_goes_through_files_index_and_tool(tmp_path: Path) -> None:
@@ -101,7 +101,28 @@ def test_a_set_goes_through_files_index_and_tool(tmp_path: Path) -> None:
     assert "3 documents" in ran.stdout
     assert "PASS  tiny: keyword against BM25: 100.00" in ran.stdout
     assert work.joinpath("tiny-keyword.tsv").read_text().splitlines()[0].startswith("q1\t1\t1\t")
-    assert work.joinpath("tiny", "documents", "1.md").read_text() == "# Otters\n\nOtters swim in rivers.\n"
+    assert (
+        work.joinpath("tiny", "documents", "all", "1.md").read_text()
+        == "# Otters\n\nOtters swim in rivers.\n"
+    )
+
+
+def test_documents_with_paths_are_asked_for_in_their_own_source(tmp_path: Path) -> None:
+    folder = tmp_path / "paths"
+    folder.mkdir()
+    documents = [
+        {"id": f"{source}/a.py", "source": source, "path": "src/a.py", "text": "def otter(): ..."}
+        for source in ("one", "two")
+    ]
+    query = {"id": "q", "text": "otter", "source": "two", "kind": "symbol"}
+    folder.joinpath("corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+    folder.joinpath("queries.jsonl").write_text(json.dumps(query) + "\n")
+    folder.joinpath("qrels.tsv").write_text("q\ttwo/a.py\t1\n")
+    work = tmp_path / "work"
+    ran = benchmark("--set", str(folder), "--keyword-only", "--work", str(work))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "symbol 100.0" in ran.stdout
+    assert work.joinpath("paths-keyword.tsv").read_text().startswith("q\ttwo/a.py\t1\t")
 
 
 def test_without_sets_it_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

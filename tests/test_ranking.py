@@ -70,11 +70,13 @@ def test_a_leg_alone_keeps_its_order(method: str, leg: ranking.Leg, alpha: float
         assert [number for number, _ in ranking.fuse(method, [], leg, alpha)] == [number for number, _ in leg]
 
 
-def test_min_max_is_the_formula_of_the_specification() -> None:
+def test_min_max_spreads_words_to_half_of_the_last_and_meaning_to_the_last() -> None:
     keyword = [(1, 10.0), (2, 6.0), (3, 2.0)]
     semantic = [(3, 0.9), (1, 0.7), (4, 0.5)]
     fused = dict(ranking.fuse("minmax", keyword, semantic, 0.6))
-    assert fused == pytest.approx({1: 0.4 * 1.0 + 0.6 * 0.5, 2: 0.4 * 0.5, 3: 0.6 * 1.0, 4: 0.0})
+    assert fused == pytest.approx(
+        {1: 0.4 * 1.0 + 0.6 * 0.5, 2: 0.4 * 5 / 9, 3: 0.4 * 1 / 9 + 0.6 * 1.0, 4: 0.0}
+    )
 
 
 def test_equal_scores_of_a_leg_all_count_as_best_in_min_max() -> None:
@@ -151,8 +153,14 @@ def test_a_name_is_found_by_its_letters_first(name: str) -> None:
     assert ranking.semantic_weight(f" {name} ", [CODE], "minmax") == ranking.SYMBOL_ALPHA
 
 
+@pytest.mark.parametrize("word", ["authentication", "Docker", "Straße", '"telemetry"'])
+def test_a_single_plain_word_is_taken_for_a_name(word: str) -> None:
+    assert ranking.semantic_weight(word, [CODE], "minmax") == ranking.SYMBOL_ALPHA
+    assert not ranking.is_identifier(word)
+
+
 @pytest.mark.parametrize(
-    "text", ["authentication", "how to join", "Docker", "a well known thing", "what is os.path.join for"]
+    "text", ["how to join", "a well known thing", "what is os.path.join for", "日本語の全文検索エンジン"]
 )
-def test_plain_words_are_no_names(text: str) -> None:
+def test_several_words_or_a_run_of_ideographs_are_no_name(text: str) -> None:
     assert ranking.semantic_weight(text, [PROSE], "minmax") == ranking.DEFAULT_ALPHA["minmax"]

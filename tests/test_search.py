@@ -1,18 +1,22 @@
 """Search end to end over a real catalog and index: modes, filters, snippets, what is missing."""
 
 import itertools
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctx import analyze
+from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
-from ctx.search import SNIPPET_CHARS, Searcher, resolve_sources
+from ctx.search import Searcher, resolve_sources
+from ctx.snippet import SNIPPET_CHARS, Matcher, Text
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk, Document, Extracted, Filters
@@ -30,6 +34,9 @@ TOPICS = {
     "bake": 2,
     "oven": 2,
 }
+
+
+WORDS = ("cat", "kitten", "car", "engine", "bread", "oven", "flap")
 
 
 class TopicEmbedder:
@@ -53,6 +60,19 @@ class SilentEmbedder(TopicEmbedder):
         raise EmbedderError("the embedding server does not answer")
 
 
+class Around:
+    """A workspace of which a search asks only for its embedder, and that lacks nothing."""
+
+    def __init__(self, embedder: TopicEmbedder | None) -> None:
+        self.embedder = embedder
+
+    def lacking(self) -> str | None:
+        return None
+
+
+RETRIEVAL = default_config("/nowhere").retrieval
+
+
 class Store:
     """A catalog and its index in a folder, filled by texts."""
 
@@ -73,7 +93,8 @@ class Store:
         self.index.catch_up(self.catalog)
 
     def searcher(self, embedder: TopicEmbedder | None = None, **settings: object) -> Searcher:
-        return Searcher(self.catalog, self.index, lambda: embedder or TopicEmbedder(), **settings)  # type: ignore[arg-type]
+        around = Around(embedder or TopicEmbedder())
+        return Searcher(self.catalog, self.index, RETRIEVAL.replaced(**settings), around)
 
 
 @pytest.fixture
@@ -158,7 +179,7 @@ def test_each_document_comes_once_with_its_best_chunk(store: Store) -> None:
     results = store.searcher().search("otter canoe").results
     assert [result.source_id for result in results] == ["long.txt", "short.txt"]
     assert results[0].snippet == "an otter in a canoe"
-    assert results[0].start_line == 9
+    assert (results[0].start_line, results[0].end_line) == (8, 9), "prose is shown with its neighbours"
 
 
 def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: Store) -> None:
@@ -250,11 +271,37 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
 
 def test_a_source_is_named_whole_or_by_its_type() -> None:
     names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
-    assert resolve_sources(None, names) is None
-    assert resolve_sources("git", names) == frozenset({"git:platform", "git:site"})
-    assert resolve_sources("git:site", names) == frozenset({"git:site"})
-    assert resolve_sources("filesystem", names) == frozenset({"filesystem", "filesystem:docs"})
-    assert resolve_sources("gitlab", names) == frozenset()
+    assert resolve_sources([], names) is None
+    assert resolve_sources(["git:site", "script"], names) == frozenset({"git:site", "script:gitlab"})
+    assert resolve_sources(["git"], names) == frozenset({"git:platform", "git:site"})
+    assert resolve_sources(["git:site"], names) == frozenset({"git:site"})
+    assert resolve_sources(["filesystem"], names) == frozenset({"filesystem", "filesystem:docs"})
+    assert resolve_sources(["gitlab"], names) == frozenset()
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), min_size=1, max_size=24),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), min_size=1, max_size=4),
+    st.sampled_from(["keyword", "semantic", "hybrid"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_order_does_not_depend_on_limit_or_offset(
+    texts: list[list[str]], query: list[str], pages: list[tuple[int, int]], mode: str
+) -> None:
+    """Legs of two hits, so that most pages lie below the ranking of the first depth."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.put(*(in_chunks(f"src/{n % 3}/test_{n}.py", " ".join(text)) for n, text in enumerate(texts)))
+        store.embed()
+        searcher = store.searcher(candidate_k_keyword=2, candidate_k_vector=2)
+        whole = searcher.search(" ".join(query), mode, 100).results
+        for limit, offset in pages:
+            page = searcher.search(" ".join(query), mode, limit, offset=offset).results
+            assert page == whole[offset : offset + limit]
+        assert [result.score for result in whole] == sorted((r.score for r in whole), reverse=True)
+        store.index.close()
+        store.catalog.close()
 
 
 def test_a_blank_query_an_unknown_mode_and_a_limit_below_1_are_refused(store: Store) -> None:
@@ -275,12 +322,11 @@ def test_a_query_without_words_finds_nothing(store: Store) -> None:
 
 def test_without_an_embedder_only_keyword_search_answers(store: Store) -> None:
     store.put(page("a.txt", "otter"))
-    for none in (None, lambda: None):
-        searcher = Searcher(store.catalog, store.index, none)
-        assert ids(searcher, "otter") == ["a.txt"]
-        for mode in ("semantic", "hybrid"):
-            with pytest.raises(EmbeddingsDisabled):
-                searcher.search("otter", mode)
+    searcher = Searcher(store.catalog, store.index, RETRIEVAL, Around(None))
+    assert ids(searcher, "otter") == ["a.txt"]
+    for mode in ("semantic", "hybrid"):
+        with pytest.raises(EmbeddingsDisabled):
+            searcher.search("otter", mode)
 
 
 def test_hybrid_goes_by_words_and_says_so_when_the_embedder_does_not_answer(store: Store) -> None:
@@ -383,13 +429,8 @@ def test_parts_of_identifiers_are_marked_whole(store: Store) -> None:
     st.sampled_from(["otter", "heron bar", "日本", "foo bar otter", "zzz"]),
 )
 def test_a_snippet_is_short_and_its_marks_are_words_of_the_query(pieces: list[str], query: str) -> None:
-    from ctx import analyze
-    from ctx.search import _Matcher
-    from ctx.store.base import ChunkRow
-
-    row = ChunkRow(1, 1, 0, 1, 1, "", " ".join(pieces), "id", "s", "s.txt", "title", None, 1)
     terms = analyze.query_terms(query)
-    snippet, highlights = _Matcher(terms).snippet(row)
+    snippet, highlights = Matcher(terms, {}).snippet(Text(" ".join(pieces), "title", "", prose=True))
     assert len(snippet) <= SNIPPET_CHARS + 2
     assert "\n" not in snippet
     last = 0

@@ -30,6 +30,7 @@ COMMANDS = {
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "search": ("ctx.cli.search", "search the index"),
     "get": ("ctx.cli.search", "print a document"),
+    "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),
@@ -37,7 +38,7 @@ COMMANDS = {
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
-    "trust": ("ctx.cli.extensions", "let the scripts of this project's .ctx folder run"),
+    "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
@@ -86,12 +87,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _outline(arguments)
         if command not in SHARED_WORK:
             os.umask(0o077)
+        if command not in BRIEF:
+            # Not for the brief ones: `logging` is 5 ms, and what they log holds nobody else's names.
+            from ctx.cli.logs import guard_last_resort
+
+            guard_last_resort()
         module = __import__(COMMANDS[command][0], fromlist=["run"])
         exit_code: int = module.run(command, arguments)
         sys.stdout.flush()
         return exit_code
     except CtxError as error:
-        print(f"Error: {error.message}", file=sys.stderr)
+        from ctx.cli.common import plain
+
+        print(f"Error: {plain(error.message)}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         return 130

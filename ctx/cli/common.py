@@ -4,9 +4,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ctx.config import Config, default_config, find_config, load_config
+from ctx.config import Config, default_config, parse_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING
+from ctx.project import Location, find_config, project_root, shown_path
+from ctx.reach import requests
+from ctx.toml import read_text, tables_of
 from ctx.types import JSON
 
 if TYPE_CHECKING:
@@ -22,15 +25,15 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
         def error(self, message: str) -> "NoReturn":
             raise BadRequest(f"{message}; `{self.prog} --help` says more")
 
-    made = Parser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
-    made.add_argument(
+    command_parser = Parser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
+    command_parser.add_argument(
         "--config",
         metavar="PATH",
-        help="the configuration file (else $CTX_CONFIG, ./ctx.toml, ./.ctx/config.toml, ...)",
+        help="the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)",
     )
     if json:
-        made.add_argument("--json", action="store_true", help="print one JSON document")
-    return made
+        command_parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return command_parser
 
 
 def action(
@@ -39,28 +42,54 @@ def action(
     """One of a command's actions. `--json` and `--config` count before and after its name."""
     import argparse
 
-    made = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
-    made.add_argument(
+    action_parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    action_parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
     )
-    made.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file")
-    return made
+    action_parser.add_argument(
+        "--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    return action_parser
+
+
+NO_PROJECT = (
+    "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
+    "`--config PATH` names another"
+)
 
 
 def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
     """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
 
-    A command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
+    One that was found, and not named, is read only as far as it stays in its own folder, or as the user has
+    trusted it. A command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
     """
     folder = os.getcwd()
-    path = find_config(explicit, os.environ, folder)
-    if path is not None:
-        return load_config(path, os.environ, remember=remember)
+    location = find_config(explicit, os.environ, folder)
+    if location is not None:
+        return configuration_at(location, remember=remember)
     if required:
-        raise ConfigError(
-            "no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another"
-        )
+        raise ConfigError(NO_PROJECT)
     return default_config(folder)
+
+
+def configuration_at(location: Location, *, remember: bool = False) -> Config:
+    """The configuration there. Raises `ConfigError`, also where it asks for what the user has not granted."""
+    path, name, root = location.path, shown_path(location.path), project_root(location.path)
+    content = read_text(path, name)
+    tables = tables_of(content, path, name, os.environ, remember=remember)
+    if not location.chosen:
+        lines = requests(tables, root)
+        if lines:
+            if (
+                b"${" not in content
+            ):  # a mistake is told before a question is asked, if that takes no variable's value
+                parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ={})
+            # It needs hashes and JSON, which a plain search does without.
+            from ctx.cli.trust import require_trust
+
+            require_trust(path, content, lines)
+    return parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ=os.environ)
 
 
 def print_json(value: JSON) -> None:
@@ -68,11 +97,39 @@ def print_json(value: JSON) -> None:
     import json  # 3 ms that a plain search does not need
 
     text = json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8", indent=2)
-    print(text.encode("utf-8", "replace").decode("utf-8"))
+    print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
+
+
+def json_printable(text: str) -> str:
+    """The same JSON, whose letters that could drive a terminal or forge a line are escaped as JSON escapes
+    them.
+    """
+    if text.isprintable() or (text.isascii() and "\x7f" not in text):
+        return text  # below U+0080 JSON escapes all the others itself
+    return "".join(char if char.isprintable() or char in "\n " else _json_escape(char) for char in text)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def plain(text: str) -> str:
-    """Text that cannot drive the terminal (a document may hold escape sequences): control characters as `?`, odd spaces as plain ones."""
+    """A value (a name, an id, a title, a message) as one line that can neither drive the terminal nor pass
+    for a line of ours.
+
+    Every value that did not come from us is printed through this, or through `prose` where it is a text of
+    lines.
+    """
+    if text.isprintable():
+        return text
+    from ctx.text import one_line  # only where something is to be made harmless
+
+    return one_line(text, len(text))
+
+
+def prose(text: str) -> str:
+    """A text of lines that cannot drive the terminal: control characters as `?`, odd spaces as plain ones."""
     if text.isprintable():
         return text
     return "".join(
@@ -92,7 +149,7 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     """Columns aligned on the widest cell; numbers to the right."""
     cells = [list(headers), *[[plain(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    right = [
+    numeric = [
         bool(rows) and all(row[column].replace(",", "").replace("%", "").isdigit() for row in rows)
         for column in range(len(headers))
     ]
@@ -100,7 +157,7 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     for row in cells:
         padded = [
             cell.rjust(width) if flush else cell.ljust(width)
-            for cell, width, flush in zip(row, widths, right, strict=True)
+            for cell, width, flush in zip(row, widths, numeric, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ctx import files
-from ctx.cli.common import parser
-from ctx.config import find_config, load_config
+from ctx.cli.common import NO_PROJECT, configuration_at, parser
 from ctx.errors import BadRequest, ConfigError
+from ctx.project import Location, find_config
 from ctx.server.address import remote
 from ctx.types import JSON
 
@@ -125,29 +125,27 @@ def _path(client: Client, scope: str, name: str) -> str:
 
 
 def _server(client: Client, scope: str, args: Any) -> Server:
-    path = find_config(args.config, os.environ, os.getcwd())
-    url = remote(args.url or _bound(path), args.bank)
+    location = find_config(args.config, os.environ, os.getcwd())
+    url = remote(args.url or _bound(location), args.bank)
     alone = args.stdio or (client.pipes_only and not args.url)
     by_proxy = not alone and (client.pipes_only or (args.key_env is not None and not client.key_by_reference))
     arguments: tuple[str, ...] = ("mcp",)
     if by_proxy:
         arguments += ("--url", url, *(("--key-env", args.key_env) if args.key_env else ()))
     elif alone:
-        if path is None:
-            raise ConfigError(
-                "no ctx.toml here; `ctx init` writes one for this folder, `--config PATH` names another"
-            )
+        if location is None:
+            raise ConfigError(NO_PROJECT)
         # What a project shares works in any checkout: its client starts in the project's folder.
-        arguments += ("--config", os.path.abspath(path)) if scope == "user" else ()
+        arguments += ("--config", os.path.abspath(location.path)) if scope == "user" else ()
         arguments += ("--bank", args.bank) if args.bank else ()
     command = "ctx" if scope == "project" else _command()
     return Server(url, command, arguments, args.key_env, piped=alone or by_proxy)
 
 
-def _bound(found: str | None) -> str:
-    if found is None:
+def _bound(location: Location | None) -> str:
+    if location is None:
         return "http://127.0.0.1:7331"
-    host, _, port = load_config(found, os.environ).server.bind.rpartition(":")
+    host, _, port = configuration_at(location).server.bind.rpartition(":")
     return f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
 
 

@@ -1,4 +1,6 @@
-"""`ctx doctor`: looks at everything that can be wrong, says how to mend it, and mends what can be mended by itself."""
+"""`ctx doctor`: looks at everything that can be wrong, says how to mend it, and mends what can be mended by
+itself.
+"""
 
 import os
 import shutil
@@ -41,18 +43,18 @@ def run(command: str, argv: list[str]) -> int:
     )
     args = options.parse_args(argv)
     findings: list[Finding] = []
-    mark = (
+    marks = (
         {OK: "\x1b[32mok\x1b[0m     ", WARNING: "\x1b[33mwarning\x1b[0m", FAILED: "\x1b[31mfailed\x1b[0m "}
         if styled()
         else {s: f"{s:<7}" for s in (OK, WARNING, FAILED)}
     )
-    for finding in examine(args.config, fix=args.fix):
-        findings.append(finding)
+    for row in examine(args.config, fix=args.fix):
+        findings.append(row)
         if not args.json:
-            print(f"{mark[finding.state]}  {finding.what:<14} {plain(finding.detail)}", flush=True)
-    failed = sum(finding.state == FAILED for finding in findings)
+            print(f"{marks[row.state]}  {row.what:<14} {plain(row.detail)}", flush=True)
+    failed = sum(row.state == FAILED for row in findings)
     if args.json:
-        print_json({"healthy": not failed, "findings": [finding._asdict() for finding in findings]})
+        print_json({"healthy": not failed, "findings": [row._asdict() for row in findings]})
     elif failed:
         print(f"\n{failed} failed. `ctx doctor --fix` mends what it can.", file=sys.stderr)
     return 1 if failed else 0
@@ -102,10 +104,15 @@ def _git() -> Finding:
 
 
 def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
-    path = config.db.path
-    if not os.path.exists(path):
+    if not os.path.exists(config.db.path):
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
+    yield _catalog(config, fix=fix)
+    yield _permissions(config.folder, fix=fix)
+
+
+def _catalog(config: Config, *, fix: bool) -> Finding:
+    """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
     try:
         with Workspace(config) as workspace:
             problems = workspace.catalog.check()
@@ -113,55 +120,52 @@ def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
     except StoreError as error:
         problems, stats = [error.message], {}
     if not problems:
-        yield Finding(
-            "catalog",
-            OK,
-            f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB, every page sound",
-        )
-    elif fix:
-        aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-        for suffix in ("", "-wal", "-shm"):
-            if os.path.exists(path + suffix):
-                os.replace(path + suffix, aside + suffix)
-        yield Finding(
-            "catalog",
-            WARNING,
-            f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. `ctx index` builds the documents anew; memories: `ctx memory import` a backup",
-        )
-    else:
-        yield Finding(
+        size = f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB"
+        return Finding("catalog", OK, f"{size}, every page sound")
+    if not fix:
+        return Finding(
             "catalog",
             FAILED,
-            f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; memories in it have to come from a backup",
+            f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; "
+            "memories in it have to come from a backup",
         )
+    path = config.db.path
+    aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+    for suffix in ("", "-wal", "-shm"):
+        if os.path.exists(path + suffix):
+            os.replace(path + suffix, aside + suffix)
+    return Finding(
+        "catalog",
+        WARNING,
+        f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. "
+        "`ctx index` builds the documents anew; memories: `ctx memory import` a backup",
+    )
+
+
+def _permissions(folder: str, *, fix: bool) -> Finding:
+    """Whether the store's files are closed to others; `fix` closes them."""
     loose = [
         name
-        for name in _files(config.folder)
+        for name in _files(folder)
         if stat.S_IMODE(os.lstat(name).st_mode) & 0o077 and not os.path.islink(name)
     ]
-    if loose and fix:
-        for name in loose:
-            os.chmod(name, 0o700 if os.path.isdir(name) else 0o600)
-    if loose:
-        state = OK if fix else WARNING
-        yield Finding(
-            "permissions",
-            state,
-            f"{len(loose)} files of the store {'were' if fix else 'are'} open to others"
-            + (", closed now" if fix else "; `ctx doctor --fix` closes them"),
-        )
-    else:
-        yield Finding("permissions", OK, "the store is its owner's alone")
+    if not loose:
+        return Finding("permissions", OK, "the store is its owner's alone")
+    if not fix:
+        detail = f"{len(loose)} files of the store are open to others; `ctx doctor --fix` closes them"
+        return Finding("permissions", WARNING, detail)
+    for name in loose:
+        os.chmod(name, 0o700 if os.path.isdir(name) else 0o600)
+    return Finding("permissions", OK, f"{len(loose)} files of the store were open to others, closed now")
 
 
 def _files(folder: str) -> Iterator[str]:
-    own = ("ctx.db", "ctx.db-wal", "ctx.db-shm", "keys.json", "lock")
-    for name in own:
+    for name in ("ctx.db", "ctx.db-wal", "ctx.db-shm", "keys.json", "lock"):
         if os.path.exists(os.path.join(folder, name)):
             yield os.path.join(folder, name)
-    for at, _, names in os.walk(os.path.join(folder, "index")):
-        yield at
-        yield from (os.path.join(at, name) for name in names)
+    for parent, _, names in os.walk(os.path.join(folder, "index")):
+        yield parent
+        yield from (os.path.join(parent, name) for name in names)
 
 
 def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
@@ -217,7 +221,7 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING,
-                f"{status.name}: no longer configured, {status.doc_count:,} documents left; `ctx index` drops them",
+                f"{status.name}: not configured, {status.doc_count:,} documents kept; `ctx index --prune` drops them",
             )
         elif not status.healthy:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
@@ -264,15 +268,17 @@ def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     for script in scripts:
         if script.error is None:
             continue
-        kept = "; the last version that worked answers" if script.serving else ""
+        remark = "; the last version that worked answers" if script.serving else ""
         trusting = script.error.endswith("`ctx trust`")
         yield Finding(
             script.kind,
             WARNING if trusting else FAILED,
-            f"{script.name} ({script.where}): {script.error}{kept}",
+            f"{script.name} ({script.where}): {script.error}{remark}",
         )
     if scripts and all(script.error is None for script in scripts):
         yield Finding("scripts", OK, f"{len(scripts)} loaded")
+    for doubt in workspace.doubts():
+        yield Finding("setting", WARNING, doubt)
 
 
 def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`ctx tool`, `ctx connector`, `ctx agent`, `ctx trust`, `ctx pack`."""
+"""`ctx tool`, `ctx connector`, `ctx agent`, `ctx pack`."""
 
 import argparse
 import json
@@ -8,13 +8,13 @@ import sys
 import time
 
 from ctx.cli import scaffolds
-from ctx.cli.common import action, configuration, parser, plain, print_json, table
+from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
+from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.extensions.trust import TrustFile, project_scripts, trust_path
-from ctx.packs.packs import SHIPPED
+from ctx.packs.settings import SHIPPED
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
@@ -26,65 +26,55 @@ SHOWN_ITEMS = 5
 
 def run(command: str, argv: list[str]) -> int:
     # What a script logs is why one tries it here; what did not load is said by the commands themselves.
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    log_to_stderr("warning", "bare")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
-    return {"tool": _tool, "connector": _connector, "agent": _agent, "trust": _trust, "pack": _pack}[command](
-        argv
-    )
+    return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
 
 
-# ---- tools -----------------------------------------------------------------------------------------------------------
+# ---- tools -------------------------------------------------------------------------------------------------
 
 
 def _tool(argv: list[str]) -> int:
     options = parser("tool", "List, call, write and test tools.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|call|init|test")
     action(actions, "list", "the tools this configuration serves, and those that failed to load")
-    for name, purpose, what in (
-        ("call", "call a tool as REST and MCP do", "the tool's name"),
-        ("test", "run a script that need not be in ctx.toml", "the script's path"),
-    ):
-        made = action(actions, name, purpose)
-        made.add_argument("what", help=what)
-        _values(made, "--param")
-        if name == "test":
-            made.add_argument("--timeout", type=float, metavar="SECONDS")
+    call = action(actions, "call", "call a tool as REST and MCP do")
+    call.add_argument("tool", help="the tool's name")
+    _values(call, "--param")
+    test = action(actions, "test", "run a script that need not be in ctx.toml")
+    test.add_argument("script", help="the script's path")
+    _values(test, "--param")
+    test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.TOOL, "tools", args.name, args.path)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
-            script = _script(workspace, args.what, args.timeout)
+            script = _script(workspace, args.script, args.timeout)
             tool = load_tool(workspace.runner(), script)
-            return _answer(
-                tool.run(compile_check(tool.parameters)(_read_values(args.param)), CALLER), args.json
-            )
+            arguments = compile_check(tool.parameters)(_read_values(args.param))
+            return _answer(tool.run(arguments, CALLER), args.json)
     with open_workspace(configuration(args.config)) as workspace:
-        _ = workspace.scripts  # loads them
+        workspace.load_extensions()
         if args.action == "call":
-            return _answer(workspace.toolbox.call(args.what, _read_values(args.param), CALLER), args.json)
-        tools = workspace.toolbox.list()
-        failed = _failed(workspace, "tool")
-        if args.json:
-            listed = [
-                {
-                    "name": t.name,
-                    "description": t.description,
-                    "builtin": t.builtin,
-                    "parameters": t.parameters,
-                }
-                for t in tools
-            ]
-            print_json({"tools": listed, "failed": _failures_json(failed)})
-            return 0
-        rows = [
-            (t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools
-        ]
-        print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
-        _say_failures(failed)
+            return _answer(workspace.toolbox.call(args.tool, _read_values(args.param), CALLER), args.json)
+        return _list_tools(workspace, args.json)
+
+
+def _list_tools(workspace: Workspace, as_json: bool) -> int:
+    tools = workspace.toolbox.list()
+    failed = _failed(workspace, "tool")
+    if as_json:
+        fields = ("name", "description", "builtin", "parameters")
+        listed = [{name: getattr(tool, name) for name in fields} for tool in tools]
+        print_json({"tools": listed, "failed": _failures_json(failed)})
         return 0
+    rows = [(t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools]
+    print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
+    _say_failures(failed)
+    return 0
 
 
 def _failed(workspace: Workspace, kind: str) -> list[ScriptStatus]:
@@ -97,14 +87,16 @@ def _failures_json(failed: list[ScriptStatus]) -> JSON:
 
 def _say_failures(failed: list[ScriptStatus]) -> None:
     for status in failed:
-        kept = " (the last version that worked still answers)" if status.serving else ""
-        print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{kept}", file=sys.stderr)
+        remark = " (the last version that worked still answers)" if status.serving else ""
+        print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{remark}", file=sys.stderr)
 
 
 def _script(
     workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0
 ) -> ScriptFile:
-    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the server would."""
+    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the
+    server would.
+    """
     if not os.path.isfile(path):
         raise BadRequest(f"no such script: {path}")
     config = workspace.config
@@ -118,14 +110,14 @@ def _script(
     )
 
 
-# ---- connectors ------------------------------------------------------------------------------------------------------
+# ---- connectors --------------------------------------------------------------------------------------------
 
 
 def _connector(argv: list[str]) -> int:
     options = parser("connector", "Write and test connector scripts.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
     test = action(actions, "test", "scan, print the first items, index nothing")
-    test.add_argument("what", help="the script's path")
+    test.add_argument("script", help="the script's path")
     _values(test, "--param")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
@@ -133,42 +125,45 @@ def _connector(argv: list[str]) -> int:
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args.name, args.path)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        script = _script(workspace, args.what, args.timeout, 300.0)
+        script = _script(workspace, args.script, args.timeout, 300.0)
         script = script._replace(config={**script.config, **_read_values(args.param)})
-        log = ScanLog()
-        began_s = time.monotonic()
-        items: list[dict[str, JSON]] = []
-        count = 0
-        for item in ScriptConnector(script, workspace.runner).scan({}, log):
-            count += 1
-            if len(items) < SHOWN_ITEMS:
-                content = item.read()
-                items.append(
-                    {
-                        "source_id": item.source_id,
-                        "title": content.title,
-                        "characters": len(content.data),
-                        "source_url": content.source_url,
-                    }
-                )
-    if args.json:
-        print_json(
-            {"items": count, "first": items, "problems": [problem._asdict() for problem in log.problems]}
-        )
-    else:
-        print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
-        for shown in items:
-            print(
-                f"  {plain(shown['source_id'])}  {plain(shown['title'] or '')}  {shown['characters']:,} characters"
+        return _try_connector(ScriptConnector(script, workspace.runner), args.json)
+
+
+def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
+    """Scans once and prints the count, the first items and the problems."""
+    log = ScanLog()
+    began_s = time.monotonic()
+    items: list[dict[str, JSON]] = []
+    count = 0
+    for item in connector.scan({}, log):
+        count += 1
+        if len(items) < SHOWN_ITEMS:
+            content = item.read()
+            items.append(
+                {
+                    "source_id": item.source_id,
+                    "title": content.title,
+                    "characters": len(content.data),
+                    "source_url": content.source_url,
+                }
             )
-        if count > len(items):
-            print(f"  ... and {count - len(items):,} more")
-        for problem in log.problems[:20]:
-            print(f"  skipped {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
+    if as_json:
+        problems = [problem._asdict() for problem in log.problems]
+        print_json({"items": count, "first": items, "problems": problems})
+        return 0
+    print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
+    for row in items:
+        title = plain(row["title"] or "")
+        print(f"  {plain(row['source_id'])}  {title}  {row['characters']:,} characters")
+    if count > len(items):
+        print(f"  ... and {count - len(items):,} more")
+    for problem in log.problems[:20]:
+        print(f"  skipped {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     return 0
 
 
-# ---- agents ----------------------------------------------------------------------------------------------------------
+# ---- agents ------------------------------------------------------------------------------------------------
 
 
 def _agent(argv: list[str]) -> int:
@@ -176,30 +171,33 @@ def _agent(argv: list[str]) -> int:
     actions = options.add_subparsers(dest="action", required=True, metavar="list|init|test")
     action(actions, "list", "the agents this configuration serves")
     test = action(actions, "test", "resolve an agent, by name or by its script's path")
-    test.add_argument("what", help="its name, or a script's path")
+    test.add_argument("agent", help="its name, or a script's path")
     _values(test, "--arg")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.AGENT, "agents", args.name, args.path)
-    with open_workspace(configuration(args.config, required=False)) as workspace:
+    from_file = args.action == "test" and args.agent.endswith(".lua")
+    with open_workspace(configuration(args.config, required=not from_file)) as workspace:
         if args.action == "list":
+            workspace.load_extensions()
             return _list_agents(workspace, args.json)
-        if args.what.endswith(".lua"):
-            agent = load_agent(workspace.runner(), _script(workspace, args.what, args.timeout))
+        name = args.agent
+        if from_file:
+            agent = load_agent(workspace.runner(), _script(workspace, name, args.timeout))
             workspace.agents.add(agent, replace=True)
-            args.what = agent.name
+            name = agent.name
         else:
-            _ = workspace.scripts  # loads those that ctx.toml names
-        prompt = workspace.agents.prompt(args.what, _read_values(args.arg), CALLER)
+            workspace.load_extensions()
+        prompt = workspace.agents.prompt(name, _read_values(args.arg), CALLER)
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
     else:
-        print(plain(prompt.system))
+        print(prose(prompt.system))
         print(f"\ntools: {', '.join(prompt.tools) or 'none'}")
         for message in prompt.messages:
-            print(f"{message['role']}: {plain(message['content'])}")
+            print(f"{plain(message['role'])}: {prose(message['content'])}")
     return 0
 
 
@@ -219,52 +217,7 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
     return 0
 
 
-# ---- trust and packs -------------------------------------------------------------------------------------------------
-
-
-def _trust(argv: list[str]) -> int:
-    options = parser(
-        "trust",
-        "Let the scripts of this project's .ctx folder run. Look at them first: each text is trusted by its hash.",
-        json=True,
-    )
-    options.add_argument(
-        "scripts", nargs="*", metavar="NAME", help="only these; all of the project's when absent"
-    )
-    options.add_argument("--list", action="store_true", help="only show what is trusted")
-    options.add_argument("--revoke", action="store_true", help="trust them no longer")
-    args = options.parse_args(argv)
-    root = configuration(args.config, required=False).root
-    file = TrustFile(trust_path(os.environ))
-    found = [
-        script
-        for script in project_scripts(root, file.digests())
-        if not args.scripts or script.name in args.scripts
-    ]
-    missing = set(args.scripts) - {script.name for script in found}
-    if missing:
-        raise BadRequest(f"no script called {', '.join(sorted(missing))} in .ctx/tools or .ctx/agents")
-    if not args.list:
-        file.record({script.path: None if args.revoke else script.digest for script in found})
-        found = [script._replace(trusted=not args.revoke) for script in found]
-    if args.json:
-        print_json(
-            {
-                "scripts": [
-                    {"kind": s.kind, "name": s.name, "sha256": s.digest, "trusted": s.trusted} for s in found
-                ]
-            }
-        )
-    elif not found:
-        print("This project's .ctx folder holds no scripts.")
-    else:
-        print(
-            table(
-                [(s.kind, s.name, "trusted" if s.trusted else "NOT trusted", s.digest[:16]) for s in found],
-                ("KIND", "NAME", "STATE", "SHA-256"),
-            )
-        )
-    return 0
+# ---- packs -------------------------------------------------------------------------------------------------
 
 
 def _pack(argv: list[str]) -> int:
@@ -276,7 +229,7 @@ def _pack(argv: list[str]) -> int:
     actions = options.add_subparsers(dest="action", required=True, metavar="list")
     action(actions, "list", "the enabled packs, and those that ship with ctx")
     args = options.parse_args(argv)
-    config = configuration(args.config, required=False)
+    config = configuration(args.config)
     off = [name for name in SHIPPED if name not in config.packs.enabled]
     with open_workspace(config) as workspace:
         packs = [pack.described() for pack in workspace.packs]
@@ -285,12 +238,10 @@ def _pack(argv: list[str]) -> int:
         return 0
     for pack in packs:
         print(f"{pack['name']}: {_line(pack['description'])}")
-        rows = [
-            (what, ", ".join(pack[what]) if isinstance(pack[what], list) else str(pack[what]))
-            for what in pack
-            if what not in _HEAD
-        ]
-        print("\n".join(f"  {what:<8} {plain(said) or 'none'}" for what, said in rows))
+        for field, value in pack.items():
+            if field not in _HEAD:
+                text = ", ".join(value) if isinstance(value, list) else str(value)
+                print(f"  {field:<8} {plain(text) or 'none'}")
     for name in off:
         print(f'{name}: not enabled; add it: [packs] enabled = ["{name}"]')
     return 0
@@ -299,19 +250,19 @@ def _pack(argv: list[str]) -> int:
 _HEAD = ("name", "description")
 
 
-# ---- shared ----------------------------------------------------------------------------------------------------------
+# ---- shared ------------------------------------------------------------------------------------------------
 
 
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    made = actions.add_parser("init", help="write a script to begin with; it runs as generated")
-    made.add_argument("name")
-    made.add_argument(
+    init = actions.add_parser("init", help="write a script to begin with; it runs as generated")
+    init.add_argument("name")
+    init.add_argument(
         "--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)"
     )
 
 
-def _values(made: argparse.ArgumentParser, name: str) -> None:
-    made.add_argument(
+def _values(command: argparse.ArgumentParser, name: str) -> None:
+    command.add_argument(
         name,
         action="append",
         default=[],
@@ -349,7 +300,7 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
 
 def _answer(result: JSON, as_json: bool) -> int:
     if isinstance(result, str) and not as_json:
-        print(plain(result))
+        print(prose(result))
     else:
         print_json(result)
     return 0

@@ -1,13 +1,16 @@
 """`ctx index` (alias `sync`) and `ctx embed`."""
 
+import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.errors import BadRequest
+from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import IndexReport, Progress
-from ctx.types import JSON
+from ctx.types import JSON, SourceStatus
 from ctx.workspace import open_workspace
 
 
@@ -26,9 +29,20 @@ def _index(command: str, argv: list[str]) -> int:
         action="store_true",
         help="keyword index only; `ctx embed pending` or a server does the rest",
     )
+    options.add_argument(
+        "--prune",
+        action="store_true",
+        help="drop the documents of sources that this configuration lacks; without it they are kept",
+    )
     options.add_argument("--no-progress", action="store_true", help="no progress bars")
     args = options.parse_args(argv)
+    if args.prune and args.sources:
+        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
     stop = threading.Event()
+    log = logging.getLogger("ctx.indexing.indexer")
+    log.addFilter(_unreported)
+    dropped: list[tuple[str, int]] = []
+    embedded = None
     with (
         open_workspace(configuration(args.config, remember=True)) as workspace,
         _progress(not args.no_progress) as progress,
@@ -36,29 +50,21 @@ def _index(command: str, argv: list[str]) -> int:
         try:
             if args.dry_run:
                 reports = workspace.indexer.run(args.sources, full=args.full, dry_run=True, progress=progress)
-                embedded = None
             else:
                 reports = workspace.indexer.run(args.sources, full=args.full, progress=progress, stop=stop)
-                dropped = workspace.drop_unconfigured() if not args.sources else []
+                dropped = workspace.drop_unconfigured() if args.prune else []
                 embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
         except KeyboardInterrupt:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
-        if args.dry_run:
-            dropped = []
+        strays = [] if args.sources else workspace.unconfigured()
         if args.json:
-            print_json(
-                {
-                    "sources": [report_json(report) for report in reports],
-                    **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
-                }
-            )
+            print_json(_run_json(reports, embedded, dropped, strays))
         else:
             for report in reports:
                 _print_report(report, dry_run=args.dry_run)
-            for name, count in dropped:
-                print(f"{name}: no longer configured, {count:,} documents dropped")
+            _print_strays(dropped, strays, pruning=args.prune)
             if not reports:
                 print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
             if embedded and (embedded.embedded or embedded.pending):
@@ -67,8 +73,39 @@ def _index(command: str, argv: list[str]) -> int:
                     + (f", {embedded.pending:,} pending" if embedded.pending else "")
                 )
         if args.watch and not args.dry_run:
+            log.removeFilter(_unreported)
             workspace.follow(print)
     return 0 if all(report.ok for report in reports) else 1
+
+
+def _unreported(record: logging.LogRecord) -> bool:
+    """Whether a line of the log says what the report that is printed anyway does not."""
+    return not str(record.msg).startswith("not indexed ")
+
+
+def _run_json(
+    reports: Sequence[IndexReport],
+    embedded: EmbedReport | None,
+    dropped: Sequence[tuple[str, int]],
+    strays: Sequence[SourceStatus],
+) -> JSON:
+    return {
+        "sources": [report_json(report) for report in reports],
+        **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
+        "dropped": [{"source": name, "documents": count} for name, count in dropped],
+        "not_configured": [{"source": stray.name, "documents": stray.doc_count} for stray in strays],
+    }
+
+
+def _print_strays(
+    dropped: Sequence[tuple[str, int]], strays: Sequence[SourceStatus], *, pruning: bool
+) -> None:
+    """Says what became of the documents whose sources this configuration lacks."""
+    for name, count in dropped:
+        print(f"{name}: not configured, {count:,} documents dropped")
+    fate = "would be dropped" if pruning else "kept (`ctx index --prune` drops them)"
+    for stray in strays:
+        print(f"{stray.name}: not configured, {stray.doc_count:,} documents {fate}")
 
 
 def report_json(report: IndexReport) -> JSON:
@@ -94,7 +131,8 @@ def report_json(report: IndexReport) -> JSON:
 
 def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     if not report.ok:
-        print(f"{report.source}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
+        reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
+        print(f"{plain(report.source)}: FAILED: {plain(reason)}", file=sys.stderr)
         return
     would = "would be " if dry_run else ""
     parts = [
@@ -105,7 +143,7 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     parts.append(f"{report.unchanged:,} unchanged")
     if report.skipped:
         parts.append(f"{report.skipped:,} skipped (no text)")
-    print(f"{report.source}: {', '.join(parts)} in {report.duration_s:.1f} s")
+    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
     for problem in report.problems[:10]:
         print(f"  not indexed: {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     if len(report.problems) > 10:

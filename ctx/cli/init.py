@@ -6,6 +6,7 @@ import sys
 from ctx import files
 from ctx.bundled import bundled_path
 from ctx.cli.common import parser
+from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 
 
@@ -31,5 +32,6 @@ def run(command: str, argv: list[str]) -> int:
         files.replace(path, text.encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    trust_as_written(path)
     print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
     return 0

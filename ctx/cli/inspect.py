@@ -2,7 +2,7 @@
 
 import sys
 
-from ctx.cli.common import ago, configuration, parser, plain, print_json, table
+from ctx.cli.common import ago, configuration, json_printable, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
 from ctx.tools.builtin import source_json
@@ -98,6 +98,7 @@ def _export(argv: list[str]) -> int:
     args = options.parse_args(argv)
     documents = chunks = 0
     with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
+        watched = args.output is None and sys.stdout.isatty()
         out.write('{"documents": [')
         for stored in workspace.catalog.export():
             document = stored.document
@@ -118,7 +119,8 @@ def _export(argv: list[str]) -> int:
                     for chunk in stored.chunks
                 ],
             }
-            out.write(("," if documents else "") + "\n" + json.dumps(row, ensure_ascii=False))
+            text = json.dumps(row, ensure_ascii=False)
+            out.write(("," if documents else "") + "\n" + (json_printable(text) if watched else text))
             documents += 1
             chunks += len(stored.chunks)
         out.write("\n]}\n")

@@ -1,11 +1,14 @@
 """`ctx key create|list|revoke`."""
 
 import sys
+from typing import Any
 
 from ctx.assemble import key_ring
 from ctx.cli.common import action, configuration, parser, print_json, table
 from ctx.clock import iso_utc
-from ctx.server.keys import EVERY_BANK
+from ctx.errors import StoreError
+from ctx.server.keys import EVERY_BANK, KeyRecord, KeyRing
+from ctx.types import JSON
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -20,53 +23,61 @@ def run(command: str, argv: list[str]) -> int:
     revoke = action(actions, "revoke", "end a key, at once")
     revoke.add_argument("name", help="its name or id")
     args = options.parse_args(argv)
-    ring = key_ring(configuration(args.config, required=False))
-    if args.action == "create":
-        key, record = ring.create(args.name, args.bank or [EVERY_BANK])
-        if args.json:
-            print_json({"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)})
-        else:
-            print(key)
-            print(
-                f"Made '{record.name}' for {'every bank' if EVERY_BANK in record.banks else ', '.join(record.banks)}. It is shown this once; clients send it as",
-                file=sys.stderr,
-            )
-            print("  Authorization: Bearer KEY", file=sys.stderr)
+    config = configuration(args.config)
+    ring = key_ring(config)
+    try:
+        return _ACTIONS[args.action](ring, args)
+    except OSError as error:
+        raise StoreError(f"the keys in {config.folder} cannot be changed: {error.strerror}") from error
+
+
+def _create(ring: KeyRing, args: Any) -> int:
+    key, record = ring.create(args.name, args.bank or [EVERY_BANK])
+    if args.json:
+        print_json({"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)})
         return 0
-    if args.action == "revoke":
-        record = ring.revoke(args.name)
-        print_json({"revoked": record.id}) if args.json else print(f"Revoked '{record.name}' ({record.id}).")
-        return 0
+    print(key)
+    banks = "every bank" if EVERY_BANK in record.banks else ", ".join(record.banks)
+    print(f"Made '{record.name}' for {banks}. It is shown this once; clients send it as", file=sys.stderr)
+    print("  Authorization: Bearer KEY", file=sys.stderr)
+    return 0
+
+
+def _revoke(ring: KeyRing, args: Any) -> int:
+    record = ring.revoke(args.name)
+    print_json({"revoked": record.id}) if args.json else print(f"Revoked '{record.name}' ({record.id}).")
+    return 0
+
+
+def _list(ring: KeyRing, args: Any) -> int:
     records = ring.list()
     if args.json:
-        print_json(
-            {
-                "keys": [
-                    {
-                        "id": record.id,
-                        "name": record.name,
-                        "banks": list(record.banks),
-                        "created_at": iso_utc(record.created_ms),
-                        "revoked_at": None if record.revoked_ms is None else iso_utc(record.revoked_ms),
-                    }
-                    for record in records
-                ]
-            }
-        )
+        print_json({"keys": [_record_json(record) for record in records]})
     elif not records:
         print(
             "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
         )
     else:
         rows = [
-            (
-                r.id,
-                r.name,
-                ", ".join(r.banks),
-                iso_utc(r.created_ms),
-                "-" if r.revoked_ms is None else iso_utc(r.revoked_ms),
-            )
+            (r.id, r.name, ", ".join(r.banks), iso_utc(r.created_ms), _moment(r.revoked_ms) or "-")
             for r in records
         ]
         print(table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")))
     return 0
+
+
+def _record_json(record: KeyRecord) -> JSON:
+    return {
+        "id": record.id,
+        "name": record.name,
+        "banks": list(record.banks),
+        "created_at": iso_utc(record.created_ms),
+        "revoked_at": _moment(record.revoked_ms),
+    }
+
+
+def _moment(ms: int | None) -> str | None:
+    return None if ms is None else iso_utc(ms)
+
+
+_ACTIONS = {"create": _create, "list": _list, "revoke": _revoke}

@@ -1,37 +1,117 @@
-"""`ctx memory banks|export|import`."""
+"""`ctx memory`: look into the memories, correct and forget them, move them."""
 
 import argparse
+import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from ctx.cli.common import parser, plain, print_json, table
+from ctx.cli.common import NO_PROJECT, action, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.cli.serve import memory_configuration
-from ctx.errors import BadRequest, NotFound
-from ctx.memory import MemoryStore, Provenance
+from ctx.clock import iso_utc
+from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
-from ctx.packs.packs import OWN_BANK, SHIPPED
+from ctx.packs.packs import OWN_BANK
+from ctx.packs.settings import SHIPPED
+from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
 DEFAULT_BANK = "default"
+_TEXT_WIDTH = 88
+_PAGE = 50
+
+Run = Callable[[Workspace, argparse.Namespace], int]
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("memory", "Export and import memories.", json=True)
-    actions = options.add_subparsers(dest="action", required=True, metavar="banks|export|import")
-    banks = actions.add_parser("banks", help="list the banks", allow_abbrev=False)
-    export = actions.add_parser(
-        "export", allow_abbrev=False, help="write a bank's memories, one line of JSON each"
-    )
-    export.add_argument(
+    options = _options()
+    args = options.parse_args(argv)
+    config = memory_configuration(args.config)
+    if config.path is None and not os.path.exists(config.db.path):
+        raise ConfigError(NO_PROJECT)  # nor has the user memories of their own
+    with open_workspace(config) as workspace:
+        return _ACTIONS[args.action](workspace, args)
+
+
+def _options() -> argparse.ArgumentParser:
+    options = parser("memory", "Look into the memories, correct and forget them, move them.", json=True)
+    actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _reading_options(actions)
+    _changing_options(actions)
+    _moving_options(actions)
+    return options
+
+
+def _with_bank(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    options.add_argument(
         "--bank",
         default=DEFAULT_BANK,
         help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
     )
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
-    importing = actions.add_parser(
-        "import", allow_abbrev=False, help="read what export wrote, or what another product's tools replied"
+    return options
+
+
+def _with_filter(options: argparse.ArgumentParser) -> None:
+    options.add_argument("--type", help="only memories of this type")
+    options.add_argument("--context", help="only memories of this context")
+    options.add_argument("--tag", action="append", help="only memories with this tag (any of several)")
+    options.add_argument("--session", help="only memories of this session")
+    options.add_argument("--since", metavar="DATE", help="only what was said since")
+    options.add_argument("--until", metavar="DATE", help="only what was said until")
+
+
+def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    banks = action(actions, "banks", "list the banks, and how much is in them")
+    banks.add_argument("--limit", type=int, default=200, help="at most so many (default: 200)")
+    listing = _with_bank(action(actions, "list", "list memories, the latest first"))
+    searching = _with_bank(action(actions, "search", "find memories"))
+    searching.add_argument("query", nargs="+", help="a question, or words")
+    for options in (listing, searching):
+        options.add_argument("--limit", type=int, default=20, help="at most so many (default: 20)")
+        options.add_argument("--as-of", metavar="DATE", help="what held at that time")
+        options.add_argument("--superseded", action="store_true", help="also what a later statement replaced")
+        _with_filter(options)
+    for name, purpose in (("show", "show one memory whole"), ("history", "show every change of a memory")):
+        _with_bank(action(actions, name, purpose)).add_argument(
+            "id", help="its id, as list and search give it"
+        )
+
+
+def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    edit = _with_bank(action(actions, "edit", "correct a memory; the version before is kept"))
+    edit.add_argument("id", help="its id")
+    edit.add_argument("text", nargs="?", help="the corrected text")
+    edit.add_argument("--context", help="its context")
+    edit.add_argument("--type", help="its type")
+    edit.add_argument("--tag", action="append", help="its tags, all of them")
+    edit.add_argument("--said", metavar="DATE", help="when it was said")
+    edit.add_argument("--happened", metavar="DATE", help="when it happened")
+    forget = _with_bank(action(actions, "forget", "forget memories; `undo` brings them back"))
+    forget.add_argument("id", nargs="*", help="their ids; or options that choose")
+    _with_filter(forget)
+    forget.add_argument(
+        "--purge", action="store_true", help="erase for good: text, words, vectors and history"
     )
+    undo = _with_bank(action(actions, "undo", "take an operation back"))
+    undo.add_argument("op_id", help="the operation, as its reply or `history` names it")
+    rename = action(actions, "rename", "give a bank another name")
+    rename.add_argument("name", help="the bank")
+    rename.add_argument("into", metavar="new-name", help="its name from now on")
+    merge = action(actions, "merge", "move what a bank holds into another, and remove it")
+    merge.add_argument("name", help="the bank")
+    merge.add_argument("into", help="the bank that stays")
+    delete = action(actions, "delete", "remove a bank for good, with its history")
+    delete.add_argument("name", help="the bank")
+    delete.add_argument("--yes", action="store_true", help="really; without it only counts")
+    for options in (forget, merge):
+        options.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def _moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    export = _with_bank(action(actions, "export", "write a bank's memories, one line of JSON each"))
+    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    importing = action(actions, "import", "read what export wrote, or what another product's tools replied")
     importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
     importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
     importing.add_argument(
@@ -40,75 +120,288 @@ def run(command: str, argv: list[str]) -> int:
         choices=PRODUCTS,
         help="the product whose replies these are: retrieve_memory, recall or memory_export",
     )
-    for action in (banks, export, importing):  # `--json` and `--config` count before and after the action
-        action.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
-        )
-        action.add_argument(
-            "--config", metavar="PATH", default=argparse.SUPPRESS, help="the configuration file"
-        )
-    args = options.parse_args(argv)
-    with open_workspace(memory_configuration(args.config)) as workspace:
-        if args.action == "banks":
-            return _banks(workspace.memory, as_json=args.json)
-        if args.action == "export":
-            return _export(workspace.memory, args.bank, args.output)
-        return _import(workspace, args.file, args.bank, args.product, as_json=args.json)
 
 
-def _banks(store: MemoryStore, *, as_json: bool) -> int:
-    counts = [(name, store.bank(name).count()) for name in sorted(store.banks())]
-    if as_json:
-        print_json({"banks": [{"bank": name, "memories": count} for name, count in counts]})
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
+    store = workspace.memory
+    names = sorted(store.banks())
+    counts = [(name, store.bank(name).count()) for name in names[: args.limit]]
+    if args.json:
+        print_json(
+            {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(names)}
+        )
     elif counts:
         print(table([(name, f"{count:,}") for name, count in counts], ("BANK", "MEMORIES")))
+        if len(names) > len(counts):
+            print(f"{len(names) - len(counts):,} more; --limit shows them", file=sys.stderr)
     else:
         print("No memories yet.")
     return 0
 
 
-def _export(store: MemoryStore, bank_id: str, output: str | None) -> int:
-    bank = store.bank(bank_id)
-    if not bank.exists():
-        known = ", ".join(sorted(store.banks())) or "none"
-        raise NotFound(f"no memory bank called '{bank_id}' (there are: {known})")
-    count = 0
-    with Output(output) as out:
-        for line in bank.export():
-            out.write(line + "\n")
-            count += 1
-    print(
-        f"Exported {count:,} memories of '{bank_id}'" + (f" to {plain(output)}" if output else ""),
-        file=sys.stderr,
-    )
+def _list(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank = _bank(workspace.memory, args.bank)
+    items: list[JSON] = []
+    cursor = None
+    while len(items) < args.limit:
+        page = bank.browse(
+            _filter(args),
+            order="-timestamp",
+            limit=min(_PAGE, args.limit - len(items)),
+            cursor=cursor,
+            as_of=args.as_of,
+            include_superseded=args.superseded,
+        )
+        items += page["items"]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    if args.json:
+        print_json({"bank": bank.id, "memories": items, "cursor": cursor})
+    else:
+        _print_records([(record, None) for record in items])
     return 0
 
 
-def _import(
-    workspace: Workspace, file: str, bank_id: str | None, product: str | None, *, as_json: bool
-) -> int:
-    content = _read(file)
-    own = product in SHIPPED and product != "hindsight" and not workspace.config.memory.shared
-    bank = workspace.memory.bank(
-        bank_id or (f"{OWN_BANK}{product}" if own else DEFAULT_BANK),
-        Provenance(pack=product, transport="cli", tool="import"),
+def _search(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank = _bank(workspace.memory, args.bank)
+    reply = bank.search(
+        " ".join(args.query),
+        limit=args.limit,
+        filter=_filter(args),
+        window="auto",
+        as_of=args.as_of,
+        include_superseded=args.superseded,
     )
-    done: dict[str, Any]
-    if product is not None:
-        done = dict(import_replies(bank, product, content))
+    if args.json:
+        print_json({"bank": bank.id, **reply})
+        return 0
+    _print_records([(result["record"], result["score"]) for result in reply["results"]])
+    if reply["results"] and not reply["answered"]:
+        print("Nothing stored seems to answer this; these come nearest.", file=sys.stderr)
+    return 0
+
+
+def _show(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank = _bank(workspace.memory, args.bank)
+    record = bank.get(args.id, include_deleted=True)
+    if record is None:
+        raise NotFound(f"no memory with the id '{args.id[:80]}' in '{bank.id}'")
+    if args.json:
+        print_json(record)
+        return 0
+    lines = [(name, record[name]) for name in _SHOWN if record[name] not in (None, [], {}, "")]
+    print(table([(name, plain(_shown(value))) for name, value in lines], ("FIELD", "VALUE")))
+    print()
+    print(plain(record["text"]))
+    return 0
+
+
+_SHOWN = (
+    *(
+        "id",
+        "kind",
+        "type",
+        "contexts",
+        "folder",
+        "label",
+        "status",
+        "importance",
+        "tags",
+        "metadata",
+        "said",
+    ),
+    *("happened", "document_id", "session", "source", "flags", "version", "superseded_by", "deleted_at"),
+)
+
+
+def _shown(value: JSON) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={entry}" for name, entry in value.items())
+    return str(value)
+
+
+def _history(workspace: Workspace, args: argparse.Namespace) -> int:
+    changes = _bank(workspace.memory, args.bank).history(args.id)
+    if args.json:
+        print_json({"history": changes})
+        return 0
+    for change in changes:
+        who = change["by"].get("tool") or change["by"].get("pack") or "-"
+        print(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(who)}  op {change['op_id']}")
+        for name, values in change["changed"].items():
+            print(f"    {name}: {plain(_shown(values['from']))} -> {plain(_shown(values['to']))}")
+    return 0
+
+
+def _print_records(entries: list[tuple[JSON, float | None]]) -> None:
+    if not entries:
+        print("No memories.")
+        return
+    rows = []
+    for record, score in entries:
+        text = plain(" ".join(record["text"].split()))
+        mark = "(replaced) " if record["superseded_by"] else ""
+        shortened = text if len(text) <= _TEXT_WIDTH else text[: _TEXT_WIDTH - 1] + "…"
+        row = (record["aliases"]["hindsight"], (record["said"] or "")[:10], mark + shortened)
+        rows.append(row if score is None else (f"{score:.2f}", *row))
+    heads = ("ID", "SAID", "MEMORY")
+    print(table(rows, heads if entries[0][1] is None else ("SCORE", *heads)))
+
+
+def _bank(store: MemoryStore, id: str) -> MemoryBank:
+    """A bank that is there. Raises `NotFound`."""
+    bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
+    if not bank.exists():
+        known = ", ".join(sorted(store.banks())[:20]) or "none"
+        raise NotFound(f"no memory bank called '{id}' (there are: {known})")
+    return bank
+
+
+def _filter(args: argparse.Namespace) -> JSON:
+    """The filter that a command's options make; None where there are none."""
+    filter: dict[str, JSON] = {
+        name: value for name in ("type", "context", "session") if (value := getattr(args, name)) is not None
+    }
+    if args.tag:
+        filter["tags"] = {"has_any": args.tag}
+    span = {sign: value for sign, value in (("gte", args.since), ("lte", args.until)) if value is not None}
+    if span:
+        filter["timestamp"] = span
+    return filter or None
+
+
+# -- changing ------------------------------------------------------------------------------------------------------
+
+
+def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
+    values = {
+        "text": args.text,
+        "context": args.context,
+        "type": args.type,
+        "tags": args.tag,
+        "timestamp": args.said,
+        "event_date": args.happened,
+    }
+    patch: JSON = {name: value for name, value in values.items() if value is not None}
+    if not patch:
+        raise BadRequest("edit: give the corrected text, or an option that changes something")
+    reply = _bank(workspace.memory, args.bank).update(args.id, patch)
+    changed = ", ".join(reply["changed"]) or "nothing"
+    return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
+
+
+def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank, filter = _bank(workspace.memory, args.bank), _filter(args)
+    if bool(args.id) == (filter is not None):
+        raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
+    ids = args.id or ([record["id"] for record in _every(bank, filter)] if args.purge else [])
+    if args.purge and not args.dry_run:
+        replies = [bank.purge(ids, reason="ctx memory")]
+    elif ids:
+        replies = [bank.delete(id, hard=args.purge, dry_run=args.dry_run, reason="ctx memory") for id in ids]
+    else:
+        replies = [bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")]
+    count = sum(reply["count"] for reply in replies)
+    op_ids = [reply["op_id"] for reply in replies if reply["op_id"]]
+    verb = "Would forget" if args.dry_run else "Erased" if args.purge else "Forgot"
+    reply: JSON = {"count": count, "op_ids": op_ids, "dry_run": args.dry_run, "purged": args.purge}
+    return _report(args, reply, f"{verb} {count:,} memories.", None if args.purge else " ".join(op_ids))
+
+
+def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:
+    cursor = None
+    while True:
+        page = bank.browse(filter, cursor=cursor, limit=1000, include_superseded=True)
+        yield from page["items"]
+        cursor = page["cursor"]
+        if cursor is None:
+            return
+
+
+def _undo(workspace: Workspace, args: argparse.Namespace) -> int:
+    reply = _bank(workspace.memory, args.bank).undo(args.op_id)
+    return _report(args, reply, f"Took back {reply['count']:,} changes.", reply["op_id"])
+
+
+def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
+    workspace.memory.rename(args.name, args.into)
+    return _report(args, {"bank": args.into}, f"'{args.name}' is called '{args.into}' now.", None)
+
+
+def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
+    source = Provenance(transport="cli", tool="ctx memory")
+    counts = workspace.memory.merge(args.name, args.into, source, dry_run=args.dry_run)
+    verb = "Would move" if args.dry_run else "Moved"
+    sentence = f"{verb} {counts['imported']:,} memories into '{args.into}'; {counts['skipped']:,} were there already."
+    if counts["conflicts"]:
+        sentence += f" '{args.name}' stays: {len(counts['conflicts'])} memories differ under one id."
+    _report(args, counts, sentence, None)
+    return 1 if counts["conflicts"] else 0
+
+
+def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
+    if not args.yes:
+        count = _bank(workspace.memory, args.name).count(include_superseded=True)
+        sentence = f"'{args.name}' holds {count:,} memories; --yes removes them for good."
+        return _report(args, {"count": count, "deleted": False}, sentence, None)
+    count = workspace.memory.delete(args.name)
+    sentence = f"Removed '{args.name}' with {count:,} memories."
+    return _report(args, {"count": count, "deleted": True}, sentence, None)
+
+
+def _report(args: argparse.Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
+    if args.json:
+        print_json(reply)
+    else:
+        print(sentence)
+        if op_id:
+            print(f"`ctx memory undo {op_id} --bank {args.bank}` takes it back.", file=sys.stderr)
+    return 0
+
+
+# -- moving --------------------------------------------------------------------------------------------------------
+
+
+def _export(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank = _bank(workspace.memory, args.bank)
+    count = 0
+    with Output(args.output) as out:
+        for line in bank.export():
+            out.write(line + "\n")
+            count += 1
+    target = f" to {plain(args.output)}" if args.output else ""
+    print(f"Exported {count:,} memories of '{bank.id}'{target}", file=sys.stderr)
+    return 0
+
+
+def _import(workspace: Workspace, args: argparse.Namespace) -> int:
+    content = _read(args.file)
+    private = args.product in SHIPPED and args.product != "hindsight" and not workspace.config.memory.shared
+    bank = workspace.memory.bank(
+        args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),
+        Provenance(pack=args.product, transport="cli", tool="import"),
+    )
+    counts: JSON
+    if args.product is not None:
+        counts = import_replies(bank, args.product, content)
     else:
         try:
-            done = bank.import_(content.decode("utf-8").split("\n"))
+            counts = bank.import_(content.decode("utf-8").split("\n"))
         except UnicodeDecodeError as error:
             raise BadRequest("not an export: it is not UTF-8") from error
-    if as_json:
-        print_json({"bank": bank.id, **done})
+    if args.json:
+        print_json({"bank": bank.id, **counts})
     else:
-        print(f"Imported {done['imported']:,} into '{bank.id}'; {done['skipped']:,} were there already.")
-        conflicts: list[str] = done.get("conflicts", [])
-        for id in conflicts:
+        print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
+        for id in counts.get("conflicts", []):
             print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
-    return 1 if done.get("conflicts") else 0
+    return 1 if counts.get("conflicts") else 0
 
 
 def _read(file: str) -> bytes:
@@ -119,3 +412,20 @@ def _read(file: str) -> bytes:
             return opened.read()
     except OSError as error:
         raise BadRequest(f"{plain(file)} cannot be read: {error.strerror}") from error
+
+
+_ACTIONS: dict[str, Run] = {
+    "banks": _banks,
+    "list": _list,
+    "search": _search,
+    "show": _show,
+    "history": _history,
+    "edit": _edit,
+    "forget": _forget,
+    "undo": _undo,
+    "rename": _rename,
+    "merge": _merge,
+    "delete": _delete,
+    "export": _export,
+    "import": _import,
+}

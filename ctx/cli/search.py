@@ -3,125 +3,157 @@
 import os
 import sys
 
-from ctx.cli.common import configuration, parser, plain, print_json, styled
-from ctx.types import JSON, Caller
+from ctx.cli.common import configuration, parser, plain, print_json, prose, styled
+from ctx.errors import BadRequest
+from ctx.types import JSON, MODES, Caller
 from ctx.workspace import open_workspace
 
-MODES = ("keyword", "semantic", "hybrid")
+_SWITCHES = ("--json", "--explain", "--prefix")
+_NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
+_LISTS = ("--source", "--path", "--type")  # may be given several times
+_WORDS = ("--mode", "--since", "--until", "--config")
 
 
 def run(command: str, argv: list[str]) -> int:
     return _search(argv) if command == "search" else _get(argv)
 
 
-class _Asked:
+class _Options:
     """What a search was asked for; the names are those of the options."""
 
     def __init__(self) -> None:
         self.query: list[str] = []
         self.mode = "keyword"
         self.config: str | None = None
-        self.source: str | None = None
+        self.source: list[str] = []
+        self.path: list[str] = []
+        self.type: list[str] = []
         self.since: str | None = None
         self.until: str | None = None
         self.limit: int | None = None
+        self.offset: int | None = None
+        self.per_document: int | None = None
+        self.max_tokens: int | None = None
         self.json = False
         self.explain = False
+        self.prefix = False
+
+    def take(self, option: str, value: str) -> bool:
+        """Notes the value of an option; False where it is none that could be meant."""
+        name = option[2:].replace("-", "_")
+        if value.startswith("-") or (option == "--mode" and value not in MODES):
+            return False
+        if option in _NUMBERS:
+            if not value.isdecimal():
+                return False
+            setattr(self, name, int(value))
+        elif option in _LISTS:
+            getattr(self, name).append(value)
+        else:
+            setattr(self, name, value)
+        return True
 
 
-def _asked(argv: list[str]) -> _Asked:
+def _options(argv: list[str]) -> _Options:
     """The plain cases, read without argparse: importing and filling it costs ten milliseconds, a quarter of the whole command.
 
     Whatever is not plain (help, mistakes, `--limit=3`) goes to argparse, which has the words for it.
     """
-    asked = _Asked()
+    options = _Options()
     words = iter(argv)
     for word in words:
         if not word.startswith("-"):
-            asked.query.append(word)
-        elif word in ("--json", "--explain"):
-            setattr(asked, word[2:], True)
-        elif word in ("--mode", "--source", "--since", "--until", "--config", "--limit"):
-            value = next(words, "-")
-            if (
-                value.startswith("-")
-                or (word == "--mode" and value not in MODES)
-                or (word == "--limit" and not value.isdecimal())
-            ):
-                return _parsed(argv)
-            setattr(asked, word[2:], int(value) if word == "--limit" else value)
-        else:
+            options.query.append(word)
+        elif word in _SWITCHES:
+            setattr(options, word[2:], True)
+        elif word not in (*_NUMBERS, *_LISTS, *_WORDS) or not options.take(word, next(words, "-")):
             return _parsed(argv)
-    return asked if asked.query else _parsed(argv)
+    return options if options.query else _parsed(argv)
 
 
-def _parsed(argv: list[str]) -> _Asked:
+def _parsed(argv: list[str]) -> _Options:
     options = parser("search", "Search the index.", json=True)
-    options.add_argument("query", nargs="+", help="what to look for; any text is a query")
-    options.add_argument(
-        "--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid"
+    add = options.add_argument
+    add("query", nargs="+", help="what to look for; any text is a query")
+    add("--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
+    add(
+        "--source",
+        action="append",
+        help="only this source, by name (git:platform) or type (git); may be repeated",
     )
-    options.add_argument("--source", help="only this source, by name (git:platform) or type (git)")
-    options.add_argument("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
-    options.add_argument("--until", metavar="DATE", help="updated at or before this date")
-    options.add_argument("--limit", type=int, help="how many results (default: [retrieval] final_limit)")
-    options.add_argument("--explain", action="store_true", help="say how each result was ranked")
-    return options.parse_args(argv, namespace=_Asked())
+    add("--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; may be repeated")
+    add("--type", action="append", help="only prose, code, or a media type; may be repeated")
+    add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
+    add("--until", metavar="DATE", help="updated at or before this date")
+    add("--limit", type=int, help="how many results (default: [retrieval] final_limit)")
+    add("--offset", type=int, help="how many results to pass over")
+    add("--per-document", type=int, metavar="N", help="passages shown of one document (default: 1)")
+    add("--max-tokens", type=int, metavar="N", help="leave out results beyond about so many tokens")
+    add("--prefix", action="store_true", help="the last word may be unfinished")
+    add("--explain", action="store_true", help="say how each result was ranked")
+    return options.parse_args(argv, namespace=_Options())
+
+
+def _arguments(options: _Options) -> dict[str, JSON]:
+    """The options as arguments of the `search` tool."""
+    filters = {name: getattr(options, name) for name in ("source", "path", "type", "since", "until")}
+    numbers = {name: getattr(options, name) for name in ("limit", "offset", "per_document", "max_tokens")}
+    return {
+        "query": " ".join(options.query),
+        "mode": options.mode,
+        "filters": {name: value for name, value in filters.items() if value},
+        **{name: value for name, value in numbers.items() if value is not None},
+        **{name: True for name in ("explain", "prefix") if getattr(options, name)},
+    }
 
 
 def _search(argv: list[str]) -> int:
-    args = _asked(argv)
-    with open_workspace(configuration(args.config), reading=True) as workspace:
-        wanted: dict[str, JSON] = {"query": " ".join(args.query), "mode": args.mode, "limit": args.limit}
-        filters = {"source": args.source, "since": args.since, "until": args.until}
-        wanted["filters"] = {name: value for name, value in filters.items() if value is not None}
-        if args.explain:
-            wanted["explain"] = True
-        reply = workspace.toolbox.call("search", wanted, Caller("cli"))
-    for remark in ("partial", "note"):
-        if reply.get(remark) and not args.json:
-            print(f"Note: {reply[remark]}", file=sys.stderr)
-    if args.json:
+    options = _options(argv)
+    with open_workspace(configuration(options.config), reading=True) as workspace:
+        reply = workspace.toolbox.call("search", _arguments(options), Caller("cli"))
+    for remark in ("partial", "note", "cut"):
+        if reply.get(remark) and not options.json:
+            print(f"Note: {plain(reply[remark])}", file=sys.stderr)
+    if options.json:
         print_json(reply)
     elif not reply["results"]:
         print("No results.")
     else:
-        _show(reply["results"], explain=args.explain)
+        _show(reply["results"], explain=options.explain)
     return 0
 
 
 def _show(results: list[JSON], *, explain: bool) -> None:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
     for number, result in enumerate(results, 1):
-        place = f"{plain(result['source_id'])}:{result['start_line']}"
-        print(
-            f"{faint}{number:>2}.{off} {bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}"
-        )
-        heading = f"  {faint}› {plain(result['heading'])}{off}" if result["heading"] else ""
-        print(f"    {mark}{place}{off}{heading}")
-        for line in _wrapped(_highlight(result, bold, off).split(), (bold, off)):
-            print(f"    {line}")
+        title = f"{bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}"
+        print(f"{faint}{number:>2}.{off} {title}")
+        for passage in (result, *result.get("passages", ())):
+            heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
+            print(f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}")
+            for line in _wrapped(_highlight(passage, bold, off).split(), (bold, off)):
+                print(f"    {line}")
         print(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
         if explain:
-            for leg, said in result["explain"].items():
-                print(f"    {faint}{leg}: {plain(_in_words(said))}{off}")
+            for leg, reasons in result["explain"].items():
+                print(f"    {faint}{leg}: {plain(_in_words(reasons))}{off}")
 
 
-def _in_words(said: JSON) -> str:
-    if isinstance(said, dict):
-        return ", ".join(f"{name} {value}" for name, value in said.items())
-    return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
+def _in_words(reasons: JSON) -> str:
+    if isinstance(reasons, dict):
+        return ", ".join(f"{name} {value}" for name, value in reasons.items())
+    return ", ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
 
 
-def _highlight(result: JSON, on: str, off: str) -> str:
-    snippet: str = result["snippet"]
+def _highlight(passage: JSON, on: str, off: str) -> str:
+    snippet: str = passage["snippet"]
     if not on:
-        return plain(snippet)
-    shown, last = "", 0
-    for start, end in result.get("highlights", ()):
-        shown += plain(snippet[last:start]) + on + plain(snippet[start:end]) + off
+        return prose(snippet)
+    marked, last = "", 0
+    for start, end in passage.get("highlights", ()):
+        marked += prose(snippet[last:start]) + on + prose(snippet[start:end]) + off
         last = end
-    return shown + plain(snippet[last:])
+    return marked + prose(snippet[last:])
 
 
 def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
@@ -131,38 +163,54 @@ def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
     width = os.get_terminal_size(sys.stdout.fileno()).columns - 4
     lines, room = [""], 0
     for word in words:
-        seen = len(word) - sum(word.count(code) * len(code) for code in unseen if code)
-        if seen >= room and lines[-1]:
+        length = len(word) - sum(word.count(code) * len(code) for code in unseen if code)
+        if length >= room and lines[-1]:
             lines.append("")
-        room = room - 1 - seen if lines[-1] else width - seen
+        room = room - 1 - length if lines[-1] else width - length
         lines[-1] += f" {word}" if lines[-1] else word
     return lines
+
+
+_HEAD = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 
 
 def _get(argv: list[str]) -> int:
     options = parser("get", "Print a document.", json=True)
     options.add_argument("id", help="the document's id, as `ctx search` printed it")
+    options.add_argument("--source", help="take ID for a path in this source")
+    options.add_argument(
+        "--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)"
+    )
+    options.add_argument("--max-tokens", type=int, metavar="N", help="stop at about so many tokens")
     options.add_argument("--body", action="store_true", help="print the text alone")
     args = options.parse_args(argv)
+    arguments: dict[str, JSON] = (
+        {"source": args.source, "source_id": args.id} if args.source else {"id": args.id}
+    )
+    arguments |= _line_range(args.lines) if args.lines else {}
+    if args.max_tokens is not None:
+        arguments["max_tokens"] = args.max_tokens
     with open_workspace(configuration(args.config), reading=True) as workspace:
-        document = workspace.toolbox.call("get", {"id": args.id}, Caller("cli"))
+        document = workspace.toolbox.call("get", arguments, Caller("cli"))
     if args.json:
         print_json(document)
         return 0
     if not args.body:
-        for name in (
-            "title",
-            "source",
-            "source_id",
-            "source_url",
-            "updated_at",
-            "author",
-            "content_type",
-            "id",
-        ):
+        for name in _HEAD:
             if document.get(name):
                 print(f"{name + ':':<13} {plain(str(document[name]))}")
         print()
-    body = plain(document["body"])
+    body = prose(document["body"])
     print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
+    if document.get("cut"):
+        print(f"Note: {document['cut']}", file=sys.stderr)
     return 0
+
+
+def _line_range(text: str) -> dict[str, JSON]:
+    """`12:30`, `12:`, `:30` or `12` as the arguments of `get`. Raises `BadRequest`."""
+    first, mark, last = text.partition(":")
+    ends = {"start_line": first, "end_line": last if mark else first}
+    if not any(ends.values()) or not all(not end or end.isdecimal() for end in ends.values()):
+        raise BadRequest(f"--lines wants FIRST:LAST, such as 12:30, got '{text[:40]}'")
+    return {name: int(end) for name, end in ends.items() if end}

@@ -2,15 +2,17 @@
 
 import logging
 import os
-import sys
 
-from ctx.assemble import mcp_server, server_settings, services
+from ctx.assemble import mcp_server, server_advice, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
-from ctx.config import Config, default_config, find_config
+from ctx.cli.logs import log_to_stderr
+from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
+from ctx.project import find_config
 from ctx.server.app import create_app
+from ctx.server.endpoints import router
 from ctx.server.openapi import Described, describe
-from ctx.server.policy import ServerSettings
+from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
 from ctx.server.work import Work
 from ctx.types import Caller
@@ -54,7 +56,7 @@ def _serve(argv: list[str]) -> int:
     if args.bind:
         config = config.replaced(server=config.server.replaced(bind=args.bind))
     with open_workspace(config) as workspace:
-        _ = workspace.scripts  # two tools of one name end the start here, not the first call
+        workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
@@ -62,46 +64,19 @@ def _serve(argv: list[str]) -> int:
     return 0
 
 
-def log_to_stderr(level: str, form: str) -> None:
-    """Log lines on standard error; standard output belongs to answers."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonLines()
-        if form == "json"
-        else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        import json  # only where asked for
-
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
     logger = logging.getLogger("ctx.server")
     if settings.cors_origins and settings.cross_site_tools == "all":
-        writing = [
+        names = [
             tool.name
             for tool in workspace.toolbox.list()
-            if not tool.annotations.read_only and tool.pack is None
+            if not tool.annotations.read_only and open_to_pages(tool, settings)
         ]
         logger.info(
-            'any web page (%s) may call the document tools and %s; [server] cross_site_tools = "read_only" closes those that write',
+            "any web page (%s) may call the document tools and %s; "
+            '[server] cross_site_tools = "read_only" closes those that write',
             ", ".join(settings.cors_origins),
-            ", ".join(writing) or "no other",
+            ", ".join(names) or "no other",
         )
 
 
@@ -146,13 +121,13 @@ def _mcp(argv: list[str]) -> int:
     from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
 
     reading, writing = take_wire()
-    log_to_stderr(args.log_level, "text")
+    log_to_stderr(args.log_level)
     config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     work = Work()
     with open_workspace(config) as workspace:
-        _ = workspace.scripts
+        workspace.load_extensions()
         pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
         bank = args.bank or os.environ.get("CTX_BANK")
         caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=args.pack)
@@ -180,7 +155,7 @@ def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -
         raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
     address = remote(url, bank)
     reading, writing = take_wire()
-    log_to_stderr(log_level, "text")
+    log_to_stderr(log_level)
     asyncio.run(serve_remote(Wire(reading, writing), address, key))
     return 0
 
@@ -190,10 +165,12 @@ def _openapi(argv: list[str]) -> int:
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config)) as workspace:
+        workspace.load_extensions()
         described = describe(
             Described(
-                workspace.toolbox.list(),
+                [server_advice(workspace).listed(tool) for tool in workspace.toolbox.list()],
                 workspace.agents.list(),
+                router.routes,
                 key_needed=bool(workspace.config.server.api_key_env),
             )
         )

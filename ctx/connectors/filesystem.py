@@ -1,7 +1,9 @@
 """A folder of this machine as a source.
 
-A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the rest. Nothing outside the
-root is ever read: a file is opened component by component, without following links, so a link put in place meanwhile is refused.
+A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the
+rest. Nothing outside the
+root is ever read: a file is opened component by component, without following links, so a link put in place
+meanwhile is refused.
 """
 
 import errno
@@ -9,17 +11,17 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
-from typing import Protocol, runtime_checkable
 from urllib.parse import quote
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
+from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name
 from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
+from ctx.connectors.stamps import RACY, SNIFF_BYTES, STAMP, fingerprint, looks_binary, may_still_change
 from ctx.errors import SourceError
 from ctx.formats.table import DOCUMENT_SUFFIXES
 from ctx.types import Content, SourceItem
@@ -39,68 +41,21 @@ BUILD_FOLDERS = {
     "target": ("Cargo.toml", "pom.xml", "build.sbt")
 }  # build output where one of these stands beside it
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
-_FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 READ_ATTEMPTS = 3  # of a file that changes under the reader
-SNIFF_BYTES = 8192
-FINE_TICK_NS = 100_000_000  # kernels stamp files with a clock of 1 to 10 ms; ten times that
-COARSE_TICK_NS = 2_500_000_000  # FAT keeps two seconds, HFS+ and old servers one
-CLOCK_SKEW_NS = 3_600_000_000_000  # a stamp further ahead is a wrong date, not a server's clock
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
-RACY = "~"  # follows the fingerprint of a file that may yet change without a new stamp
 
-_NOT_JUDGED = (
-    b"\xff\xfe",
-    b"\xfe\xff",
-    b"\0\0\xfe\xff",
-    b"\xef\xbb\xbf",
-    b"\x1f\x8b",
-)  # byte order marks; gzip, which may hold text
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )  # a FIFO opens at once, and is then refused
-_STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def fingerprint(st: os.stat_result) -> str:
-    """Changes whenever the file may have changed.
-
-    ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size what a clock set back
-    would hide. The hash of integers is the same in every process; a Python that computes it otherwise reads every file once more.
-    An item's fingerprint has the scope's tag after it.
-    """
-    return hex(hash(_STAMP(st)))
-
-
-def may_still_change(st: os.stat_result, now_ns: int) -> bool:
-    """Whether a later write could leave this very stamp, because the clock of the file system has not moved on since.
-
-    `now_ns` must not be later than the moment of the stat.
-    """
-    for stamp_ns in (st.st_mtime_ns, st.st_ctime_ns):
-        tick_ns = FINE_TICK_NS if stamp_ns % 1_000_000_000 else COARSE_TICK_NS
-        if now_ns - tick_ns < stamp_ns < now_ns + CLOCK_SKEW_NS:
-            return True
-    return False
-
-
-def looks_binary(head: bytes) -> bool:
-    """Whether the first `SNIFF_BYTES` of a file cannot be text in any encoding.
-
-    Says less than the extractor does, and never other than it: in doubt the file is read whole and the extractor decides.
-    """
-    head = head[: len(head) // 4 * 4]
-    if b"\0" not in head or head.startswith(_NOT_JUDGED):
-        return False
-    if not (head[::2].count(0) and head[1::2].count(0)):
-        return False  # UTF-16 has its NULs on one side
-    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is one
-
-
 class _OnDisk:
-    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost more."""
+    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost
+    more.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -116,8 +71,10 @@ class _Unreadable(SourceError):
 class FilesystemConnector:
     """The files below `root` that the globs take and no ignore file excludes.
 
-    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target stays within the root.
-    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless `allow_empty`.
+    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
+    stays within the root.
+    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless
+    `allow_empty`.
     """
 
     def __init__(
@@ -145,7 +102,8 @@ class FilesystemConnector:
 
     @property
     def signature(self) -> str:
-        said = (
+        settings = (
+            SCAN_FORMAT,
             self.root,
             self.include_globs,
             self.exclude_globs,
@@ -153,9 +111,9 @@ class FilesystemConnector:
             self.max_file_bytes,
             self.respect_gitignore,
         )
-        return hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return hashlib.sha256(repr(settings).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    # -- scanning ------------------------------------------------------------------------------------------------
+    # -- scanning --------------------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The files that are new or changed, folder by folder in order of their names."""
@@ -166,9 +124,11 @@ class FilesystemConnector:
     def scan_paths(
         self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that are no longer there.
+        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that
+        are no longer there.
 
-        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file changed, the root itself is named,
+        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file
+        changed, the root itself is named,
         or links are followed (a file then has several ids).
         """
         root = self._real_root(known)
@@ -187,11 +147,11 @@ class FilesystemConnector:
             if not relative or parts[-1] in self.rule_files or parts[-1] in CACHE_MARKERS:
                 log.rescan = True
                 continue
-            found = list(self._look(parts, scopes, walk, root, gone_below))
-            present.update(item.source_id for item in found)
-            yield from found
+            items = list(self._look(parts, scopes, walk, root, gone_below))
+            present.update(item.source_id for item in items)
+            yield from items
         if gone_below:
-            log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
+            log.gone |= known_below(known, set(gone_below)) - present - log.unchanged
             withheld = tuple(log.withheld)
             if withheld:
                 log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
@@ -204,23 +164,13 @@ class FilesystemConnector:
         root: str,
         gone_below: list[str],
     ) -> Iterator[SourceItem]:
-        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted in `gone_below`."""
+        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted
+        in `gone_below`.
+        """
         source_id = "/".join(encode_name(part) for part in parts)
-        folder, prefix = root, ""
-        scope = scopes[""]
+        folder = "/".join([root, *parts[:-1]])
         try:
-            for part in parts[:-1]:
-                folder, prefix = f"{folder}/{part}", f"{prefix}{encode_name(part)}/"
-                if prefix not in scopes:
-                    inner = (
-                        scope.enter(part)
-                        if scope and not is_build(part, _OnDisk(os.path.dirname(folder)))
-                        else None
-                    )
-                    if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
-                        inner = None
-                    scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
-                scope = scopes[prefix]
+            scope = self._scope_of(parts[:-1], scopes, walk, root)
             gone_below.append(source_id)
             if scope is None:
                 return
@@ -242,20 +192,43 @@ class FilesystemConnector:
             if item is not None:
                 yield item
 
+    def _scope_of(
+        self, folders: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str
+    ) -> Scope | None:
+        """The scope of a folder below the root, by way of those above it, which `scopes` keeps; None where it
+        is not entered.
+        """
+        folder, prefix = root, ""
+        scope = scopes[""]
+        for name in folders:
+            beside = _OnDisk(folder)
+            folder, prefix = f"{folder}/{name}", f"{prefix}{encode_name(name)}/"
+            if prefix not in scopes:
+                inner = scope.enter(name) if scope and not is_build(name, beside) else None
+                if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
+                    inner = None
+                scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
+            scope = scopes[prefix]
+        return scope
+
     def _real_root(self, known: Mapping[str, str]) -> str:
-        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or suspiciously empty."""
+        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or
+        suspiciously empty.
+        """
         try:
             root = os.path.realpath(self.root, strict=True)
             with os.scandir(root) as entries:
                 empty = next(entries, None) is None
         except OSError as error:
             raise SourceError(
-                f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or mend `root` in [{self._where}]. "
+                f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
+                f"mend `root` in [{self._where}]. "
                 "What is indexed from it is kept"
             ) from error
         if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
-                f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, as when a disk is not mounted. "
+                f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, "
+                "as when a disk is not mounted. "
                 f"They are kept; if the folder is meant to be empty, run `ctx index {self.name} --full`"
             )
         return root
@@ -277,7 +250,8 @@ class FilesystemConnector:
         )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
-        """Git's rules from above the root, deepest first: those of the working tree that the root is a part of.
+        """Git's rules from above the root, deepest first: those of the working tree that the root is a part
+        of.
 
         None where they ignore the root itself: whoever names an ignored folder as a source means it.
         """
@@ -305,7 +279,7 @@ class FilesystemConnector:
             folder = f"{folder}/{name}"
         return tuple(level for level in levels if not level.empty)
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def item(
         self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str
@@ -320,7 +294,8 @@ class FilesystemConnector:
         except OSError as error:
             if error.errno in _GONE:
                 raise SourceError(
-                    "went away or was replaced while it was being indexed; the next run sees what is there then"
+                    "went away or was replaced while it was being indexed; the next run sees what is "
+                    "there then"
                 ) from error
             raise SourceError(f"cannot be read: {error.strerror}") from error
         return Content(data, source_url="file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}")))
@@ -328,18 +303,19 @@ class FilesystemConnector:
     def _bytes(self, root: str, relative: str) -> bytes:
         """The bytes of a regular file; only its beginning where that is binary.
 
-        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run reads it again.
+        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run
+        reads it again.
         """
         *folders, name = relative.split("/")
-        here = os.open(root, _FOLDER)
+        parent = os.open(root, _FOLDER)
         try:
             for folder in folders:
-                below = os.open(folder, _FOLDER, dir_fd=here)
-                os.close(here)
-                here = below
-            fd = os.open(name, _FILE, dir_fd=here)
+                below = os.open(folder, _FOLDER, dir_fd=parent)
+                os.close(parent)
+                parent = below
+            fd = os.open(name, _FILE, dir_fd=parent)
         finally:
-            os.close(here)
+            os.close(parent)
         with open(fd, "rb", buffering=0) as file:
             for _ in range(READ_ATTEMPTS):
                 before = os.fstat(fd)
@@ -351,7 +327,7 @@ class FilesystemConnector:
                 head = file.read(SNIFF_BYTES) or b""
                 if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
                     return head  # enough for the extractor to see the same
-                data = head + _rest(file.read, self.max_file_bytes + 1 - len(head))
+                data = head + _read_most(file.read, self.max_file_bytes + 1 - len(head))
                 after = os.fstat(fd)
                 if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
                     after.st_mtime_ns,
@@ -364,28 +340,6 @@ class FilesystemConnector:
             return data
 
 
-@runtime_checkable
-class _Indexed(Protocol):
-    """Known ids that can tell what is below a few without being read all."""
-
-    def below(self, tops: Iterable[str]) -> set[str]: ...
-
-
-def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
-    """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many tops there are."""
-    if isinstance(known, _Indexed) and len(tops) <= _FEW_TOPS:
-        return known.below(tops)
-    inside: dict[str, bool] = {"": False}
-
-    def within(folder: str) -> bool:
-        verdict = inside.get(folder)
-        if verdict is None:
-            verdict = inside[folder] = folder in tops or within(folder.rpartition("/")[0])
-        return verdict
-
-    return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
-
-
 def too_large(size_bytes: int, max_file_bytes: int) -> str:
     return f"skipped: {size_bytes} bytes are more than max_file_bytes ({max_file_bytes})"
 
@@ -395,7 +349,7 @@ def is_build(name: str, beside: Container[str]) -> bool:
     return name in BUILD_FOLDERS and any(sibling in beside for sibling in BUILD_FOLDERS[name])
 
 
-def _rest(read: Callable[[int], bytes | None], limit: int) -> bytes:
+def _read_most(read: Callable[[int], bytes | None], limit: int) -> bytes:
     parts = []
     while limit > 0:
         part = read(limit)
@@ -407,7 +361,7 @@ def _rest(read: Callable[[int], bytes | None], limit: int) -> bytes:
 
 
 def _rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing, a link or not a file.
+    """The patterns of an ignore file; none where it is missing, a link or no file.
 
     Raises `_Unreadable`, `TooManyPatterns`.
     """
@@ -421,7 +375,7 @@ def _rules_of(path: str) -> list[Pattern]:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return []
         try:
-            data = _rest(file.read, MAX_RULE_FILE_BYTES + 1)
+            data = _read_most(file.read, MAX_RULE_FILE_BYTES + 1)
         except OSError as error:
             raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     return read_ignore_file(data)
@@ -464,7 +418,9 @@ class _Walk:
     def compare(
         self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
     ) -> SourceItem | None:
-        """The item of one regular file, or None where it is unchanged or too large. No component of `relative` is a link."""
+        """The item of one regular file, or None where it is unchanged or too large. No component of
+        `relative` is a link.
+        """
         if self._known.get(source_id) == fingerprint(st) + tag:
             self._log.unchanged.add(source_id)
             return None
@@ -516,48 +472,64 @@ class _Walk:
     ) -> None:
         """Compares the files of one folder and lists its folders. This is where a scan spends its time.
 
-        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the interpreter's own. The tag in
-        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only where they changed.
+        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the
+        interpreter's own. The tag in
+        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only
+        where they changed.
         """
         now_ns = time.time_ns()
         relative = f"{folder}/"[self._from_root :]
-        joined = "".join(by_name)
-        plain = joined.isascii() and "%" not in joined
-        ids = (
-            [prefix + name for name in by_name] if plain else [prefix + encode_name(name) for name in by_name]
-        )
-        marks = [self._known.get(source_id) for source_id in ids]
-        if None not in marks and self._all_unchanged(by_name.values(), marks, scope.tag):
-            self._log.unchanged.update(ids)
-            return
-        rest = list(zip(by_name.values(), ids, marks, strict=True))
-        seen = [row for row in rest if row[2] is not None]
-        if len(seen) < len(rest) and self._all_unchanged(
-            [row[0] for row in seen], [row[2] for row in seen], scope.tag
-        ):
-            self._log.unchanged.update([row[1] for row in seen])
-            rest = [row for row in rest if row[2] is None]
-        for entry, source_id, _ in rest:
+        names = "".join(by_name)
+        verbatim = names.isascii() and "%" not in names
+        if verbatim:
+            ids = [prefix + name for name in by_name]
+        else:
+            ids = [prefix + encode_name(name) for name in by_name]
+        for entry, source_id in self._changed(by_name.values(), ids, scope.tag):
             name = entry.name
             if scope.takes(name):
-                try:
-                    st = entry.stat(follow_symlinks=False)
-                except OSError as error:
-                    if error.errno not in _GONE:
-                        self.withhold(source_id, f"cannot be read: {error.strerror}")
+                st = self._stat(entry, source_id)
+                if st is None:
                     continue
                 if stat.S_ISREG(st.st_mode):
                     item = self.compare(source_id, relative + name, st, now_ns, scope.tag)
                     if item is not None:
                         items.append(item)
                     continue
-            if entry.is_symlink():
-                if self._connector.follow_symlinks:
-                    self._link(folder, source_id, name, scope, now_ns, folders, items)
+            if entry.is_symlink() and self._connector.follow_symlinks:
+                self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
                 below = None if is_build(name, by_name) else scope.enter(name)
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
+
+    def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
+        """None where it has gone, or cannot be looked at: then what is known of it stays."""
+        try:
+            return entry.stat(follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _GONE:
+                self.withhold(source_id, f"cannot be read: {error.strerror}")
+            return None
+
+    def _changed(
+        self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
+    ) -> "Iterable[tuple[os.DirEntry[str], str]]":
+        """The entries of one folder, with their ids, that a comparison of lists does not show to be
+        unchanged.
+        """
+        marks = [self._known.get(source_id) for source_id in ids]
+        if None not in marks and self._all_unchanged(entries, marks, tag):
+            self._log.unchanged.update(ids)
+            return ()
+        rows = list(zip(entries, ids, marks, strict=True))
+        indexed = [row for row in rows if row[2] is not None]
+        if len(indexed) < len(rows) and self._all_unchanged(
+            [row[0] for row in indexed], [row[2] for row in indexed], tag
+        ):
+            self._log.unchanged.update([row[1] for row in indexed])
+            return [row[:2] for row in rows if row[2] is None]
+        return [row[:2] for row in rows]
 
     def _all_unchanged(
         self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str
@@ -569,7 +541,7 @@ class _Walk:
         except OSError:
             return False
         prints = list(
-            map(hex, map(hash, map(_STAMP, stats)))
+            map(hex, map(hash, map(STAMP, stats)))
         )  # `fingerprint`, without a call of ours for each file
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
@@ -583,7 +555,9 @@ class _Walk:
         folders: list[tuple[str, str, Scope]],
         items: list[SourceItem],
     ) -> None:
-        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed over."""
+        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed
+        over.
+        """
         try:
             target = os.path.realpath(f"{folder}/{name}", strict=True)
             st = os.lstat(target)

@@ -1,4 +1,5 @@
-"""What a running script asks of the server, answered: search and documents by the Toolbox, the machine by `lua/host.py`.
+"""What a running script asks of the server, answered: search and documents by the Toolbox, the machine by
+`lua/host.py`.
 
 `context.search(...)` in Lua is the `search` tool: the same checks, the same defaults, the same log.
 """
@@ -17,20 +18,20 @@ from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
-MODES = ("keyword", "semantic", "hybrid")
+_FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON, Caller], JSON]
-"""`memory(operation, arguments, caller)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
+"""`memory(operation, arguments, caller)`:
+what a pack's `context.memory`, `bank`, `session` and `health` do."""
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call. `memory` is None but for packs."""
+    """Makes the host of one call."""
 
     toolbox: Toolbox
     environ: Mapping[str, str] = os.environ
-    memory: Memory | None = None
 
-    def host_for(self, policy: host.Policy, caller: Caller) -> Host:
-        """The host of a script that runs for `caller`."""
+    def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
+        """The host of a script that runs for `caller`; `memory` answers a pack's."""
         inner = caller._replace(door="script", progress=None)
 
         def answer(operation: str, payload: bytes, deadline_s: float) -> bytes:
@@ -44,25 +45,25 @@ class Bridge(NamedTuple):
                 return host.fs_list(policy, payload)
             if operation == "env.get":
                 return host.env_get(policy, payload, self.environ)
-            asked = json.loads(payload) if payload else {}
+            arguments = json.loads(payload) if payload else {}
             if operation.startswith("context."):
                 return _encoded(
-                    self._context(operation, asked, policy, inner._replace(deadline_s=deadline_s))
+                    self._context(operation, arguments, policy, inner._replace(deadline_s=deadline_s))
                 )
-            if self.memory is not None:
-                return _encoded(self.memory(operation, asked, caller))
+            if memory is not None:
+                return _encoded(memory(operation, arguments, caller))
             raise ToolError(f"{operation} is not available to this script")
 
         return answer
 
-    def _context(self, operation: str, asked: JSON, policy: host.Policy, caller: Caller) -> JSON:
-        if not isinstance(asked, dict):
+    def _context(self, operation: str, arguments: JSON, policy: host.Policy, caller: Caller) -> JSON:
+        if not isinstance(arguments, dict):
             raise ToolError(f"{operation}: the arguments are not a table")
         try:
             if operation == "context.search":
-                return self._search(asked, policy, caller)
+                return self._search(arguments, policy, caller)
             if operation == "context.get":
-                return self.toolbox.call("get", {"id": asked.get("id")}, caller)
+                return self.toolbox.call("get", {"id": arguments.get("id"), "chunks": True}, caller)
             if operation == "context.sources":
                 return [
                     {**source, **({"notes": source["note"]} if source.get("note") else {})}
@@ -72,32 +73,33 @@ class Bridge(NamedTuple):
             raise ToolError("document not found") from error
         raise ToolError(f"{operation} is not available to this script")
 
-    def _search(self, asked: dict[str, JSON], policy: host.Policy, caller: Caller) -> JSON:
-        """Options of the wrong type are passed over, as Context Harness does: its published scripts rely on it."""
-        wanted: dict[str, JSON] = {"query": asked.get("query"), "mode": "keyword"}
-        if asked.get("mode") in MODES:
-            wanted["mode"] = asked["mode"]
-        limit = asked.get("limit")
-        if isinstance(limit, int | float) and not isinstance(limit, bool) and limit >= 1:
-            wanted["limit"] = min(int(limit), 100)
-        filters = {
-            name: asked[name] for name in ("source", "since", "until") if isinstance(asked.get(name), str)
-        }
-        if filters:
-            wanted["filters"] = filters
+    def _search(self, options: dict[str, JSON], policy: host.Policy, caller: Caller) -> JSON:
+        """The results of the `search` tool, which refuses what it refuses everybody."""
+        arguments = _search_arguments(options)
         try:
-            answer = self.toolbox.call("search", wanted, caller)
+            reply = self.toolbox.call("search", arguments, caller)
         except EmbeddingsDisabled:
             # The published example scripts ask for hybrid; without a model, words are better than an error.
             logger.warning(
                 "script '%s' asked for %s search, but embeddings are disabled: answered by keyword",
                 policy.name,
-                wanted["mode"],
+                arguments.get("mode"),
             )
-            answer = self.toolbox.call("search", {**wanted, "mode": "keyword"}, caller)
+            reply = self.toolbox.call("search", {**arguments, "mode": "keyword"}, caller)
         except BadRequest as error:
             raise ToolError(f"context.search: {error.message}") from error
-        return answer["results"]
+        return reply["results"]
+
+
+def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:
+    """The tool's arguments: Context Harness has the filters among the options, the tool in a table of their
+    own.
+    """
+    arguments = {name: value for name, value in options.items() if name not in _FILTERS}
+    filters = arguments.pop("filters", None) or {}
+    if isinstance(filters, dict):
+        filters = {**filters, **{name: options[name] for name in _FILTERS if name in options}}
+    return {**arguments, "filters": filters} if filters else arguments
 
 
 def _encoded(value: JSON) -> bytes:

@@ -1,23 +1,26 @@
 """Loads the scripts of a configuration, and loads them again when they change.
 
-Two tools of one name are an error at start that names both files; a script that fails to load never stops the server: its name answers the
-error, and the next edit is tried again. A broken edit keeps the last version that worked.
+Whatever is wrong with one script is that script's failure: it is listed with its reason, a call to its name
+answers the reason, and the others are served. A name that is taken belongs to whoever had it first: the
+built-in tools, the packs, what the configuration names, then what lies in a folder. A broken edit keeps the
+last version that worked.
 
-A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The thread looks for files that come and
-go, and at scripts that nobody calls.
+A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The
+thread looks for files that come and go, and at scripts that nobody calls.
 """
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
-from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool
+from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool, name_fault
 from ctx.extensions.trust import NotTrusted, TrustFile, project_files
+from ctx.text import did_you_mean, one_line
 from ctx.tools.agents import Agents
-from ctx.tools.base import NAME, RESERVED, Toolbox
+from ctx.tools.base import RESERVED, Toolbox
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +28,10 @@ POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobo
 
 
 class ScriptStatus(NamedTuple):
-    """One script as `ctx tool list` and `ctx doctor` show it. `error` is of the newest text, None where that is in force."""
+    """One script as `ctx tool list` and `ctx doctor` show it.
+
+    `error` is of the newest text, None where that is in force.
+    """
 
     kind: str
     name: str
@@ -34,15 +40,25 @@ class ScriptStatus(NamedTuple):
     error: str | None
 
 
+class Candidate(NamedTuple):
+    """A script that there is. `removable`: found in a folder, so it goes when its file goes."""
+
+    kind: str  # tool | agent
+    script: ScriptFile
+    removable: bool
+
+
 class _Loaded:
-    def __init__(self, kind: str, script: ScriptFile, *, removable: bool = False) -> None:
-        self.kind = kind
-        self.script = script
-        self.removable = removable  # found in a folder: it goes when its file goes
+    def __init__(self, candidate: Candidate) -> None:
+        self.kind, self.script, self.removable = candidate
         self.lock = threading.Lock()  # one loads it at a time; other scripts do not wait for that
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
         self.error: str | None = None
+
+    @property
+    def status(self) -> ScriptStatus:
+        return ScriptStatus(self.kind, self.script.name, self.script.where, self.serving, self.error)
 
 
 class Scripts:
@@ -53,8 +69,11 @@ class Scripts:
         self._toolbox = toolbox
         self._agents = agents
         self._entries: dict[tuple[str, str], _Loaded] = {}
-        self._named: set[str] = set()  # the files that the configuration names, as the file system knows them
-        self._refused: set[str] = set()  # files already complained about
+        self._refused: dict[
+            str, ScriptStatus
+        ] = {}  # by path: scripts that may not have the name they ask for
+        self._named: list[Candidate] = []  # what the configuration names
+        self._named_files: set[str] = set()  # as the file system knows them
         self._folder: str | None = None
         self._project: str | None = None
         self._trust: TrustFile | None = None
@@ -71,27 +90,21 @@ class Scripts:
         project: str | None = None,
         trust: TrustFile | None = None,
     ) -> None:
-        """Loads everything once. Raises `ConfigError` for two tools of one name and for a reserved one, and for nothing else.
+        """Loads everything once.
 
-        The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text. They are not the operator's, so that a name they
-        may not have only costs a line in the log.
+        Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
+
+        The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text.
         """
-        for kind, script in [
-            *(("tool", script) for script in tools),
-            *(("agent", script) for script in agents),
-        ]:
-            self._claim(kind, script)
-            self._named.add(os.path.realpath(script.path))
-        if tools_dir is not None:
-            if not os.path.isdir(tools_dir):
-                raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
-            self._folder = tools_dir
-            for script in self._in_folder():
-                self._claim("tool", script, removable=True)
-        self._project, self._trust = project, trust
-        self._find_new()
-        for entry in self._all():
-            self._look(entry)
+        if tools_dir is not None and not os.path.isdir(tools_dir):
+            raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
+        self._named = [
+            *(Candidate("tool", script, False) for script in tools),
+            *(Candidate("agent", script, False) for script in agents),
+        ]
+        self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
+        self._folder, self._project, self._trust = tools_dir, project, trust
+        self.refresh()
         self._toolbox.before_use(lambda name: self._look_at("tool", name))
         self._agents.before_use(lambda name: self._look_at("agent", name))
 
@@ -110,15 +123,20 @@ class Scripts:
             self._thread.join(2)
 
     def refresh(self) -> None:
-        """Loads what has changed since. Cheap where nothing has: a stat for each script, and a listing of each folder."""
+        """Loads what has changed since.
+
+        Cheap where nothing has: a stat for each script, and a listing of each folder.
+        """
         self._drop_gone()
         self._find_new()
         for entry in self._all():
             self._look(entry)
 
     def statuses(self) -> list[ScriptStatus]:
-        """Every script, by kind and name."""
-        return [ScriptStatus(e.kind, e.script.name, e.script.where, e.serving, e.error) for e in self._all()]
+        """Every script, by kind and name, those that could not have their name among them."""
+        with self._lock:
+            refused = list(self._refused.values())
+        return sorted([*(entry.status for entry in self._all()), *refused], key=lambda status: status[:3])
 
     def _all(self) -> list[_Loaded]:
         with self._lock:
@@ -131,31 +149,19 @@ class Scripts:
             except Exception:
                 logger.exception("scripts could not be looked at")
 
-    # -- which scripts there are -------------------------------------------------------------------------------------------
+    # -- which scripts there are -----------------------------------------------------------------------------
 
-    def _claim(self, kind: str, script: ScriptFile, *, removable: bool = False) -> None:
-        if not NAME.fullmatch(script.name):
-            raise ConfigError(
-                f"{kind} '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -"
-            )
-        if kind == "tool" and script.name in RESERVED:
-            raise ConfigError(f"tool '{script.name}' ({script.where}): the name is reserved; rename the tool")
-        with self._lock:
-            known = self._entries.get((kind, script.name))
-            if known is not None:
-                raise ConfigError(
-                    f"two {kind}s are called '{script.name}': {known.script.where} and {script.where}; rename one"
-                )
-            others = self._toolbox.list() if kind == "tool" else self._agents.list()
-            taken = next((other.origin for other in others if other.name == script.name), None)
-            if taken is not None:
-                raise ConfigError(
-                    f"two {kind}s are called '{script.name}': {taken} and {script.where}; rename one"
-                )
-            self._entries[kind, script.name] = _Loaded(kind, script, removable=removable)
+    def _candidates(self) -> Iterator[Candidate]:
+        """Every script that there is, in the order in which they have a right to a name."""
+        yield from self._named
+        for script in self._in_folder():
+            yield Candidate("tool", script, True)
+        yield from self._in_project()
 
     def _in_folder(self) -> list[ScriptFile]:
-        """The scripts of the tools folder, but for those that the configuration names with settings of their own."""
+        """The scripts of the tools folder, but for those that the configuration names with settings of their
+        own.
+        """
         if self._folder is None:
             return []
         try:
@@ -166,38 +172,65 @@ class Scripts:
             )
         except OSError:
             return []  # the folder went: so did its tools
-        shown = os.path.basename(self._folder)
-        found = [(name, os.path.join(self._folder, name)) for name in names]
+        folder = os.path.basename(self._folder)
+        paths = [(name, os.path.join(self._folder, name)) for name in names]
         return [
-            ScriptFile(name.removesuffix(".lua"), path, shown=f"{shown}/{name}")
-            for name, path in found
-            if os.path.realpath(path) not in self._named
+            ScriptFile(name.removesuffix(".lua"), path, shown=f"{folder}/{name}", named=False)
+            for name, path in paths
+            if os.path.realpath(path) not in self._named_files
         ]
 
-    def _in_project(self) -> list[tuple[str, ScriptFile]]:
+    def _in_project(self) -> Iterator[Candidate]:
         if self._project is None or self._trust is None:
-            return []
-        return [
-            (
-                kind,
-                ScriptFile(
-                    name, path, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", vouched_by=self._trust
-                ),
+            return
+        for kind, name, path in project_files(self._project):
+            file_name = f".ctx/{kind}s/{name}.lua"
+            script = ScriptFile(
+                name, path, trust="untrusted", shown=file_name, vouched_by=self._trust, named=False
             )
-            for kind, name, path in project_files(self._project)
-        ]
+            yield Candidate(kind, script, True)
 
     def _find_new(self) -> None:
+        """Gives every script that is not registered yet its name, or the reason why it cannot have it, which
+        is logged once.
+        """
         with self._lock:
-            known = {(entry.kind, entry.script.path) for entry in self._entries.values()}
-        for kind, script in [*(("tool", script) for script in self._in_folder()), *self._in_project()]:
-            if (kind, script.path) in known or script.path in self._refused:
+            registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
+        refused = {}
+        for candidate in self._candidates():
+            kind, script, _ = candidate
+            if (kind, script.path) in registered:
                 continue
-            try:
-                self._claim(kind, script, removable=True)
-            except ConfigError as error:
-                self._refused.add(script.path)
-                logger.error("%s not loaded reason=%s", kind, error.message)
+            reason = self._claim(candidate)
+            if reason is not None:
+                status = ScriptStatus(kind, one_line(script.name), one_line(script.where), False, reason)
+                refused[f"{kind} {script.name} {script.path}"] = status
+        with self._lock:
+            news = [status for key, status in refused.items() if self._refused.get(key) != status]
+            self._refused = refused
+        for status in news:
+            logger.error("%s not loaded reason=%s", status.kind, status.error)
+
+    def _claim(self, candidate: Candidate) -> str | None:
+        """Registers the script under its name; the reason where it cannot have that."""
+        kind, script, _ = candidate
+        fault = name_fault(kind, script)
+        if fault is not None:
+            if kind == "tool" and script.name not in RESERVED and not candidate.removable:
+                self._toolbox.add_failed(script.name, ToolError(fault))
+            return fault
+        with self._lock:
+            holder = self._entries.get((kind, script.name))
+            owner = holder.script.where if holder is not None else self._origin(kind, script.name)
+            if owner is None:
+                self._entries[kind, script.name] = _Loaded(candidate)
+                return None
+        return f"two {kind}s are called '{script.name}': {owner} and {script.where}; rename one"
+
+    def _origin(self, kind: str, name: str) -> str | None:
+        """Where the tool or agent of that name was defined that no script is; None where there is none."""
+        entries = self._toolbox.list() if kind == "tool" else self._agents.list()
+        return next((entry.origin for entry in entries if entry.name == name), None)
 
     def _drop_gone(self) -> None:
         for entry in self._all():
@@ -210,7 +243,7 @@ class Scripts:
     def _registry(self, entry: _Loaded) -> Toolbox | Agents:
         return self._toolbox if entry.kind == "tool" else self._agents
 
-    # -- what they say -----------------------------------------------------------------------------------------------------
+    # -- what they say ---------------------------------------------------------------------------------------
 
     def _look_at(self, kind: str, name: str) -> None:
         entry = self._entries.get((kind, name))
@@ -227,22 +260,24 @@ class Scripts:
                 return  # another caller has just loaded it
             if stamp is None and entry.error is not None:
                 return  # gone, and said so already
-            first = entry.stamp is None
+            level = logging.DEBUG if entry.stamp is None else logging.INFO
             try:
                 self._load(entry)
             except Busy:
                 return  # says nothing of the script; the next look tries again
             except CtxError as error:
                 self._refuse(entry, error)
+            except Exception as error:
+                # Whatever a script can declare that our own code is not ready for must not take the others
+                # along.
+                logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
+                reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
+                self._refuse(entry, ToolError(reason))
             else:
                 entry.error = None
                 entry.serving = True
                 logger.log(
-                    logging.DEBUG if first else logging.INFO,
-                    "%s loaded name=%s file=%s",
-                    entry.kind,
-                    entry.script.name,
-                    entry.script.where,
+                    level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, entry.script.where
                 )
             entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
 
@@ -262,9 +297,9 @@ class Scripts:
         if not entry.serving:
             # A configuration mistake inside the script is the script's failure: the call says so.
             timed_out = isinstance(error, ScriptTimeout)
-            shown = error if timed_out else ToolError(f"{entry.kind} '{name}' did not load: {error.message}")
-            self._registry(entry).add_failed(name, shown)
-        kept = "; the last version that worked stays" if entry.serving else ""
+            reply = error if timed_out else ToolError(f"{entry.kind} '{name}' did not load: {error.message}")
+            self._registry(entry).add_failed(name, reply)
+        remark = "; the last version that worked stays" if entry.serving else ""
         level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
         logger.log(
             level,
@@ -273,5 +308,31 @@ class Scripts:
             name,
             entry.script.where,
             error.message,
-            kept,
+            remark,
         )
+
+
+def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
+    """What agents ask for that nobody serves, one sentence each.
+
+    A tool that failed to load is told of elsewhere.
+    """
+    names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
+    return [
+        f"agent '{agent.name}' names the tool '{one_line(name)}', which there is not; "
+        + did_you_mean(name, names)
+        for agent in agents.list()
+        for name in agent.tools
+        if name not in names
+    ]
+
+
+def script_doubts(script: ScriptFile) -> list[str]:
+    """Settings of a script that will do nothing, one sentence each."""
+    folders = [f"fs: no such folder: {one_line(folder)}" for folder in script.fs if not os.path.isdir(folder)]
+    hosts = [
+        f"allow_hosts: '{one_line(host)}' is not a host (write it as example.org or example.org:8443)"
+        for host in script.allow_hosts
+        if "/" in host or "@" in host or not host.strip()
+    ]
+    return [f"script '{script.name}' ({script.where}): {doubt}" for doubt in (*folders, *hosts)]

@@ -17,8 +17,9 @@ from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, TrustFile
 from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
+from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
-from ctx.tools.base import NAME, Annotations, Tool
+from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,10 @@ NO_CALLER = Caller("script")
 
 
 class ScriptFile(NamedTuple):
-    """A script and what the operator said of it. `trust` is "operator" for scripts the configuration names, else "untrusted"."""
+    """A script and what the operator said of it.
+
+    `trust` is "operator" for scripts the configuration names, else "untrusted".
+    """
 
     name: str
     path: str
@@ -44,6 +48,7 @@ class ScriptFile(NamedTuple):
     trust: str = "operator"
     shown: str = ""  # how messages name the file
     vouched_by: TrustFile | None = None  # for scripts that run only where the user has trusted their text
+    named: bool = True  # in the configuration; else it was found in a folder
 
     @property
     def where(self) -> str:
@@ -74,11 +79,21 @@ class ScriptFile(NamedTuple):
     def stamp(self) -> tuple[int, ...] | None:
         """Changes when the file does, or what it is trusted by; None where it is gone."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return None
         trust = () if self.vouched_by is None else self.vouched_by.stamp()
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, *trust
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, *trust
+
+
+def name_fault(kind: str, script: ScriptFile) -> str | None:
+    """Why no tool or agent may have this script's name; None where one may."""
+    title = f"{kind} '{one_line(script.name)}' ({one_line(script.where)})"
+    if not NAME.fullmatch(script.name):
+        return f"{title}: a name has 1 to 64 of A-Z a-z 0-9 _ -"
+    if kind == "tool" and script.name in RESERVED:
+        return f"{title}: the name is reserved; rename the tool"
+    return None
 
 
 class Runner(NamedTuple):
@@ -113,61 +128,65 @@ class Runner(NamedTuple):
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
         """The fields the script declares, once it is known to define its function too. Raises a `CtxError`.
 
-        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it was looked at.
+        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it
+        was looked at.
         """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
         timeout_s = min(script.timeout_s, LOAD_S)
         job = self.job(script, source, kind, "metadata", {}, {})._replace(grants=frozenset())
-        found = self.pool.run(job, host, timeout_s)
-        if not isinstance(found, dict):
+        fields = self.pool.run(job, host, timeout_s)
+        if not isinstance(fields, dict):
             raise ToolError(f"{script.where}: defines no table called '{kind}'")
         self.pool.run(job._replace(entry="load_check"), host, timeout_s)
-        return found
+        return fields
 
 
 def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     """The tool a script defines, under the name the configuration gives it. Raises a `CtxError`."""
     source = script.source()
-    found = runner.metadata(script, source, "tool")
-    schema = parameters_schema(found.get("parameters"), script.where)
-    output = found.get("output")
+    fields = runner.metadata(script, source, "tool")
+    schema = parameters_schema(fields.get("parameters"), script.where)
+    output = fields.get("output")
     if output is not None and not isinstance(output, dict):
         raise ToolError(f"{script.where}: output must be a JSON Schema")
     policy = script.policy()
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        job = runner.job(script, source, "tool", "execute", arguments, {}, output)
+        job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
+            caller=caller.share
+        )
         return runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
 
-    title = found.get("title")
+    title = fields.get("title")
     return Tool(
         name=script.name,
         title=title if isinstance(title, str) else None,
-        description=_described(found) or script.name,
+        description=_described(fields) or script.name,
         parameters=schema,
         run=run,
         output_schema=output,
-        annotations=annotations(found.get("annotations")),
+        annotations=annotations(fields.get("annotations")),
         origin=script.where,
+        named=script.named,
     )
 
 
-def _described(found: Mapping[str, JSON]) -> str:
+def _described(fields: Mapping[str, JSON]) -> str:
     """The description, cut to what a list of tools can bear."""
-    text = found.get("description")
+    text = fields.get("description")
     if not isinstance(text, str):
         return ""
     return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 3] + "..."
 
 
-def annotations(found: JSON) -> Annotations:
+def annotations(declared: JSON) -> Annotations:
     """What a script promises of itself; silence promises nothing. MCP's own spelling is understood too."""
-    if not isinstance(found, dict):
+    if not isinstance(declared, dict):
         return Annotations()
     default = Annotations()
 
     def flag(name: str, theirs: str, otherwise: bool) -> bool:
-        value = found.get(name, found.get(theirs))
+        value = declared.get(name, declared.get(theirs))
         return value if isinstance(value, bool) else otherwise
 
     read_only = flag("read_only", "readOnlyHint", default.read_only)
@@ -182,10 +201,11 @@ def annotations(found: JSON) -> Annotations:
 def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     """The agent a script defines. Raises a `CtxError`."""
     source = script.source()
-    found = runner.metadata(script, source, "agent")
-    if not NAME.fullmatch(script.name):
-        raise ConfigError(f"agent '{script.name}' ({script.where}): a name has 1 to 64 of A-Z a-z 0-9 _ -")
-    listed = found.get("arguments") or []
+    fields = runner.metadata(script, source, "agent")
+    fault = name_fault("agent", script)
+    if fault is not None:
+        raise ConfigError(fault)
+    listed = fields.get("arguments") or []
     arguments = tuple(
         AgentArgument(
             str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True
@@ -196,7 +216,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     policy = script.policy()
 
     def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
-        job = runner.job(script, source, "agent", "resolve", given, {})
+        job = runner.job(script, source, "agent", "resolve", given, {})._replace(caller=caller.share)
         answer = runner.pool.run(
             job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller)
         )
@@ -207,7 +227,14 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
 
     return Agent(
-        script.name, _described(found), resolve, _names(found.get("tools")), arguments, "lua", script.where
+        script.name,
+        _described(fields),
+        resolve,
+        _names(fields.get("tools")),
+        arguments,
+        "lua",
+        script.where,
+        named=script.named,
     )
 
 
@@ -230,7 +257,10 @@ def _left_s(timeout_s: float, caller: Caller) -> float:
 
 
 class ScriptConnector:
-    """A `Connector` over `connector.scan(config)`. Items stream; a scan that did not end by itself deletes nothing."""
+    """A `Connector` over `connector.scan(config)`.
+
+    Items stream; a scan that did not end by itself deletes nothing.
+    """
 
     def __init__(self, script: ScriptFile, runner: Callable[[], Runner]) -> None:
         self.script = script
@@ -239,31 +269,31 @@ class ScriptConnector:
 
     @property
     def signature(self) -> str:
-        said = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
-        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+        identity = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
+        return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         runner = self._runner()
-        seen: set[str] = set()
+        source_ids: set[str] = set()
         try:
             source = self.script.source()
             job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), {})
             host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
-                made = _item(item, number, seen, log)
-                if made is None:
+                source_item = _item(item, number, source_ids, log)
+                if source_item is None:
                     continue
-                if known.get(made.source_id) == made.fingerprint:
-                    log.unchanged.add(made.source_id)
+                if known.get(source_item.source_id) == source_item.fingerprint:
+                    log.unchanged.add(source_item.source_id)
                 else:
-                    yield made
+                    yield source_item
         except CtxError as error:
             # What the script had yielded is kept; what it had yet to say is unknown, so nothing is deleted.
             log.complete = False
             raise SourceError(error.message) from error
 
 
-def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem | None:
+def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
     """An item of a scan, or a line of the report where it is none."""
     if isinstance(item, ItemProblem):
         log.problem(f"item {number}", item.message.removeprefix(f"item {number}: "))
@@ -278,14 +308,14 @@ def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem |
     if not isinstance(source_id, str) or not source_id or len(source_id) > 2000:
         log.problem(f"item {number}", "has no source_id")
         return None
-    if source_id in seen:
+    if source_id in source_ids:
         log.problem(source_id, "comes twice; the first one is kept")
         return None
     if not isinstance(body, str) or not body.strip():
         log.problem(source_id, "has no body; what is indexed of it stays")
         log.withheld.append(source_id)
         return None
-    seen.add(source_id)
+    source_ids.add(source_id)
     metadata = item.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -296,7 +326,8 @@ def _item(item: JSON, number: int, seen: set[str], log: ScanLog) -> SourceItem |
             except ValueError:
                 log.problem(source_id, "metadata_json is not JSON; the item is kept without it")
     created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
-    # The fingerprint is of what the script said: an item without a date is not new merely because time has passed.
+    # The fingerprint is of what the script said: an item without a date is not new merely because time has
+    # passed.
     fingerprint = hashlib.sha256(
         json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
     ).hexdigest()[:32]
@@ -318,7 +349,10 @@ def _text(value: JSON) -> str | None:
 
 
 def moment_ms(value: JSON) -> int | None:
-    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch. None for anything else."""
+    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch.
+
+    None for anything else.
+    """
     if isinstance(value, bool) or value is None:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Which of a project's own scripts may run: those whose text the user has trusted (`ctx trust`).
+"""What the user has trusted: texts, by path and hash (`ctx trust`).
 
-A repository can bring a `.ctx/` folder along. Nothing in it runs because somebody changed into the folder: the hash of each script is recorded in
-the user's own files, outside the project, and a script that changes has to be trusted again.
+A repository can bring scripts in a `.ctx/` folder along, and a configuration that asks for more than reading
+its own folder. Nothing of that counts because somebody changed into the folder: the hash of each text is
+recorded in the user's own files, outside the project, and a text that changes has to be trusted again.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
-from ctx.errors import ConfigError, StoreError, ToolError
+from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
 
@@ -20,7 +21,7 @@ class NotTrusted(ToolError):
     """A script of a project's `.ctx/` folder whose text nobody has trusted."""
 
 
-class Found(NamedTuple):
+class ProjectScript(NamedTuple):
     """A script of a project's `.ctx/` folder."""
 
     kind: str  # tool | agent
@@ -39,18 +40,14 @@ class TrustFile:
     def digests(self) -> dict[str, str]:
         """path -> hash. Raises `ConfigError` where the file is damaged."""
         try:
-            loaded = json.loads(files.read_file(self.path))
-        except FileNotFoundError:
+            entries = json.loads(files.read_file(self.path))["trusted"]
+            return {str(path): str(digest) for path, digest in entries.items()}
+        except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(
-                f"the list of trusted scripts cannot be read; delete {os.path.basename(self.path)} and run `ctx trust` again"
+                f"the list of what is trusted cannot be read; delete {self.path} and run `ctx trust` again"
             ) from error
-        return (
-            {str(path): str(digest) for path, digest in loaded.get("trusted", {}).items()}
-            if isinstance(loaded, dict)
-            else {}
-        )
 
     def vouches(self, path: str, text: bytes) -> bool:
         """Whether the user has trusted this very text at this path. Raises `ConfigError`."""
@@ -59,29 +56,27 @@ class TrustFile:
     def stamp(self) -> tuple[int, int, int]:
         """Changes when somebody trusts or revokes."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return (0, 0, 0)
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trusts these texts (path -> hash), or no longer (None). Raises `StoreError` where that cannot be written down."""
+        """Trusts these texts (path -> hash), or no longer (None).
+
+        Raises `ConfigError` where that cannot be written.
+        """
         if not changes:
             return
         try:
             with files.Locked(self.path):
-                digests = self.digests()
-                for path, digest in changes.items():
-                    if digest is None:
-                        digests.pop(path, None)
-                    else:
-                        digests[path] = digest
-                content = {"trusted": dict(sorted(digests.items()))}
-                files.replace(self.path, json.dumps(content, indent=1).encode())
+                entries: dict[str, str | None] = {**self.digests(), **changes}
+                lasting = {path: digest for path, digest in sorted(entries.items()) if digest is not None}
+                files.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
         except OSError as error:
-            raise StoreError(
-                f"the list of trusted scripts cannot be written: {error.strerror}; "
-                f"make {os.path.dirname(self.path)} writable, or set XDG_STATE_HOME to a folder that is"
+            raise ConfigError(
+                f"trust cannot be recorded in {os.path.dirname(self.path)}: {error.strerror}; "
+                "make it writable, or set XDG_STATE_HOME to a folder that is"
             ) from error
 
 
@@ -96,32 +91,34 @@ def digest_of(text: bytes) -> str:
 
 
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`. Only of this project, never of a folder above it.
+    """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
+
+    Only of this project, never of a folder above it.
 
     A link is passed over: it would give the script the folder that it leads to.
     """
-    for folder, kind in FOLDERS.items():
-        place = os.path.join(os.path.realpath(root), ".ctx", folder)
-        if os.path.islink(place) or os.path.islink(os.path.dirname(place)):
+    for name, kind in FOLDERS.items():
+        folder = os.path.join(os.path.realpath(root), ".ctx", name)
+        if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
             continue
         try:
-            names = sorted(os.listdir(place))
+            entries = sorted(os.listdir(folder))
         except OSError:
             continue
-        for name in names:
-            path = os.path.join(place, name)
-            if name.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
-                yield kind, name.removesuffix(".lua"), path
+        for entry in entries:
+            path = os.path.join(folder, entry)
+            if entry.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
+                yield kind, entry.removesuffix(".lua"), path
 
 
-def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[Found]:
+def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
     """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
-    found = []
+    scripts = []
     for kind, name, path in project_files(root):
         try:
             with open(path, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             continue  # it went meanwhile
-        found.append(Found(kind, name, path, digest, trusted.get(path) == digest))
-    return found
+        scripts.append(ProjectScript(kind, name, path, digest, trusted.get(path) == digest))
+    return scripts

@@ -4,7 +4,8 @@ version follow.
 
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from ctx.lean import NamedTuple
 
 
 class Format(NamedTuple):

@@ -1,6 +1,7 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
-One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer, so that `ctx index`
+One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer,
+so that `ctx index`
 beside a server waits seconds at most. Searches never wait for any of this.
 """
 
@@ -72,20 +73,27 @@ class Indexer:
         self._mutex = threading.RLock()
         self._embedding = False
         self._problems: dict[str, set[int]] = {}  # of the last run, by source
+        self._failures: dict[
+            str, str | None
+        ] = {}  # why the last run of a source failed: told once, until it changes
 
     def select(self, names: Sequence[str]) -> list[Connector]:
-        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the known ones."""
+        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the
+        known ones.
+        """
         if not names or "all" in names:
             return list(self.connectors.values())
-        chosen = []
+        chosen: list[Connector] = []
         for name in names:
-            found = [
-                c for full, c in self.connectors.items() if full == name or full.split(":", 1)[0] == name
+            matches = [
+                connector
+                for full, connector in self.connectors.items()
+                if full == name or full.split(":", 1)[0] == name
             ]
-            if not found:
-                known = ", ".join(self.connectors) or "none is configured"
-                raise NotFound(f"unknown source '{name}' (known: {known})")
-            chosen += [connector for connector in found if connector not in chosen]
+            if not matches:
+                sources = ", ".join(self.connectors) or "none is configured"
+                raise NotFound(f"unknown source '{name}' (known: {sources})")
+            chosen += [connector for connector in matches if connector not in chosen]
         return chosen
 
     def run(
@@ -97,7 +105,9 @@ class Indexer:
         progress: Progress | None = None,
         stop: threading.Event | None = None,
     ) -> list[IndexReport]:
-        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and `StoreError`."""
+        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and
+        `StoreError`.
+        """
         reports = []
         for connector in self.select(names):
             if stop is not None and stop.is_set():
@@ -134,7 +144,8 @@ class Indexer:
             def publish() -> None:
                 nonlocal published_s
                 now_s = time.monotonic()
-                # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the engine's work.
+                # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of
+                # the engine's work.
                 if now_s - published_s > min(
                     max(PUBLISH_EVERY_S, (now_s - began_s) * 2 / 3), PUBLISH_AT_LAST_S
                 ):
@@ -145,9 +156,14 @@ class Indexer:
 
             report = self._index(connector, full, False, report_progress, publish, stop, items)
             index.catch_up(self.catalog)
+            if report.updated or report.deleted:
+                self.catalog.trim_embeddings()
         changed = report.added or report.updated or report.deleted
+        news = self.degrade(
+            report.source, None if report.ok else report.note
+        )  # a failure is told once, until it changes
         logger.log(
-            logging.INFO if changed or not report.ok else logging.DEBUG,
+            logging.INFO if changed or news else logging.DEBUG,
             "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
             *(
                 report.source,
@@ -164,16 +180,18 @@ class Indexer:
         return report
 
     def _log_problems(self, report: IndexReport) -> None:
-        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is told once."""
-        known, now = self._problems.get(report.source, set()), {hash(problem) for problem in report.problems}
-        news = [problem for problem in report.problems if hash(problem) not in known]
+        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is
+        told once.
+        """
+        before = self._problems.get(report.source, set())
+        news = [problem for problem in report.problems if hash(problem) not in before]
         for problem in news[:PROBLEMS_LOGGED]:
             logger.warning(
                 "not indexed source=%s item=%s reason=%s", report.source, problem.source_id, problem.message
             )
         if len(news) > PROBLEMS_LOGGED:
             logger.warning("not indexed source=%s more=%d", report.source, len(news) - PROBLEMS_LOGGED)
-        self._problems[report.source] = now
+        self._problems[report.source] = {hash(problem) for problem in report.problems}
 
     def _index(
         self,
@@ -207,7 +225,9 @@ class Indexer:
         stop: threading.Event | None = None,
         rebuild: bool = False,
     ) -> EmbedReport:
-        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder raises."""
+        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder
+        raises.
+        """
         began_s = time.monotonic()
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
@@ -224,11 +244,11 @@ class Indexer:
     def _embed(
         self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None
     ) -> EmbedReport:
-        done = 0
+        count = 0
         embedder = None
         assert self.model is not None
         while stop is None or not stop.is_set():
-            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - done)
+            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
             texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
             if not texts:
                 break
@@ -238,9 +258,13 @@ class Indexer:
                     break
             self._embedding = True
             self._now(
-                phase="embedding", source=None, done=done, total=done + self.catalog.pending_count(self.model)
+                phase="embedding",
+                source=None,
+                done=count,
+                total=count + self.catalog.pending_count(self.model),
             )
-            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes mean equal vectors.
+            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
+            # mean equal vectors.
             vectors = list(embedder.embed([text for _, text in texts], stop=stop))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
@@ -250,13 +274,15 @@ class Indexer:
                     [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)],
                 )
                 index.catch_up(self.catalog)
-            done += len(vectors)
+            count += len(vectors)
             if progress:
-                progress("embed", done, done + self.catalog.pending_count(self.model))
-        return EmbedReport(done, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+                progress("embed", count, count + self.catalog.pending_count(self.model))
+        return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
 
     def warm(self, *, documents: bool) -> None:
-        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder raises."""
+        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder
+        raises.
+        """
         embedder = self._open_embedder() if self.model is not None else None
         if embedder is not None and documents:
             list(embedder.embed(["warm"]))
@@ -279,7 +305,7 @@ class Indexer:
             index.catch_up(self.catalog)
 
     def mend(self) -> list[str]:
-        """What was wrong with the index, a line each, after reading all of it; what was, has been built anew."""
+        """What was wrong with the index, a line each, after reading all of it; it has been built anew."""
         with self.writing() as index:
             problems = index.check()
             if problems:
@@ -290,7 +316,9 @@ class Indexer:
 
     @contextmanager
     def writing(self) -> Iterator[SearchIndex]:
-        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free in time."""
+        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
+        in time.
+        """
         with self._mutex:
             before = self.activity
             self._now(phase="waiting", source=before.source, done=before.done, total=before.total)
@@ -311,12 +339,20 @@ class Indexer:
                 self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
 
     def degrade(self, key: str, reason: str | None) -> bool:
-        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words. Whether that is news."""
+        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
+        Whether that is news.
+        """
         before = self.activity.degraded
-        rest = tuple(line for line in before if not line.startswith(f"{key}: "))
-        after = (*rest, f"{key}: {reason}") if reason else rest
+        after = tuple(line for line in before if not line.startswith(f"{key}: "))
+        if reason:
+            after = (*after, f"{key}: {reason}")
         self.activity = self.activity._replace(degraded=after)
         return set(after) != set(before)
+
+    def ailment(self, key: str) -> str | None:
+        """What `degrade` has noted under that key."""
+        lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
+        return next((line.removeprefix(f"{key}: ") for line in lines), None)
 
     def watching(self, how: str) -> None:
         self.activity = self.activity._replace(watching=how)

@@ -1,7 +1,9 @@
 """Keeps the store fresh while a server runs.
 
-Three threads: one listens to the file system (watchfiles), one indexes what changed or fell due, one embeds. Files become searchable by
-keyword as soon as they are stored; their vectors follow. Nothing here ends the server: what fails is logged, shown as degraded, and tried again.
+Three threads: one listens to the file system (watchfiles), one indexes what changed or fell due, one embeds.
+Files become searchable by
+keyword as soon as they are stored; their vectors follow. Nothing here ends the server: what fails is logged,
+shown as degraded, and tried again.
 """
 
 import logging
@@ -27,9 +29,12 @@ FULL_SCAN_EVERY_S = (
     3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
 )
 MISSING_ROOT_EVERY_S = 2.0
-RETRY_S = 5.0
+RETRY_S = 5.0  # our own failures: the store, the lock, the index
+SOURCE_RETRY_S = 60.0  # a source that failed; twice as long after each further failure
+SOURCE_RETRY_AT_MOST_S = 3600.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
-WARM_AFTER_S = 2.0  # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
+# fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
+WARM_AFTER_S = 2.0
 POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
 
 
@@ -58,7 +63,9 @@ class _Work(NamedTuple):
 
 
 class Watcher:
-    """Follows every source until `close`. `start` returns at once; the first scan of each source runs in the background."""
+    """Follows every source until `close`. `start` returns at once; the first scan of each source runs in the
+    background.
+    """
 
     def __init__(
         self,
@@ -69,9 +76,10 @@ class Watcher:
         follow: bool = True,
         before: Callable[[], object] | None = None,
     ) -> None:
-        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then only on request.
+        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then
+        only on request.
 
-        `before` is called once, before the first run: what an old configuration left behind goes first.
+        `before` is called once, before the first run: it says what an old configuration left behind.
         """
         self._indexer = indexer
         self._intervals = intervals
@@ -83,6 +91,7 @@ class Watcher:
         self._due: dict[str, _Work] = {}
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
+        self._failures: dict[str, int] = {}  # in a row, by source
         self._slowest_scan_s = 0.0
         self._look_due = not indexer.connectors  # else behind the first source
         self._looked_s = -math.inf
@@ -123,8 +132,26 @@ class Watcher:
         """Scans a source soon."""
         self._add(name, _Work(None))
 
+    def after_run(self, name: str, ok: bool) -> None:
+        """Told of every run of a source, also those that somebody asked for.
+
+        A source that fails is asked more and more rarely: a remote that is down for a day shall not be asked
+        every few seconds.
+        """
+        with self._wake:
+            now_s = time.monotonic()
+            if not ok:
+                self._failures[name] = count = self._failures.get(name, 0) + 1
+                pause_s = SOURCE_RETRY_S * 2 ** min(count - 1, 16)
+                self._next_s[name] = now_s + min(pause_s, SOURCE_RETRY_AT_MOST_S)
+            elif self._failures.pop(name, 0):
+                self._next_s[name] = now_s + self._interval_s(name)
+            self._wake.notify_all()
+
     def look_soon(self) -> None:
-        """Looks through the index before long, and mends it: an answer failed for want of it. Once in `RETRY_S` at most."""
+        """Looks through the index before long, and mends it: an answer failed for want of it. Once in
+        `RETRY_S` at most.
+        """
         if time.monotonic() - self._looked_s >= RETRY_S:
             with self._wake:
                 self._look_due = True
@@ -151,17 +178,18 @@ class Watcher:
             self._due[name] = work
             self._wake.notify_all()
 
-    # -- indexing ------------------------------------------------------------------------------------------------
+    # -- indexing --------------------------------------------------------------------------------------------
 
     def _index_loop(self) -> None:
         if self._before is not None:
             try:
                 self._before()
             except CtxError as error:
-                logger.warning("sources that are no longer configured stay for now reason=%s", error.message)
+                logger.warning("the sources that are stored could not be looked at reason=%s", error.message)
         while not self._stop.is_set():
             if self._look_due and not self._due:
-                # A changed byte in the index would else be found with the first edit only, and answers be wrong until then. Half a
+                # A changed byte in the index would else be found with the first edit only, and answers be
+                # wrong until then. Half a
                 # second of reading for a million chunks: after the sources, not before them.
                 self._look()
             with self._wake:
@@ -198,6 +226,7 @@ class Watcher:
                 self._due[name] = _Work(None)
 
     def _index(self, connector: Connector, work: _Work) -> None:
+        ailment = self._indexer.ailment(connector.name)
         try:
             if work.paths is None or not isinstance(connector, Watchable):
                 report = self._indexer.run_source(connector, stop=self._stop)
@@ -207,13 +236,11 @@ class Watcher:
                 report = self._indexer.run_source(
                     connector, stop=self._stop, items=lambda known, log: watched.scan_paths(paths, known, log)
                 )
-            if self._indexer.degrade(connector.name, None if report.ok else report.note):
-                if report.ok:
-                    logger.info("source healthy again source=%s", connector.name)
-                else:
-                    logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
-            if not report.ok:
-                self._again(connector.name)
+            if report.ok and ailment is not None:
+                logger.info("source healthy again source=%s", connector.name)
+            elif not report.ok and self._indexer.ailment(connector.name) != ailment:
+                logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
+            self.after_run(connector.name, report.ok)
         except Busy as error:
             logger.info("index run put off source=%s reason=%s", connector.name, error.message)
             self._again(connector.name, work)
@@ -228,7 +255,7 @@ class Watcher:
         self._embed_due.set()
 
     def _again(self, name: str, work: _Work | None = None) -> None:
-        """Tries once more in a while: a remote that is down and a disk that is full come back."""
+        """Tries once more in a moment: a lock is given back, and a disk that is full is not for ever."""
         if work is not None:
             self._stop.wait(0.2)
             self._add(name, work)
@@ -236,7 +263,7 @@ class Watcher:
         with self._wake:
             self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
 
-    # -- embedding -----------------------------------------------------------------------------------------------
+    # -- embedding -------------------------------------------------------------------------------------------
 
     def _embed_loop(self) -> None:
         self._warm(documents=False)
@@ -249,22 +276,26 @@ class Watcher:
             self._embed_due.clear()
             if self._stop.is_set():
                 return
-            try:
-                self._indexer.embed(stop=self._stop)
-                self._indexer.degrade("embeddings", None)
-            except Busy as error:
-                logger.info("embedding put off reason=%s", error.message)
+            if not self._embed_pending() and not self._stop.wait(RETRY_S):
                 self._embed_due.set()
-            except CtxError as error:
-                if self._indexer.degrade("embeddings", error.message):
-                    logger.error("embedding failed reason=%s", error.message)
-                if not self._stop.wait(RETRY_S):
-                    self._embed_due.set()
-            except Exception:
-                if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
-                    logger.exception("embedding failed")
-                if not self._stop.wait(RETRY_S):
-                    self._embed_due.set()
+
+    def _embed_pending(self) -> bool:
+        """Whether what is pending was embedded, or is put off; False where it failed."""
+        try:
+            self._indexer.embed(stop=self._stop)
+            self._indexer.degrade("embeddings", None)
+        except Busy as error:
+            logger.info("embedding put off reason=%s", error.message)
+            self._embed_due.set()
+        except CtxError as error:
+            if self._indexer.degrade("embeddings", error.message):
+                logger.error("embedding failed reason=%s", error.message)
+            return False
+        except Exception:
+            if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
+                logger.exception("embedding failed")
+            return False
+        return True
 
     def _warm(self, *, documents: bool) -> None:
         try:
@@ -274,7 +305,7 @@ class Watcher:
             level = logging.WARNING if documents else logging.DEBUG
             logger.log(level, "the embedder does not answer yet reason=%s", error.message)
 
-    # -- listening -----------------------------------------------------------------------------------------------
+    # -- listening -------------------------------------------------------------------------------------------
 
     def _watch_loop(self) -> None:
         watched = {
@@ -298,7 +329,14 @@ class Watcher:
             except FileNotFoundError:
                 self._stop.wait(0.2)  # a root went away between the look and the watch
             except (OSError, WatchfilesRustInternalError) as error:
-                self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+                if "decode path" not in str(error):
+                    self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+                    continue
+                # A change at a name that is not UTF-8, which the watcher cannot say; what else changed with
+                # it is not told either.
+                # The next listening begins with a whole scan, so that nothing is lost.
+                logger.info("a changed name is not UTF-8: the sources are scanned whole")
+                self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _poll_because(self, reason: str) -> None:
         self._polling = True
@@ -308,7 +346,8 @@ class Watcher:
     def _poll(self, watched: Mapping[str, str]) -> None:
         """Scans the trees again and again.
 
-        Not watchfiles' own polling: that compares times in whole seconds, and would miss an edit in the second of its last look.
+        Not watchfiles' own polling: that compares times in whole seconds, and would miss an edit in the
+        second of its last look.
         """
         while not self._stop.is_set():
             for name in watched:
@@ -316,7 +355,9 @@ class Watcher:
             self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _matters(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether a change there can change the index: not in our own store, not in the machinery of version control and builds."""
+        """Whether a change there can change the index: not in our own store, not in the machinery of version
+        control and builds.
+        """
         if path.startswith(self._ignored):
             return False
         return any(
@@ -328,7 +369,8 @@ class Watcher:
         """Listens until stopped or until a root appears or vanishes."""
         roots = sorted(set(present.values()))
         debounce_ms = max(self._intervals.debounce_ms, 2)
-        # A burst is over when two looks, a step apart, see the same: so a lone change is told after one to two steps.
+        # A burst is over when two looks, a step apart, see the same: so a lone change is told after one to
+        # two steps.
         step_ms = debounce_ms // 2
         with _listener(roots) as listener:
             # Only now, since what changes before anybody listens is told by nobody.
@@ -361,12 +403,14 @@ _ADDED = 1  # of watchfiles' kinds of change
 def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
     """Listens from now on. Raises `OSError` where the kernel has not enough watches.
 
-    The class that `watchfiles.watch` wraps: that function begins to listen only when it is asked for the first change.
+    The class that `watchfiles.watch` wraps: that function begins to listen only when it is asked for the
+    first change.
     """
     try:
         return RustNotify(roots, False, False, 0, recursive, False)
     except PermissionError:
-        # Folders that may not be read are passed over; but so, without a word, are those beyond the limit of watches, hence the probe.
+        # Folders that may not be read are passed over; but so, without a word, are those beyond the limit of
+        # watches, hence the probe.
         listener = RustNotify(roots, False, False, 0, recursive, True)
         RustNotify(roots[:1], False, False, 0, False, False).close()
         return listener
@@ -393,11 +437,17 @@ _REMOTE = (
 
 
 def _is_remote(path: str) -> bool:
-    """Whether a folder is on a file system whose other users the kernel does not hear of. False where that cannot be told."""
+    """Whether a folder is on a file system whose other users the kernel does not hear of. False where that
+    cannot be told.
+    """
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split(" ")[1:3] for line in file]
     except OSError:
         return False
-    under = [(len(at), kind) for at, kind in mounts if path == at or path.startswith(at.rstrip("/") + "/")]
-    return bool(under) and max(under)[1].startswith(_REMOTE)
+    above = [
+        (len(folder), kind)
+        for folder, kind in mounts
+        if path == folder or path.startswith(folder.rstrip("/") + "/")
+    ]
+    return bool(above) and max(above)[1].startswith(_REMOTE)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import orjson
 
-from ctx.clock import now_ms
 from ctx.errors import AccessError, BadRequest, CtxError, NotFound, StoreError, ToolError
 from ctx.lua.deadline import DeadlineThreads
-from ctx.lua.frames import HOST_CALL, JOB, REPLY, Channel, Deadline, FrameError
+from ctx.lua.frames import HOST_CALL, JOB, REPLY, Channel, Deadline, DeadlinePassed, FrameError
+from ctx.text import one_line
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ MAX_LOG_BYTES = 1 << 20
 MAX_LOG_LINE = 2000
 MAX_MESSAGE = 2000  # letters of a script's error that leave the machine
 
+_LAST_MOMENT_S = 0.02
 # Which grant opens an operation, by the part of its name before the first dot. `log` and `sleep` need none.
 GRANTS = {
     "http": "http",
@@ -40,7 +41,8 @@ GRANTS = {
     "request": "memory",
     "health": "memory",
 }
-# What a script that may throw can make of its failure (error.throw), and what a host call's error becomes there.
+# What a script that may throw can make of its failure (error.throw), and what a host call's error becomes
+# there.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -50,8 +52,6 @@ KINDS: dict[str, type[CtxError]] = {
 }
 THROWING = "memory"  # the grant of scripts whose errors keep their kind
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
 
 class ItemProblem(NamedTuple):
     """In place of an item that a scan produced and that cannot be said in JSON."""
@@ -60,13 +60,16 @@ class ItemProblem(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """What a conversation is about: `grants` of the script, `typed` errors, and `label` for the log ("tool echo")."""
+    """What a conversation is about: `grants` of the script, `label` for the log ("tool echo"), `level` at
+    which its failure is told.
+    """
 
     label: str
     grants: frozenset[str]
     host: Host
     deadline: Deadline
     threads: DeadlineThreads
+    level: int = logging.INFO
 
 
 @functools.cache
@@ -80,19 +83,18 @@ def _path_pattern() -> re.Pattern[str]:
 
 
 def without_paths(text: str) -> str:
-    """`text` with paths of this machine cut to their last part: a remote caller need not learn where things lie."""
-    return _path_pattern().sub(lambda found: ".../" + found[0].rstrip("/").rpartition("/")[2], text)
-
-
-def one_line(text: str) -> str:
-    """`text` with control characters escaped: a script cannot forge a second log line or colour a terminal."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """`text` with paths of this machine cut to their last part: a remote caller need not learn where things
+    lie.
+    """
+    return _path_pattern().sub(lambda match: ".../" + match[0].rstrip("/").rpartition("/")[2], text)
 
 
 def converse(channel: Channel, job: bytes, talk: Talk) -> Generator[JSON, None, bytes]:
-    """Sends the job; yields a scan's items as they come; returns the worker's last frame ("+" or "-" and JSON).
+    """Sends the job; yields a scan's items as they come; returns the worker's last frame ("+" or "-" and
+    JSON).
 
-    The time between a yield and the next call is the consumer's and is not billed to the script. Raises `DeadlinePassed`,
+    The time between a yield and the next call is the consumer's and is not billed to the script. Raises
+    `DeadlinePassed`,
     `Cancelled`, `FrameError`, `WorkerGone`, and `Busy` when no thread was free for a host call.
     """
     lines = _Lines()
@@ -122,7 +124,7 @@ def _item(name: str, argument: bytes) -> JSON:
         value = orjson.loads(argument)
     except orjson.JSONDecodeError as error:
         raise FrameError("an item that is not JSON") from error
-    return ItemProblem(one_line(str(value))[:MAX_MESSAGE]) if name == "emit_problem" else value
+    return ItemProblem(one_line(str(value), MAX_MESSAGE)) if name == "emit_problem" else value
 
 
 class _Lines:
@@ -138,7 +140,7 @@ class _Lines:
         self.bytes += len(message)
         if self.lines > MAX_LOG_LINES or self.bytes > MAX_LOG_BYTES:
             return b"+"
-        text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"))
+        text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
         if self.lines == MAX_LOG_LINES:
             text += " (this call's further lines are dropped)"
         word = level.decode("ascii", "replace")
@@ -157,7 +159,7 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
     if name == "sleep":
         return _sleep(argument, talk.deadline)
     if name == "time.now":
-        return b"+%d" % now_ms()
+        return b"+%d" % (time.time_ns() // 1_000_000)
     if name == "request.remaining_ms":
         return b"+%d" % max(0, (talk.deadline.at_s - time.monotonic()) * 1000)
     grant = GRANTS.get(name.partition(".")[0])
@@ -165,7 +167,10 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
         raise FrameError("an unknown host call")  # the prelude makes none
     if grant not in talk.grants:
         return _refusal(ToolError(f"{name}: this script is not granted '{grant}'"))
-    return talk.threads.call(lambda: _answer(name, argument, talk), talk.deadline)
+    answer = talk.threads.call(lambda: _answer(name, argument, talk), talk.deadline)
+    if answer[:1] == b"-" and talk.deadline.at_s - time.monotonic() < _LAST_MOMENT_S:
+        raise DeadlinePassed  # the host has the same deadline, and gave up a moment before this side did
+    return answer
 
 
 def _answer(name: str, argument: bytes, talk: Talk) -> bytes:
@@ -197,7 +202,9 @@ def _sleep(argument: bytes, deadline: Deadline) -> bytes:
 
 
 def result_of(answer: bytes, talk: Talk) -> JSON:
-    """The value a worker ended with. Raises `ToolError`, or what `error.throw` asked for where the script may throw."""
+    """The value a worker ended with. Raises `ToolError`, or what `error.throw` asked for where the script may
+    throw.
+    """
     try:
         value = orjson.loads(answer[1:])
     except orjson.JSONDecodeError as error:
@@ -207,16 +214,16 @@ def result_of(answer: bytes, talk: Talk) -> JSON:
     raise _failure(value if isinstance(value, dict) else {}, talk)
 
 
-def _failure(told: dict[str, JSON], talk: Talk) -> CtxError:
-    raised = one_line(str(told.get("message") or "the script failed"))[: 2 * MAX_MESSAGE]
-    traceback = told.get("traceback")
-    logger.info("a script failed: script=%s error=%s", talk.label, raised)
+def _failure(failure: dict[str, JSON], talk: Talk) -> CtxError:
+    raised = one_line(str(failure.get("message") or "the script failed"), 2 * MAX_MESSAGE)
+    traceback = failure.get("traceback")
+    logger.log(talk.level, "a script failed: script=%s error=%s", talk.label, raised)
     message = without_paths(raised)[:MAX_MESSAGE]
     if traceback:
-        logger.debug("script=%s %s", talk.label, one_line(str(traceback)))
-    kind = told.get("kind")
+        logger.debug("script=%s %s", talk.label, one_line(str(traceback), 2 * MAX_MESSAGE))
+    kind = failure.get("kind")
     if THROWING in talk.grants and isinstance(kind, str) and kind in KINDS:
-        data = told.get("data")
+        data = failure.get("data")
         return KINDS[kind](
             message[:MAX_MESSAGE],
             data={"kind": kind, **(data if isinstance(data, dict) else {"detail": data} if data else {})},

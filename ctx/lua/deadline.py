@@ -1,6 +1,7 @@
 """Calls with a deadline: the answer in time, or the caller goes on without it.
 
-A thread cannot be killed. A call that overruns is abandoned: its thread is lost until the function returns by itself, and the
+A thread cannot be killed. A call that overruns is abandoned: its thread is lost until the function returns by
+itself, and the
 set of threads is bounded so that a source which hangs for ever cannot fill the process with them.
 """
 
@@ -18,7 +19,9 @@ _Outcome = tuple[Any, BaseException | None]
 
 
 class DeadlineThreads:
-    """At most `most` daemon threads, started as needed, that run functions for callers who may not wait for ever."""
+    """At most `most` daemon threads, started as needed, that run functions for callers who may not wait for
+    ever.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -27,7 +30,8 @@ class DeadlineThreads:
         self._freed = threading.Condition()
 
     def call(self, function: Callable[[], T], deadline: Deadline) -> T:
-        """What `function` returns or raises. Raises `DeadlinePassed` or `Cancelled` at once when that comes first,
+        """What `function` returns or raises. Raises `DeadlinePassed` or `Cancelled` at once when that comes
+        first,
         and `Busy` when no thread was free in all that time."""
         thread = self._take(deadline)
         answers: SimpleQueue[_Outcome] = SimpleQueue()
@@ -60,6 +64,8 @@ class DeadlineThreads:
                 lambda: self._idle or self._count < self._most, min(deadline.step_s(), _PATIENCE_S)
             )
             if not free:
+                # the wait may have been cut short by the deadline: then that is what came first
+                deadline.step_s()
                 raise Busy("every host call of the sandbox is waiting for something; try again")
             if self._idle:
                 return self._idle.pop()

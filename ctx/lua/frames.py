@@ -3,7 +3,8 @@
     server -> worker   C  a job (`pack_job`)            h  the answer to a host call: "+" bytes, or "-" JSON
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
-The worker's side is hostile: a script may have taken it over. So lengths are capped before a byte is kept, unknown letters
+The worker's side is hostile: a script may have taken it over. So lengths are capped before a byte is kept,
+unknown letters
 end the conversation, and at most one frame may be under way.
 """
 
@@ -45,7 +46,9 @@ class Cancelled(Exception):
 
 
 class Deadline:
-    """When an answer is owed, on the clock of `time.monotonic()`, and an event that calls the whole thing off."""
+    """When an answer is owed, on the clock of `time.monotonic()`, and an event that calls the whole thing
+    off.
+    """
 
     __slots__ = ("at_s", "cancel")
 
@@ -87,11 +90,11 @@ def pack_job(wire: Wire) -> bytes:
 
 
 def unpack_job(payload: bytes) -> Wire:
-    at = _LENGTHS.size
+    offset = _LENGTHS.size
     fields = []
     for length in _LENGTHS.unpack_from(payload):
-        fields.append(payload[at : at + length])
-        at += length
+        fields.append(payload[offset : offset + length])
+        offset += length
     return Wire(*fields)
 
 
@@ -117,30 +120,32 @@ class Channel:
             raise FrameError(f"{len(payload)} bytes are more than a worker takes ({MAX_FRAME_BYTES})")
         frame = len(payload).to_bytes(4, "big") + letter + payload
         try:
-            sent = self._socket.send(frame)
+            count = self._socket.send(frame)
         except BlockingIOError:
-            sent = 0
+            count = 0
         except OSError as error:
             raise WorkerGone from error
-        if sent < len(frame):
-            self._send_rest(memoryview(frame)[sent:], deadline)
+        if count < len(frame):
+            self._send_on(memoryview(frame)[count:], deadline)
 
-    def _send_rest(self, rest: memoryview, deadline: Deadline) -> None:
+    def _send_on(self, pending: memoryview, deadline: Deadline) -> None:
         if self._writer is None:
             self._writer = select.poll()
             self._writer.register(self._socket, select.POLLOUT)
-        while rest:
+        while pending:
             if not self._writer.poll(deadline.step_s() * 1000):
                 continue
             try:
-                rest = rest[self._socket.send(rest) :]
+                pending = pending[self._socket.send(pending) :]
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise WorkerGone from error
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
-        """The next frame as (letter, bytes). Raises `FrameError`, `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
+        """The next frame as (letter, bytes). Raises `FrameError`, `WorkerGone`, `DeadlinePassed`,
+        `Cancelled`.
+        """
         data = self._buffer or self._read(deadline)
         while len(data) < HEADER_BYTES:
             data += self._read(deadline)

@@ -1,12 +1,13 @@
-"""What a script may ask of the machine: http, files, environment variables, log lines. Runs in the server; trusts nothing.
+"""What a script may ask of the machine: http, files, environment variables, log lines. Runs in the server;
+trusts nothing.
 
-Every function takes bytes that a hostile script wrote and gives bytes, or raises `ToolError` with a sentence for the script's author. No path of
+Every function takes bytes that a hostile script wrote and gives bytes, or raises `ToolError` with a sentence
+for the script's author. No path of
 the machine and no secret is in a message.
 """
 
 import fnmatch
 import functools
-import ipaddress
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ import httpcore
 import orjson
 
 from ctx.errors import ToolError
+from ctx.lua.address import address_allowed
 from ctx.types import JSON
 
 logger = logging.getLogger("ctx.script")
@@ -56,18 +58,14 @@ REFUSED_HEADERS = frozenset(
 CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
-# Addresses that carry another address inside: what they lead to is not what they look like.
-_EMBEDDING = ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
-# What IANA has set aside and some versions of `ipaddress` still call global: site-local, documentation, 6to4 relays, protocol assignments.
-_SET_ASIDE = ("fec0::/10", "3fff::/20", "192.88.99.0/24", "192.0.0.0/24")
-_REFUSED_NETWORKS = tuple(ipaddress.ip_network(text) for text in (*_EMBEDDING, *_SET_ASIDE))
-
 Resolve = Callable[[str, int], Sequence[str]]
 """`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
 
 
 class Policy(NamedTuple):
-    """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or HOST:PORT that may be private."""
+    """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
+    HOST:PORT that may be private.
+    """
 
     name: str
     roots: tuple[str, ...] = ()
@@ -75,7 +73,7 @@ class Policy(NamedTuple):
     allow_hosts: frozenset[str] = frozenset()
 
 
-# ---- http ------------------------------------------------------------------------------------------------------------
+# ---- http --------------------------------------------------------------------------------------------------
 
 
 def resolve_host(host: str, port: int) -> list[str]:
@@ -88,15 +86,15 @@ def resolve_host(host: str, port: int) -> list[str]:
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """One request with its redirects: JSON {status, ok, headers} NUL body."""
     head, _, body = payload.partition(b"\0")
-    asked = json.loads(head)
-    method = str(asked.get("method", "GET")).upper()
+    request = json.loads(head)
+    method = str(request.get("method", "GET")).upper()
     if method not in METHODS:
         raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
-    timeout_s = asked.get("timeout_s")
+    timeout_s = request.get("timeout_s")
     timeout_s = float(timeout_s) if _is_number(timeout_s) and timeout_s > 0 else DEFAULT_TIMEOUT_S
     ends_s = min(deadline_s, time.monotonic() + timeout_s)
-    headers = _headers(asked.get("headers"))
-    target = _target(_with_params(str(asked.get("url", "")), asked.get("params")), policy)
+    headers = _headers(request.get("headers"))
+    target = _target(_with_params(str(request.get("url", "")), request.get("params")), policy)
     try:
         for _ in range(MAX_REDIRECTS + 1):
             reply = _once(method, target, headers, body, _Backend(target, resolve, ends_s), ends_s)
@@ -154,16 +152,16 @@ def _param(value: JSON) -> str:
     return str(value)
 
 
-def _headers(given: JSON) -> list[tuple[str, str]]:
-    made = []
-    for name, value in given.items() if isinstance(given, dict) else ():
+def _headers(fields: JSON) -> list[tuple[str, str]]:
+    headers = []
+    for name, value in fields.items() if isinstance(fields, dict) else ():
         text = _param(value)
         if not _HEADER_NAME.fullmatch(name) or name.lower() in REFUSED_HEADERS:
             raise ToolError(f"http: the header '{name[:40]}' may not be set")
         if any(char in text for char in "\r\n\0"):
             raise ToolError(f"http: the header '{name[:40]}' has a line break in it")
-        made.append((name, text))
-    return made
+        headers.append((name, text))
+    return headers
 
 
 def _joined(url: str, location: str) -> str:
@@ -180,7 +178,8 @@ def _target(url: str, policy: Policy) -> _Target:
         raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
     if _BAD_URL.search(url):
         raise ToolError(
-            "http: the URL has a space, a control character, a backslash or a letter beyond ASCII; percent-encode it"
+            "http: the URL has a space, a control character, a backslash or a letter beyond ASCII; "
+            "percent-encode it"
         )
     try:
         parts = urlsplit(url)
@@ -202,28 +201,9 @@ def _target(url: str, policy: Policy) -> _Target:
     return _Target(url.partition("#")[0], parts.scheme, host, port, trusted)
 
 
-def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet: not this machine, not its networks, not a way to name them otherwise."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and (
-        address.ipv4_mapped is not None or address.scope_id is not None
-    ):
-        return False
-    if any(address in network for network in _REFUSED_NETWORKS if network.version == address.version):
-        return False
-    return (
-        address.is_global
-        and not address.is_multicast
-        and not address.is_reserved
-        and not address.is_unspecified
-    )
-
-
 class _Backend(httpcore.NetworkBackend):
-    """Connects to the very address that was checked: a name that resolves otherwise a moment later (rebinding) gains nothing.
+    """Connects to the very address that was checked: a name that resolves otherwise a moment later
+    (rebinding) gains nothing.
 
     It goes where `target` says, whatever the client's own reading of the URL may be.
     """
@@ -274,7 +254,9 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection with one end for everything: a server that drips a byte a second keeps every single read in time."""
+    """A connection with one end for everything: a server that drips a byte a second keeps every single read
+    in time.
+    """
 
     def __init__(self, inner: httpcore.NetworkStream, ends_s: float) -> None:
         self._inner = inner
@@ -324,9 +306,9 @@ def _once(
     backend: _Backend,
     ends_s: float,
 ) -> _Reply:
-    given = {name.lower() for name, _ in headers}
+    named = {name.lower() for name, _ in headers}
     ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
-    sent = [*(pair for pair in ours if pair[0].lower() not in given), *headers]
+    lines = [*(pair for pair in ours if pair[0].lower() not in named), *headers]
     context = _tls() if target.scheme == "https" else None
     with (
         httpcore.ConnectionPool(
@@ -335,15 +317,15 @@ def _once(
         pool.stream(
             method,
             target.url,
-            headers=[(name.encode(), value.encode("utf-8", "replace")) for name, value in sent],
+            headers=[(name.encode(), value.encode("utf-8", "replace")) for name, value in lines],
             content=body if body or method in ("POST", "PUT", "PATCH") else None,
             extensions={"timeout": {"pool": _left_s(ends_s)}},
         ) as reply,
     ):
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         for name, value in reply.headers:
-            found[name.decode("latin-1").lower()] = value.decode("latin-1")
-        return _Reply(reply.status, found, _body(reply.iter_stream(), found.get("content-encoding", "")))
+            fields[name.decode("latin-1").lower()] = value.decode("latin-1")
+        return _Reply(reply.status, fields, _body(reply.iter_stream(), fields.get("content-encoding", "")))
 
 
 def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
@@ -355,7 +337,8 @@ def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
     ]
     if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
         raise ToolError(
-            f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out Accept-Encoding"
+            f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out "
+            "Accept-Encoding"
         )
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
     parts: list[bytes] = []
@@ -389,7 +372,7 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- files -------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = (
@@ -401,10 +384,10 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
     """A file's bytes. Only regular files below a root, reached without following a link."""
     descriptor = _open_beneath(policy, payload, folder=False)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise ToolError("fs.read: that is not a regular file")
-        if found.st_size > MAX_FILE_BYTES:
+        if status.st_size > MAX_FILE_BYTES:
             raise ToolError(f"fs.read: the file is larger than {MAX_FILE_BYTES:,} bytes")
         with os.fdopen(os.dup(descriptor), "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -459,50 +442,50 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
 
 
 def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
-    """A descriptor of a path below a root, component by component: a link put there meanwhile leads nowhere."""
-    what = "fs.list" if folder else "fs.read"
+    """A descriptor of a path below a root, component by component: a link put there leads nowhere."""
+    operation = "fs.list" if folder else "fs.read"
     if b"\0" in payload or len(payload) > 4096:
-        raise ToolError(f"{what}: that is not a path")
-    wanted = os.fsdecode(payload)
-    root, rest = _root_of(policy, wanted, what)
-    parts = [part for part in rest.split("/") if part not in ("", ".")]
+        raise ToolError(f"{operation}: that is not a path")
+    path = os.fsdecode(payload)
+    root, below = _root_of(policy, path, operation)
+    parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ToolError(f"{what}: the path leads out of the script's folders")
+        raise ToolError(f"{operation}: the path leads out of the script's folders")
     try:
-        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for place, part in enumerate(parts):
-                last = place == len(parts) - 1
-                following = os.open(part, _FILE if last and not folder else _FOLDER, dir_fd=held)
-                os.close(held)
-                held = following
+            for number, part in enumerate(parts):
+                last = number == len(parts) - 1
+                following = os.open(part, _FILE if last and not folder else _FOLDER, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = following
         except BaseException:
-            os.close(held)
+            os.close(descriptor)
             raise
     except OSError as error:
-        shown = wanted[:120].encode("utf-8", "backslashreplace").decode()
-        raise ToolError(f"{what}: {os.strerror(error.errno or 0)}: {shown}") from error
-    return held
+        text = path[:120].encode("utf-8", "backslashreplace").decode()
+        raise ToolError(f"{operation}: {os.strerror(error.errno or 0)}: {text}") from error
+    return descriptor
 
 
-def _root_of(policy: Policy, wanted: str, what: str) -> tuple[str, str]:
+def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:
     if not policy.roots:
-        raise ToolError(f"{what}: the script has no folder to read")
-    if not os.path.isabs(wanted):
-        return policy.roots[0], wanted
+        raise ToolError(f"{operation}: the script has no folder to read")
+    if not os.path.isabs(path):
+        return policy.roots[0], path
     for root in policy.roots:
-        if wanted == root or wanted.startswith(root.rstrip("/") + "/"):
-            return root, wanted[len(root) :]
+        if path == root or path.startswith(root.rstrip("/") + "/"):
+            return root, path[len(root) :]
     raise ToolError(
-        f"{what}: the path is not in the script's folders; name its folder in fs = [...] to allow it"
+        f"{operation}: the path is not in the script's folders; name its folder in fs = [...] to allow it"
     )
 
 
-# ---- environment and log -----------------------------------------------------------------------------------------------
+# ---- environment and log -----------------------------------------------------------------------------------
 
 
 def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:
-    """A variable that the operator listed; null for any other, so that a script cannot find out which exist."""
+    """A variable that the operator listed; null for any other: which exist cannot be found out."""
     name = payload.decode("utf-8", "replace")
     value = environ.get(name) if name in policy.env else None
     return orjson.dumps(None if value is None else value.encode("utf-8", "replace").decode())

@@ -56,8 +56,10 @@ def _yield_to_the_killer() -> None:
 
 
 def _empty_folder() -> bool:
-    """Moves into a folder that is already deleted: it is empty, and nobody can put anything in it, root included."""
-    for parent in ("/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 - the name is random and gone in the next line
+    """Moves into a folder that is already deleted: it is empty, and nobody can put anything in it, root
+    included.
+    """
+    for parent in ("/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, and gone at once
         path = f"{parent}/ctx-{os.getpid()}-{os.urandom(8).hex()}"
         try:
             os.mkdir(path, 0o700)
@@ -127,7 +129,9 @@ def address_space_bytes() -> int:
 
 
 def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
-    """Dies with the zygote, holds no descriptor but 0 to 3, and may use so much memory and time. Raises `OSError`."""
+    """Dies with the zygote, holds no descriptor but 0 to 3, and may use so much memory and time. Raises
+    `OSError`.
+    """
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote_pid:
@@ -142,5 +146,5 @@ def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
         limits.append((resource.RLIMIT_NPROC, 0))
     if address_space:
         limits.append((resource.RLIMIT_AS, address_space))
-    for which, value in limits:
-        resource.setrlimit(which, (value, value))
+    for limit, value in limits:
+        resource.setrlimit(limit, (value, value))

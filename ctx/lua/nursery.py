@@ -1,6 +1,7 @@
 """Keeps workers ready: the server's end of the zygote.
 
-A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One thread listens
+A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One
+thread listens
 to the zygote; when the zygote dies, it starts another.
 """
 
@@ -37,6 +38,8 @@ _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
 _CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
 _RETRY_S = 0.5  # a fork that the system refused is asked for again
+_STALL_S = 0.4  # without a word while workers are owed; then its state is looked at
+_HANG_S = 20.0  # and then it is given up in whatever state
 _SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
@@ -67,6 +70,7 @@ class Nursery:
         self._forks: deque[tuple[socket.socket, bool]] = (
             deque()
         )  # asked for: our end, and whether it is a probe
+        self._owed_s = 0.0  # since when the zygote owes a report
         self._probes: deque[Worker | None] = deque()  # None: it could not be forked
         self._live: dict[int, Worker] = {}
         self._waiting = 0
@@ -124,7 +128,9 @@ class Nursery:
             self._control.close()
 
     def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
-        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be started."""
+        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be
+        started.
+        """
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
@@ -135,6 +141,7 @@ class Nursery:
                 self._waiting += 1
                 try:
                     self._refill()
+                    self._end_stalled_zygote()
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise Busy("no sandbox worker became free in time")
@@ -170,7 +177,7 @@ class Nursery:
             pass  # it has ended by itself
 
     def probe(self, number: int) -> Worker:
-        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` when it does not start."""
+        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` where none starts."""
         with self._changed:
             self._fork(b"P", number)
             self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
@@ -187,8 +194,8 @@ class Nursery:
 
     def _command(self, settings: str) -> list[str]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        found = importlib.util.find_spec("lupa")  # finds the folder without importing it
-        if found is None or found.origin is None:
+        lupa = importlib.util.find_spec("lupa")  # finds the folder without importing it
+        if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
         return [
             sys.executable,
@@ -198,7 +205,7 @@ class Nursery:
             self.boot,
             settings,
             package,
-            os.path.dirname(os.path.dirname(found.origin)),
+            os.path.dirname(os.path.dirname(lupa.origin)),
         ]
 
     def _start_zygote(self) -> None:
@@ -231,11 +238,11 @@ class Nursery:
         assert process.stderr is not None
         if not hello.endswith(b"\n"):
             process.kill()
-            said = process.stderr.read().decode("utf-8", "replace").strip()
+            message = process.stderr.read().decode("utf-8", "replace").strip()
             process.stderr.close()
             process.wait()
             ours.close()
-            logger.error("the sandbox's zygote did not start: %s", said or "it said nothing")
+            logger.error("the sandbox's zygote did not start: %s", message or "it said nothing")
             raise ToolError("the Lua sandbox did not start; the server's log says why")
         process.stderr.close()
         ours.settimeout(None)
@@ -265,8 +272,8 @@ class Nursery:
         logger.error("the sandbox's zygote ended; starting another")
         assert self._process is not None
         assert self._control is not None
-        self._process.kill()
-        self._process.wait()
+        if _kill(self._process):
+            self._process.wait()
         with self._changed:
             self._control.close()
             for worker in self._spares:
@@ -298,6 +305,7 @@ class Nursery:
     def _forked(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
             end, probe = self._forks.popleft()
+            self._owed_s = time.monotonic()
             worker = Worker(pid, pidfd, end) if pid else None
             if worker is None:
                 end.close()
@@ -335,9 +343,24 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             if self._order(letter, number, theirs):
+                if not self._forks:
+                    self._owed_s = time.monotonic()
                 self._forks.append((ours, letter == b"P"))
             else:
                 ours.close()
+
+    def _end_stalled_zygote(self) -> None:
+        """Kills a zygote that was stopped (SIGSTOP) or hangs: its end is noticed, and another started."""
+        silent_s = time.monotonic() - self._owed_s
+        process, control = self._process, self._control
+        if not self._forks or silent_s < _STALL_S or process is None or control is None:
+            return
+        if silent_s < _HANG_S and not _is_stopped(process.pid):
+            return
+        logger.error("the sandbox's zygote does not answer; it is ended, and its calls with it")
+        self._owed_s = time.monotonic()
+        if not _kill(process):
+            control.shutdown(socket.SHUT_RDWR)  # it ends when it can read that
 
     def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
         control = self._control
@@ -361,6 +384,24 @@ class Nursery:
             worker.pidfd = None
 
 
+def _kill(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process could be killed: root without the capability to signal other users may not."""
+    try:
+        process.kill()
+    except PermissionError:
+        return False
+    return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped and waits for SIGCONT. False where the system cannot tell (no /proc)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
 def _text(part: str) -> str:
     with open(
         os.path.join(os.path.dirname(os.path.abspath(__file__)), part + ".lua"), encoding="utf-8"
@@ -376,7 +417,8 @@ def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 
 
 def _forget(nursery: "weakref.ref[Nursery]") -> None:
-    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when this process does.
+    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when
+    # this process does.
     mine = nursery()
     if mine is not None and mine._control is not None:
         mine._control.close()

@@ -1,30 +1,41 @@
 """Runs Lua scripts in processes that can do nothing but compute and ask.
 
     with Pool() as pool:
-        job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset({"http"}), "operator")
+        job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset({"http"}),
+        "operator")
         result = pool.run(job, host, timeout_s=30)
 
 A job is one entry of one script. `entry` says which:
 
-    metadata    the global table's own fields as written (tool: name, description, parameters, output, annotations, title;
-                connector: name, description, config; agent: name, description, tools, arguments); no metamethod is called
+    metadata    the global table's own fields as written (tool: name, description, parameters, output,
+    annotations, title;
+                connector: name, description, config; agent: name, description, tools, arguments); no
+                metamethod is called
     load_check  true, when the script loads and defines its function
     execute     tool.execute(arguments, context)           -> its result
     resolve     agent.resolve(arguments, config, context)  -> its result
-    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`, `on_item`); it may
+    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`,
+    `on_item`); it may
                 return a table of items, an iterator function, a coroutine, or call `emit(item)`
 
-`context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and agents are given.
+`context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and
+agents are given.
 Its other fields are plain data to the script (for packs: bank {id}, session {id, started_at}, request {...}).
 
-The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation, payload, deadline_s)`,
-on a thread of its own, for one call at a time, with `deadline_s` on the clock of `time.monotonic()`. The host returns bytes,
-or raises a `CtxError`, whose message the script sees as a Lua error "message" that it may catch with pcall (uncaught it is a
-`ToolError`, whatever its type was). A handler that overruns is abandoned: it must tolerate that its answer goes nowhere.
+The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation,
+payload, deadline_s)`,
+on a thread of its own, for one call at a time, with `deadline_s` on the clock of `time.monotonic()`. The host
+returns bytes,
+or raises a `CtxError`, whose message the script sees as a Lua error "message" that it may catch with pcall
+(uncaught it is a
+`ToolError`, whatever its type was). A handler that overruns is abandoned: it must tolerate that its answer
+goes nowhere.
 
     operation          grant    payload                                                   answer
-    http               http     JSON {method, url, headers?, params?, timeout_s?} NUL     JSON {status, ok, headers} NUL the body's
-                                the body's bytes                                          bytes (the prelude adds body and json)
+    http               http     JSON {method, url, headers?, params?, timeout_s?} NUL     JSON {status, ok,
+    headers} NUL the body's
+                                the body's bytes                                          bytes (the prelude
+                                adds body and json)
     fs.read            fs       the path's bytes                                          the file's bytes
     fs.list            fs       JSON {dir, glob?}                                         JSON array
     env.get            env      the name's bytes                                          JSON string or null
@@ -35,15 +46,19 @@ or raises a `CtxError`, whose message the script sees as a Lua error "message" t
     bank.NAME          memory   exists, ensure, config: likewise                          JSON
     session.NAME       memory   count, kv.get, kv.set: likewise                           JSON
     health             memory   likewise                                                  JSON
-    log                -        level NUL message; level one of debug, info, warn, error; ignored; must not block
+    log                -        level NUL message; level one of debug, info, warn, error; ignored; must not
+    block
                                 the message is one line, escaped, cut, counted already
 
-The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants` lack before the host is
+The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants`
+lack before the host is
 asked, and enforces the caps on logs, frames and results.
 
-Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind not_found,
+Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind
+not_found,
 invalid_params, conflict, forbidden or storage. Uncaught it is raised here as `conversation.KINDS[kind]` with
-`data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on the way out. Any
+`data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on
+the way out. Any
 other script's failure is a `ToolError`, whatever it says.
 """
 
@@ -63,6 +78,7 @@ from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery, Worker
 from ctx.lua.selftest import is_strict, try_layers
 from ctx.lua.shape import fit
+from ctx.lua.shares import Shares
 from ctx.types import JSON
 
 __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
@@ -80,9 +96,13 @@ _LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
 class Job(NamedTuple):
     """One entry of one script.
 
-    `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for scripts that the
-    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script (operator's only):
-    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`).
+    `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for
+    scripts that the
+    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script
+    (operator's only):
+    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`). `caller` is
+    whoever asked, "" for
+    nobody in particular: one caller, and one script, has only a share of the pool (`shares.Shares`).
     """
 
     name: str
@@ -95,14 +115,28 @@ class Job(NamedTuple):
     reuse: bool = False
     kind: str = "tool"
     output_schema: JSON | None = None
+    caller: str = ""
+
+    @property
+    def shown(self) -> str:
+        """How messages call it."""
+        return f"{self.kind} '{self.name}'"
+
+    @property
+    def level(self) -> int:
+        """At which level of the log its failure is told: that of a connector is told with its source's."""
+        return logging.DEBUG if self.kind == "connector" else logging.INFO
 
 
 class Pool:
     """The sandbox. Safe from several threads; every call blocks its own.
 
-    `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody else's at the strict
-    level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up to
-    `patience_s`. `memory_mb` is what one script may hold. The first call starts the sandbox (0.2 s) if `start` has not.
+    `sandbox` "auto" runs the operator's scripts at the strongest level the machine reaches and everybody
+    else's at the strict
+    level only; "strict" wants that for all. At most `workers` scripts run at once, `waiting` more wait for up
+    to
+    `patience_s`, and no script or caller has more than its share of either. `memory_mb` is what one script
+    may hold. The first call starts the sandbox (0.2 s) if `start` has not.
     """
 
     def __init__(
@@ -126,6 +160,8 @@ class Pool:
         self._slots = threading.Condition()
         self._running = 0
         self._waiting = 0
+        self._running_shares = Shares(workers)
+        self._waiting_shares = Shares(waiting)
         self._resident: dict[tuple[str, str, bytes], list[Worker]] = {}
         self._starting = threading.Lock()
         self._started = False
@@ -144,7 +180,9 @@ class Pool:
         self.close()
 
     def start(self) -> None:
-        """Starts the zygote, proves the layers and says in the log which hold. Raises `ToolError`. Harmless when started."""
+        """Starts the zygote, proves the layers and says in the log which hold. Raises `ToolError`. Harmless
+        when started.
+        """
         with self._starting:
             if self._started:
                 return
@@ -160,11 +198,11 @@ class Pool:
             self._nursery = nursery
             self._strict = is_strict(self._layers)
             self._started = True
-        held = [layer.name for layer in self._layers if layer.held]
-        missing = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
-        logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(held))
-        if missing:
-            logger.warning("sandbox layers that do not hold here: %s", "; ".join(missing))
+        layers = [layer.name for layer in self._layers if layer.held]
+        gaps = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
+        logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(layers))
+        if gaps:
+            logger.warning("sandbox layers that do not hold here: %s", "; ".join(gaps))
 
     def close(self) -> None:
         """Ends every process of the sandbox; calls under way fail with `ToolError`."""
@@ -196,7 +234,9 @@ class Pool:
         return self._nursery.zygote_pid
 
     def selftest(self) -> list[Layer]:
-        """Every layer with whether it holds, tried at start. Raises `ToolError` when the sandbox does not start."""
+        """Every layer with whether it holds, tried at start. Raises `ToolError` when the sandbox does not
+        start.
+        """
         self.start()
         return list(self._layers)
 
@@ -211,8 +251,10 @@ class Pool:
     ) -> JSON:
         """The script's answer.
 
-        `timeout_s` counts from when the script has a worker: waiting for one is not billed to it. Raises `ScriptTimeout`,
-        `ToolError` (the script failed, was denied, was killed or `cancel` was set), `Busy`, and in scripts that may throw what
+        `timeout_s` counts from when the script has a worker: waiting for one is not billed to it. Raises
+        `ScriptTimeout`,
+        `ToolError` (the script failed, was denied, was killed or `cancel` was set), `Busy`, and in scripts
+        that may throw what
         they threw.
         """
         items = self.scan(job, host, timeout_s, cancel=cancel)
@@ -229,9 +271,11 @@ class Pool:
     def scan(
         self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None
     ) -> Generator[JSON, None, JSON]:
-        """The items of a connector's scan as the script makes them; `ItemProblem` where one cannot be said in JSON.
+        """The items of a connector's scan as the script makes them; `ItemProblem` where one cannot be said in
+        JSON.
 
-        The scan is complete when this ends by itself. It raises as `run` does when it is not. The script waits while the
+        The scan is complete when this ends by itself. It raises as `run` does when it is not. The script
+        waits while the
         consumer works, and that time is not billed to it. Closing the iterator kills the script.
         """
         if job.kind not in _KINDS or job.entry not in _ENTRIES:
@@ -245,69 +289,86 @@ class Pool:
         idle = False
         try:
             worker = self._take(job, reuse, cancel)
-            talk = Talk(
-                f"{job.kind} {job.name}", job.grants, host, Deadline(timeout_s, cancel), self._threads
-            )
+            deadline = Deadline(timeout_s, cancel)
+            talk = Talk(f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level)
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
             idle = reuse
             result = result_of(answer, talk)
             return result if job.output_schema is None else fit(result, job.output_schema)
         except DeadlinePassed:
-            logger.info("a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s)
-            raise ScriptTimeout(f"{job.kind} '{job.name}' timed out after {timeout_s:g} s") from None
+            logger.log(
+                job.level, "a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s
+            )
+            raise ScriptTimeout(f"{job.shown} timed out after {timeout_s:g} s") from None
         except Cancelled:
-            raise ToolError(f"{job.kind} '{job.name}' was cancelled") from None
+            raise ToolError(f"{job.shown} was cancelled") from None
         except FrameError as error:
             logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
-            raise ToolError(f"{job.kind} '{job.name}' failed: {error}") from error
+            raise ToolError(f"{job.shown} failed: {error}") from error
         except WorkerGone as error:
             assert worker is not None
             raise self._post_mortem(job, worker) from error
         finally:
             if worker is not None:
                 self._give_back(job, worker, idle)
-            self._leave()
+            self._leave(job)
 
     # ------------------------------------------------------------------ admission
 
     def _admit(self, job: Job) -> None:
         if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
-            whose = (
+            scripts = (
                 "every script"
                 if self._sandbox == "strict"
                 else "a script that the configuration does not name"
             )
             raise ToolError(
-                f"{job.kind} '{job.name}' was not run: {whose} needs the strict sandbox, which this machine lacks (see `ctx doctor`)"
+                f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine lacks "
+                "(see `ctx doctor`)"
             )
 
     def _enter(self, job: Job, cancel: threading.Event | None) -> None:
+        share = job.shown, job.caller
         with self._slots:
-            if self._running >= self._workers:
-                if self._waiting >= self._waiting_most:
-                    raise Busy(f"{self._waiting} scripts are waiting already; try again later")
-                self._waiting += 1
-                try:
-                    self._wait_for_slot(job, cancel)
-                finally:
-                    self._waiting -= 1
+            if not self._has_slot(share):
+                self._queue(job, share, cancel)
             self._running += 1
+            self._running_shares.take(*share)
 
-    def _wait_for_slot(self, job: Job, cancel: threading.Event | None) -> None:
+    def _has_slot(self, share: tuple[str, str]) -> bool:
+        return self._running < self._workers and self._running_shares.room(*share)
+
+    def _queue(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
+        if self._waiting >= self._waiting_most:
+            raise Busy(f"{self._waiting} scripts are waiting already; try again later")
+        if not self._waiting_shares.room(*share):
+            raise Busy(
+                f"too many calls of {job.shown}, or of this caller, are waiting already; try again later"
+            )
+        self._waiting += 1
+        self._waiting_shares.take(*share)
+        try:
+            self._wait_for_slot(job, share, cancel)
+        finally:
+            self._waiting -= 1
+            self._waiting_shares.give_back(*share)
+
+    def _wait_for_slot(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
         until_s = time.monotonic() + self._patience_s
-        while self._running >= self._workers:
+        while not self._has_slot(share):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
             self._slots.wait(min(left_s, _SLICE_S) if cancel else left_s)
             if cancel is not None and cancel.is_set():
-                raise ToolError(f"{job.kind} '{job.name}' was cancelled")
+                raise ToolError(f"{job.shown} was cancelled")
 
-    def _leave(self) -> None:
+    def _leave(self, job: Job) -> None:
         with self._slots:
             self._running -= 1
+            self._running_shares.give_back(job.shown, job.caller)
             if self._waiting:
-                self._slots.notify()
+                self._slots.notify_all()  # the one that has waited longest may have no share of what is free
 
     # ------------------------------------------------------------------ workers
 
@@ -315,12 +376,12 @@ class Pool:
         key = (job.kind, job.name, job.source)
         while reuse:
             with self._slots:
-                kept = self._resident.pop(key, None)
-                if not kept:
+                workers = self._resident.pop(key, None)
+                if not workers:
                     break
-                worker = kept.pop()
-                if kept:
-                    self._resident[key] = kept
+                worker = workers.pop()
+                if workers:
+                    self._resident[key] = workers
             if not worker.ended.is_set():
                 return worker
             self._nursery.drop(worker)  # it was killed while it waited
@@ -333,17 +394,17 @@ class Pool:
             return
         key = (job.kind, job.name, job.source)
         with self._slots:
-            self._resident[key] = kept = self._resident.pop(key, [])  # the latest used stands last
-            kept.append(worker)
+            self._resident[key] = workers = self._resident.pop(key, [])  # the latest used stands last
+            workers.append(worker)
             too_many = self._closed or sum(map(len, self._resident.values())) > _MAX_RESIDENT
             dropped = self._oldest() if too_many else None
         if dropped is not None:
             self._nursery.retire(dropped)
 
     def _oldest(self) -> Worker:
-        key, kept = next(iter(self._resident.items()))
-        worker = kept.pop(0)
-        if not kept:
+        key, workers = next(iter(self._resident.items()))
+        worker = workers.pop(0)
+        if not workers:
             del self._resident[key]
         return worker
 
@@ -352,16 +413,16 @@ class Pool:
         status = worker.status
         if status is None or not os.WIFSIGNALED(status):
             logger.error("a worker ended without an answer: script=%s status=%s", job.name, status)
-            return ToolError(f"{job.kind} '{job.name}' ended without an answer")
+            return ToolError(f"{job.shown} ended without an answer")
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name
         if number == signal.SIGSYS:
             logger.critical(
                 "a script made a forbidden system call and was killed: script=%s signal=%s", job.name, name
             )
-            return ToolError(f"{job.kind} '{job.name}' was killed: it tried what the sandbox forbids")
+            return ToolError(f"{job.shown} was killed: it tried what the sandbox forbids")
         logger.error("a worker died: script=%s signal=%s", job.name, name)
-        return ToolError(f"{job.kind} '{job.name}' crashed its worker ({name})")
+        return ToolError(f"{job.shown} crashed its worker ({name})")
 
 
 def _wire(job: Job, reuse: bool, calls: int) -> bytes:

@@ -1,7 +1,9 @@
 """The system calls a worker may still make, as a kernel filter. Linux on x86_64 and aarch64.
 
-The filter is written by hand in classic BPF and installed through `prctl`: forty instructions do not justify a library that
-must be present on every machine. Anything not listed kills the whole process with SIGSYS: files, sockets, processes, signals,
+The filter is written by hand in classic BPF and installed through `prctl`: forty instructions do not justify
+a library that
+must be present on every machine. Anything not listed kills the whole process with SIGSYS: files, sockets,
+processes, signals,
 threads, new executable memory.
 """
 
@@ -41,7 +43,8 @@ class Machine(NamedTuple):
     numbers: dict[str, int]
 
 
-# What reading and writing one socket, allocating memory, telling the time and ending take in CPython and glibc.
+# What reading and writing one socket, allocating memory, telling the time and ending take in CPython and
+# glibc.
 ALLOWED = (
     "read",
     "write",

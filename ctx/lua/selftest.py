@@ -13,7 +13,8 @@ from ctx.lua.nursery import Nursery, Worker
 FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
 STRICT = (FILTER, MEMORY, KILL)  # the level that scripts nobody vouches for need
 
-# By number as in zygote.PROBES (which cannot be imported here: it imports lupa); a test holds the two lists equal.
+# By number as in zygote.PROBES (which cannot be imported here: it imports lupa); a test holds the two lists
+# equal.
 FORBIDDEN = (
     "open a file",
     "open a socket",
@@ -28,9 +29,11 @@ _PATIENCE_S = 5.0  # for one probe on a loaded machine; a few milliseconds other
 
 
 def try_layers(nursery: Nursery) -> list[Layer]:
-    """The zygote's own layers and those that only a worker can prove. Raises `ToolError` when no worker starts."""
-    known = [layer for layer in nursery.layers if layer.name != FILTER]
-    return [_filter(nursery), _memory(nursery), _kill(nursery), *known]
+    """The zygote's own layers and those that only a worker can prove. Raises `ToolError` when no worker
+    starts.
+    """
+    layers = [layer for layer in nursery.layers if layer.name != FILTER]
+    return [_filter(nursery), _memory(nursery), _kill(nursery), *layers]
 
 
 def is_strict(layers: list[Layer]) -> bool:
@@ -40,8 +43,8 @@ def is_strict(layers: list[Layer]) -> bool:
 def _filter(nursery: Nursery) -> Layer:
     workers = [nursery.probe(number) for number in range(len(FORBIDDEN))]
     passed = [
-        what
-        for what, worker in zip(FORBIDDEN, workers, strict=True)
+        deed
+        for deed, worker in zip(FORBIDDEN, workers, strict=True)
         if not _killed_by(_end(nursery, worker), signal.SIGSYS)
     ]
     if passed:
@@ -53,9 +56,11 @@ def _filter(nursery: Nursery) -> Layer:
 
 def _memory(nursery: Nursery) -> Layer:
     status = _end(nursery, nursery.probe(_MEMORY_PROBE))
-    held = status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == _REFUSED
+    refused = status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == _REFUSED
     return Layer(
-        MEMORY, held, "an allocation over the cap is refused" if held else "the system does not enforce it"
+        MEMORY,
+        refused,
+        "an allocation over the cap is refused" if refused else "the system does not enforce it",
     )
 
 
@@ -63,13 +68,13 @@ def _kill(nursery: Nursery) -> Layer:
     worker = nursery.probe(_SPIN_PROBE)
     began_s = time.perf_counter()
     nursery.kill(worker)
-    how = "the zygote" if worker.pidfd is None else "a pidfd"
-    held = _killed_by(_end(nursery, worker), signal.SIGKILL)
+    means = "the zygote" if worker.pidfd is None else "a pidfd"
+    killed = _killed_by(_end(nursery, worker), signal.SIGKILL)
     return Layer(
         KILL,
-        held,
-        f"by {how} in {(time.perf_counter() - began_s) * 1000:.1f} ms"
-        if held
+        killed,
+        f"by {means} in {(time.perf_counter() - began_s) * 1000:.1f} ms"
+        if killed
         else "a looping worker stayed alive",
     )
 
@@ -82,5 +87,5 @@ def _end(nursery: Nursery, worker: Worker) -> int | None:
     return worker.status
 
 
-def _killed_by(status: int | None, wanted: signal.Signals) -> bool:
-    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == wanted
+def _killed_by(status: int | None, number: signal.Signals) -> bool:
+    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == number

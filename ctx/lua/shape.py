@@ -8,7 +8,8 @@ _MAX_DEPTH = 64
 def fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
     """`value` with `{}` turned into `[]` where the schema wants an array, and fields in the schema's order.
 
-    Lua has one empty table and no order of fields; a client has both. Nothing else is changed: this does not validate.
+    Lua has one empty table and no order of fields; a client has both. Nothing else is changed: this does not
+    validate.
     """
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return value

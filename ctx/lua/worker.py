@@ -43,16 +43,21 @@ def _deny(*_: object) -> None:
 
 
 def _hmac(payload: bytes) -> bytes:
-    length, _, rest = payload.partition(b":")
-    return hmac.new(rest[: int(length)], rest[int(length) :], "sha256").hexdigest().encode()
+    length, _, texts = payload.partition(b":")
+    return hmac.new(texts[: int(length)], texts[int(length) :], "sha256").hexdigest().encode()
 
 
 def _quote(payload: bytes) -> bytes:
     return encode_basestring(payload.decode()).encode()
 
 
+def _mend(payload: bytes) -> bytes:
+    return encode_basestring(payload.decode("utf-8", "replace")).encode()
+
+
 _PURE = {
     b"json.quote": _quote,
+    b"json.mend": _mend,
     b"base64.encode": lambda payload: binascii.b2a_base64(payload, newline=False),
     b"base64.decode": lambda payload: binascii.a2b_base64(payload, strict_mode=True),
     b"crypto.sha256": lambda payload: hashlib.sha256(payload).hexdigest().encode(),
@@ -108,7 +113,8 @@ class Interpreter:
         return answer
 
     def _raw(self, op: bytes, payload: bytes = b"", *_: object) -> bytes:
-        # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into Lua: there it
+        # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into
+        # Lua: there it
         # would be an object with a traceback, and through that with everything.
         try:
             pure = _PURE.get(op)
@@ -133,10 +139,10 @@ def receive(end: socket.socket) -> tuple[bytes, bytes]:
     while len(data) < HEADER_BYTES:
         data += _some(end, _READ_BYTES)  # most frames come whole
     parts = [data]
-    missing = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
-    while missing > 0:
-        parts.append(_some(end, missing))
-        missing -= len(parts[-1])
+    due = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
+    while due > 0:
+        parts.append(_some(end, due))
+        due -= len(parts[-1])
     frame = data if len(parts) == 1 else b"".join(parts)
     return frame[4:5], frame[HEADER_BYTES:]
 
@@ -153,7 +159,9 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 
 
 def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes], memory_bytes: int) -> None:
-    """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not return."""
+    """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not
+    return.
+    """
     source = b""
     interpreter.run(
         _WARM
@@ -189,9 +197,10 @@ _WARM = Wire(
 
 
 def warm_up(interpreter: Interpreter) -> None:
-    """In the zygote: touches what a first call would otherwise fetch from files, which a worker cannot open."""
+    """In the zygote: touches what a first call would else fetch from files, which a worker cannot open."""
     for op, payload in (
         (b"json.quote", "\né".encode()),
+        (b"json.mend", b"\xc3"),
         (b"base64.encode", b"x"),
         (b"base64.decode", b"eA=="),
         (b"crypto.sha256", b"x"),

@@ -1,8 +1,12 @@
-"""The process that workers are forked from: small, single-threaded, locked down, with Lua and the prelude loaded.
+"""The process that workers are forked from: small, single-threaded, locked down, with Lua and the prelude
+loaded.
 
-The server starts it with `python -I -S` and speaks to it over one socket: `F` with a descriptor forks a worker onto that
-descriptor, `P` does so for a probe of the self-test, `K` kills. It answers `F` with the worker's pid (and a pidfd where there
-are such), and `X` with its wait status when a worker has ended. It ends, and all workers with it, when the server does.
+The server starts it with `python -I -S` and speaks to it over one socket: `F` with a descriptor forks a
+worker onto that
+descriptor, `P` does so for a probe of the self-test, `K` kills. It answers `F` with the worker's pid (and a
+pidfd where there
+are such), and `X` with its wait status when a worker has ended. It ends, and all workers with it, when the
+server does.
 """
 
 import array
@@ -23,7 +27,9 @@ REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # how a probe ends when nothing kills it
 
 
 class Settings(NamedTuple):
-    """What the server decides. `parts` are the texts of the prelude's files by name: a worker cannot open them."""
+    """What the server decides. `parts` are the texts of the prelude's files by name: a worker cannot open
+    them.
+    """
 
     control_fd: int
     memory_bytes: int
@@ -38,10 +44,10 @@ def _spin() -> None:
 
 def _grab_memory(settings: Settings) -> None:
     # Mapped, not touched: where no limit holds, the machine's memory shall not pay for the question.
-    held = [
+    maps = [
         mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
     ]
-    held.clear()
+    maps.clear()
 
 
 def _reach_network() -> None:
@@ -91,10 +97,10 @@ class _Zygote:
         self.control.sendall(json.dumps(layers).encode() + b"\n")
 
     def run(self) -> NoReturn:
-        ended, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        bell, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_fds = [ended, waker, self.control.fileno()] + (
+        self.own_fds = [bell, waker, self.control.fileno()] + (
             [self.server_fd] if self.server_fd is not None else []
         )
         gc.collect()
@@ -106,8 +112,8 @@ class _Zygote:
                 waiting.register(fd, select.POLLIN)
         while True:
             for fd, _ in waiting.poll():
-                if fd == ended:
-                    _drain(ended)
+                if fd == bell:
+                    _drain(bell)
                     self.report_ended()
                 elif fd == self.server_fd:
                     self.end()
@@ -137,6 +143,9 @@ class _Zygote:
             self.become_worker(fds[0], None if letter == b"F" else number)
         for fd in fds:
             os.close(fd)
+        self.report_forked(pid)
+
+    def report_forked(self, pid: int) -> None:
         if pid < 0:
             self.control.sendall(REPORT.pack(b"F", 0, 0))
             return

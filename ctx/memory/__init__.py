@@ -31,8 +31,10 @@ expires_at, deleted_at, content_hash, version, aliases. Times are milliseconds s
 8601 will do. Filters: ctx/memory/filters.py. The import costs numpy's 70 ms.
 """
 
-from ctx.memory.bank import Embedder, MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.embedding import Embedder
 from ctx.memory.ops import OPS, call
 from ctx.memory.records import Provenance, check_bank_id
+from ctx.memory.store import MemoryStore
 
 __all__ = ["OPS", "Embedder", "MemoryBank", "MemoryStore", "Provenance", "call", "check_bank_id"]

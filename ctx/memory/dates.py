@@ -1,4 +1,4 @@
-"""Times named in a sentence: ISO dates, months and years, last/this/N ago, since, before, between.
+"""Times named in a sentence, English or German: ISO dates, months and years, last/this/N ago, since, before, between.
 
 Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone, and no text whatever
 raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends included.
@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ctx.clock import parse_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MS = 86_400_000
 _MONTHS = (
     "january",
     "february",
@@ -58,7 +57,7 @@ class Window(NamedTuple):
 
 
 _month = (
-    "(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
+    r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
 )
 _number = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
 _unit = r"(?P<unit>hour|day|week|month|year)s?"
@@ -71,13 +70,38 @@ _POINT = (
 
 def window(text: str, now_ms: int) -> Window | None:
     """The first window that the text names, seen from `now_ms`; None where it names none."""
-    text = text[:MAX_TEXT].lower()
+    text = _in_english(text[:MAX_TEXT].lower())
     for pattern, read in _RANGES:
         for match in pattern.finditer(text):
-            found = _guarded(read, match, now_ms)
-            if found is not None:
-                return found
+            span = _guarded(read, match, now_ms)
+            if span is not None:
+                return span
     return _single(text, now_ms)
+
+
+def happened(text: str, said_ms: int) -> Window | None:
+    """When what a statement tells of happened, or will: the closed window it names, seen from when it was said. None where it names
+    none, or where it speaks of what recurs."""
+    if _RECURRING.search(text[:MAX_TEXT]):
+        return None
+    span = window(text, said_ms)
+    return span if span is not None and span.first_ms is not None and span.last_ms is not None else None
+
+
+def without_times(text: str, now_ms: int) -> str:
+    """The text without the words by which it names a time."""
+    text = _in_english(text[:MAX_TEXT].lower())
+    for pattern, read in (*_RANGES, *_SINGLES):
+        text = pattern.sub(lambda match: " " if _guarded(read, match, now_ms) else match[0], text)  # noqa: B023 - used at once
+    return text
+
+
+def _in_english(text: str) -> str:
+    return _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], _GERMAN_DATE.sub(_iso_of_german, text))
+
+
+def _iso_of_german(match: re.Match[str]) -> str:
+    return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}"
 
 
 def _guarded(
@@ -90,15 +114,15 @@ def _guarded(
 
 
 def _single(text: str, now_ms: int) -> Window | None:
-    best: tuple[int, Window] | None = None
+    first: tuple[int, Window] | None = None
     for pattern, read in _SINGLES:
         for match in pattern.finditer(text):
-            found = _guarded(read, match, now_ms)
-            if found is not None:
-                if best is None or match.start() < best[0]:
-                    best = (match.start(), found)
+            span = _guarded(read, match, now_ms)
+            if span is not None:
+                if first is None or match.start() < first[0]:
+                    first = (match.start(), span)
                 break
-    return best[1] if best else None
+    return first[1] if first else None
 
 
 def _moment(ms: int) -> datetime:
@@ -132,8 +156,8 @@ def _count(match: re.Match[str]) -> int:
 
 
 def _iso(match: re.Match[str], now_ms: int) -> Window:
-    said = match[0].upper().replace(" ", "T")
-    return Window(parse_ms(said), parse_ms(said, end_of_day=True))
+    moment = match[0].upper().replace(" ", "T")
+    return Window(parse_ms(moment), parse_ms(moment, end_of_day=True))
 
 
 def _year_month(match: re.Match[str], now_ms: int) -> Window:
@@ -165,7 +189,7 @@ def _year(match: re.Match[str], now_ms: int) -> Window:
 
 
 def _near_day(match: re.Match[str], now_ms: int) -> Window:
-    first = _day(now_ms) - timedelta(days=1 if match[0] == "yesterday" else 0)
+    first = _day(now_ms) + timedelta(days=_NEAR_DAYS[match[0]])
     return _span(first, first + timedelta(days=1))
 
 
@@ -181,7 +205,11 @@ def _unit_start(unit: str, now_ms: int) -> datetime:
 def _calendar(match: re.Match[str], now_ms: int) -> Window:
     unit = match["unit"]
     first = _unit_start(unit, now_ms)
-    if match["which"] in ("last", "previous"):
+    if match["which"] == "next":
+        first = (
+            first + timedelta(days=7) if unit == "week" else _month_after(first, 1 if unit == "month" else 12)
+        )
+    elif match["which"] in ("last", "previous"):
         after = first
         if unit == "week":
             first -= timedelta(days=7)
@@ -195,7 +223,41 @@ def _calendar(match: re.Match[str], now_ms: int) -> Window:
 def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
     today = _day(now_ms)
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"])) % 7 or 7
-    first = today - timedelta(days=back)
+    first = today - timedelta(days=back - 7 if match["side"] == "next" else back)
+    return _span(first, first + timedelta(days=1))
+
+
+def _weekend(match: re.Match[str], now_ms: int) -> Window:
+    monday = _unit_start("week", now_ms)
+    saturday = monday + timedelta(days={"last": -2, "this": 5, "next": 12}[match["which"]])
+    return _span(saturday, saturday + timedelta(days=2))
+
+
+def _season(match: re.Match[str], now_ms: int) -> Window:
+    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    first = datetime(year, _SEASONS[match["season"]], 1, tzinfo=UTC)
+    if not match["year"] and (
+        _ms(first) > now_ms or (match["which"] == "last" and _ms(_month_after(first, 3)) > now_ms)
+    ):
+        first = first.replace(year=year - 1)
+    return _span(first, _month_after(first, 3))
+
+
+def _quarter(match: re.Match[str], now_ms: int) -> Window:
+    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    first = datetime(year, 3 * int(match["quarter"]) - 2, 1, tzinfo=UTC)
+    return _span(first, _month_after(first, 3))
+
+
+def _ahead(match: re.Match[str], now_ms: int) -> Window:
+    count, unit = _count(match), match["unit"]
+    if unit in ("month", "year"):
+        first = _month_after(
+            _moment(now_ms).replace(day=1, hour=0, minute=0, second=0, microsecond=0),
+            count * (12 if unit == "year" else 1),
+        )
+        return _span(first, _month_after(first))
+    first = _day(now_ms) + timedelta(**{f"{unit}s": count})
     return _span(first, first + timedelta(days=1))
 
 
@@ -212,19 +274,22 @@ def _back(moment: datetime, count: int, unit: str) -> datetime:
 
 def _ago(match: re.Match[str], now_ms: int) -> Window:
     unit = match["unit"]
-    then = _back(_moment(now_ms), _count(match), unit)
+    moment = _back(_moment(now_ms), _count(match), unit)
     if unit == "hour":
-        return _span(
-            then.replace(minute=0, second=0, microsecond=0),
-            then.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1),
-        )
-    first = then.replace(hour=0, minute=0, second=0, microsecond=0)
+        hour = moment.replace(minute=0, second=0, microsecond=0)
+        return _span(hour, hour + timedelta(hours=1))
+    first = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "day":
         return _span(first, first + timedelta(days=1))
     if unit == "week":  # "two weeks ago" is a guess of a few days
         return _span(first - timedelta(days=3), first + timedelta(days=4))
     first = first.replace(day=1) if unit == "month" else first.replace(month=1, day=1)
     return _span(first, _month_after(first, 1 if unit == "month" else 12))
+
+
+def _days_ago(match: re.Match[str], now_ms: int) -> Window:
+    first = _day(now_ms) - timedelta(days=_count(match))
+    return _span(first, first + timedelta(days=1))
 
 
 def _recent(match: re.Match[str], now_ms: int) -> Window:
@@ -248,18 +313,46 @@ def _between(match: re.Match[str], now_ms: int) -> Window | None:
 
 
 def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
-    found = _single(match["point"], now_ms)
-    if found is None:
+    point = _single(match["point"], now_ms)
+    if point is None:
         return None
     if match["side"] == "since":
-        return Window(found.first_ms, None)
+        return Window(point.first_ms, None)
     if match["side"] == "after":
-        return Window(None if found.last_ms is None else found.last_ms + 1, None)
+        return Window(None if point.last_ms is None else point.last_ms + 1, None)
     if match["side"] == "before":
-        return Window(None, None if found.first_ms is None else found.first_ms - 1)
-    return Window(None, found.last_ms)
+        return Window(None, None if point.first_ms is None else point.first_ms - 1)
+    return Window(None, point.last_ms)
 
 
+# "every Friday" names no day.
+_RECURRING = re.compile(
+    r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer)\b"
+)
+_NEAR_DAYS = {
+    "today": 0,
+    "tonight": 0,
+    "this morning": 0,
+    "yesterday": -1,
+    "last night": -1,
+    "the day before yesterday": -2,
+    "tomorrow": 1,
+    "the day after tomorrow": 2,
+}
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+# The German for what is read below, in lower case. A word that is English too ("am", "war") is left alone.
+_ENGLISH_OF = {
+    "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today", "übermorgen": "the day after tomorrow",
+    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july", "oktober": "october", "dezember": "december",
+    "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday", "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
+    "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last", "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
+    "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this", "nächsten": "next", "nächste": "next", "nächstes": "next",
+    "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year", "jahren": "years", "jahres": "year", "stunden": "hours",
+    "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring", "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
+    "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six",
+}  # fmt: skip
+_GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
+_GERMAN_DATE = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 _RANGES = (
     (re.compile(rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b"), _between),
     (re.compile(rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b"), _between),
@@ -279,14 +372,16 @@ _SINGLES = (
     ),
     (
         re.compile(
-            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"
+            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"
         ),
         _named_day,
     ),
     (re.compile(rf"\b{_month},?\s+(?P<year>\d{{4}})\b"), _named_month),
     # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
     (
-        re.compile(rf"\b(?:in|during|of|last|this|early|late|mid)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"),
+        re.compile(
+            rf"\b(?:in|during|of|last|this|early|late|mid|since|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"
+        ),
         _named_month,
     ),
     (
@@ -297,9 +392,20 @@ _SINGLES = (
     ),
     (re.compile(r"^\s*(?P<year>(?:19|20)\d{2})\s*$"), _year),
     (re.compile(rf"^\s*{_month}(?P<year>\b)\s*$"), _named_month),
-    (re.compile(r"\b(?:today|yesterday)\b"), _near_day),
-    (re.compile(r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b"), _calendar),
-    (re.compile(rf"\b(?:last|on)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
+    (re.compile(rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b"), _near_day),
+    (re.compile(r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b"), _calendar),
+    (re.compile(rf"\b(?P<side>last|on|next|am)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
+    (re.compile(r"\b(?P<which>last|this|next)\s+weekend\b"), _weekend),
+    (
+        re.compile(
+            r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
+        ),
+        _season,
+    ),
+    (re.compile(r"\bq(?P<quarter>[1-4])(?:[ /]+(?P<year>\d{4}))?\b"), _quarter),
+    (re.compile(rf"\b(?:in|within)\s+{_number}\s+{_unit}\b(?!\s+ago)"), _ahead),
     (re.compile(rf"\b{_number}\s+{_unit}\s+ago\b"), _ago),
+    (re.compile(rf"\bvor\s+{_number}\s+(?:tag(?:en)?\b)"), _days_ago),
+    (re.compile(rf"\bvor\s+{_number}\s+{_unit}\b"), _ago),
     (re.compile(rf"\b(?:past|last|previous)\s+{_number}\s+{_unit}\b"), _recent),
 )

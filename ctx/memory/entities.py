@@ -28,22 +28,22 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 def entities(text: str) -> list[str]:
     """Names in order of first appearance, each once whatever its case; leading common words are cut off."""
-    found: dict[str, tuple[int, str]] = {}
+    matches: dict[str, tuple[int, str]] = {}
     text = text[:20_000]
-    taken: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for match in _STRUCTURED.finditer(text):
-        found.setdefault(match[0].lower(), (match.start(), match[0]))
-        taken.append(match.span())
+        matches.setdefault(match[0].lower(), (match.start(), match[0]))
+        spans.append(match.span())
     for match in _CAPITALS.finditer(text):
-        if any(first <= match.start() < last for first, last in taken):
+        if any(first <= match.start() < last for first, last in spans):
             continue
         words = match[0].rstrip(".").split()
-        at = match.start()
+        start = match.start()
         while words and words[0].lower() in _COMMON:
-            at += len(words.pop(0)) + 1
+            start += len(words.pop(0)) + 1
         while words and words[-1].lower() in _COMMON:
             words.pop()
         name = " ".join(words)
         if len(name) > 1:
-            found.setdefault(name.lower(), (at, name))
-    return [name for _, name in sorted(found.values())][:MAX_ENTITIES]
+            matches.setdefault(name.lower(), (start, name))
+    return [name for _, name in sorted(matches.values())][:MAX_ENTITIES]

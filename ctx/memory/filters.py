@@ -14,50 +14,23 @@ Comparisons with something absent are false, also below `none`. Times are millis
 date stands for its first moment, or its last with `lte` and `gt`. Every mistake is a `BadRequest` that names the key.
 """
 
-import difflib
 import math
 import re
 from typing import NamedTuple
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
+from ctx.memory.columns import COMPARED, LIST, NUMBER, OBJECT, TEXT, TIME, check_unicode
+from ctx.text import did_you_mean
 from ctx.types import JSON
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
 MAX_CHOICES = 1000  # of `in`: each is one bound variable, of which SQLite takes 32766
 
-TEXT = "text"
-NUMBER = "number"
-TIME = "time"
-
-FIELDS: dict[str, tuple[str, str]] = {
-    "id": (TEXT, "id"),
-    "kind": (TEXT, "kind"),
-    "parent": (TEXT, "parent"),
-    "role": (TEXT, "role"),
-    "text": (TEXT, "text"),
-    "type": (TEXT, "type"),
-    "context": (TEXT, "context"),
-    "folder": (TEXT, "folder"),
-    "label": (TEXT, "label"),
-    "status": (TEXT, "status"),
-    "session": (TEXT, "session"),
-    "superseded_by": (TEXT, "superseded_by"),
-    "ordinal": (NUMBER, "ordinal"),
-    "importance": (NUMBER, "importance"),
-    "access_count": (NUMBER, "access_count"),
-    "version": (NUMBER, "version"),
-    "event_date": (TIME, "event_ms"),
-    "created": (TIME, "created_ms"),
-    "updated": (TIME, "updated_ms"),
-    "last_accessed": (TIME, "accessed_ms"),
-    "valid_from": (TIME, "valid_from_ms"),
-    "valid_to": (TIME, "valid_to_ms"),
-    "expires_at": (TIME, "expires_ms"),
-}
-LISTS = ("tags", "flags")
-OBJECTS = ("metadata", "source")
+FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}
+LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
+OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
 _COMPARE = {"eq": "IS", "ne": "IS NOT", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 OPERATORS = (*_COMPARE, "in", "not_in", "exists", "contains", "starts", "under")
@@ -93,28 +66,37 @@ class _Compiler:
             if key in GROUPS:
                 if not isinstance(value, list):
                     raise BadRequest(f"filter: '{key}' must hold a list of filters")
-                parts.append(_join(key, [self.group(one, key, depth + 1) for one in value]))
+                parts.append(_join(key, [self.group(member, key, depth + 1) for member in value]))
             else:
                 parts.append(self.entry(key, value))
         return _join("all", parts)
 
     def entry(self, key: str, value: JSON) -> Condition:
         alias, name = ("p", key.removeprefix("parent.")) if key.startswith("parent.") else ("m", key)
-        if name in FIELDS:
+        if name == "context":
+            condition = self.context(key, alias, value)
+        elif name in FIELDS:
             kind, column = FIELDS[name]
-            found = self.field(key, kind, f"{alias}.{column}", value)
+            condition = self.field(key, kind, _column(alias, column), value)
         elif name in LISTS:
-            found = self.listed(key, f"{alias}.{name}", value)
+            condition = self.listed(key, f"{alias}.{name}", value)
         elif name.startswith(tuple(f"{object}." for object in OBJECTS)):
             object, _, path = name.partition(".")
-            found = self.keyed(key, f"{alias}.{object}", path, value)
+            condition = self.keyed(key, f"{alias}.{object}", path, value)
         else:
-            raise BadRequest(f"filter: unknown key '{key[:80]}'{_nearest(name, _known_keys())}")
+            raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _known_keys())}")
         if alias == "p":
             # The container stands in the same bank as the row: the subquery takes its number, never one from the filter.
             exists = "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL AND "
-            return Condition(f"{exists}{found.sql})", found.values)
-        return found
+            return Condition(f"{exists}{condition.sql})", condition.values)
+        return condition
+
+    def context(self, key: str, alias: str, value: JSON) -> Condition:
+        """A memory said in several contexts is in each of them."""
+        first = self.field(key, TEXT, f"{alias}.context", value)
+        if not isinstance(value, str):
+            return first
+        return _join("any", [first, self.listed(key, f"{alias}.contexts", value)])
 
     def operators(self, key: str, value: JSON, known: tuple[str, ...]) -> list[tuple[str, JSON]]:
         if not isinstance(value, dict):
@@ -126,7 +108,7 @@ class _Compiler:
         for operator, _ in entries:
             if operator not in known:
                 raise BadRequest(
-                    f"filter: '{key}' has no operator '{operator[:40]}'{_nearest(operator, known)}"
+                    f"filter: '{key}' has no operator '{operator[:40]}'; {did_you_mean(operator, known)}"
                 )
         self.conditions += len(entries)
         if self.conditions > MAX_CONDITIONS:
@@ -134,39 +116,21 @@ class _Compiler:
         return entries
 
     def field(self, key: str, kind: str, column: str, value: JSON) -> Condition:
-        parts = []
-        for operator, operand in self.operators(key, value, OPERATORS):
-            if operator == "exists":
-                parts.append(Condition(f"{column} IS {'NOT ' if _boolean(key, operand) else ''}NULL", ()))
-            elif operator in ("in", "not_in"):
-                values = tuple(_operand(key, kind, operator, one) for one in _choices(key, operator, operand))
-                if None in values:
-                    raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
-                sql = f"{column} IN ({','.join('?' * len(values))})"
-                parts.append(Condition(sql if operator == "in" else f"NOT ifnull({sql}, 0)", values))
-            elif operator in ("contains", "starts", "under"):
-                if kind != TEXT or not isinstance(operand, str):
-                    raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
-                parts.append(_part_of(column, operator, _operand(key, kind, operator, operand)))
-            else:
-                bound = _operand(key, kind, operator, operand)
-                if bound is None and operator not in ("eq", "ne"):
-                    raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
-                parts.append(Condition(f"{column} {_COMPARE[operator]} ?", (bound,)))
-        return _join("all", parts)
+        entries = self.operators(key, value, OPERATORS)
+        return _join("all", [_compared(key, kind, column, *entry) for entry in entries])
 
     def listed(self, key: str, column: str, value: JSON) -> Condition:
         if isinstance(value, str):
             value = {"has": value}
         parts = []
-        held = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
+        member = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
         for operator, operand in self.operators(key, value, LIST_OPERATORS):
             if operator == "exists":
                 parts.append(Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ()))
                 continue
-            wanted = [operand] if operator == "has" else _choices(key, operator, operand)
-            each = [Condition(held, (_operand(key, TEXT, operator, one),)) for one in wanted]
-            if any(one.values[0] is None for one in each):
+            members = [operand] if operator == "has" else _choices(key, operator, operand)
+            each = [Condition(member, (_operand(key, TEXT, operator, entry),)) for entry in members]
+            if any(condition.values[0] is None for condition in each):
                 raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
             parts.append(_join("any" if operator == "has_any" else "all", each))
         return _join("all", parts)
@@ -177,32 +141,50 @@ class _Compiler:
             raise BadRequest(
                 f"filter: '{key[:80]}': a key of {column[2:]} has 1 to 128 characters, none of them a quote or backslash"
             )
-        at = "$" + "".join(f'."{name}"' for name in names)
-        parts = []
-        for operator, operand in self.operators(key, value, OPERATORS):
-            if operator == "exists":
-                sql = (
-                    f"ifnull(json_type({column}, ?), 'null') {'<>' if _boolean(key, operand) else '='} 'null'"
-                )
-                parts.append(Condition(sql, (at,)))
-            elif operator in ("eq", "ne"):
-                equal = _json_equal(key, column, at, operand)
-                parts.append(equal if operator == "eq" else _join("none", [equal]))
-            elif operator in ("in", "not_in"):
-                each = [_json_equal(key, column, at, one) for one in _choices(key, operator, operand)]
-                parts.append(_join("any" if operator == "in" else "none", each))
-            elif operator in ("contains", "starts", "under"):
-                if not isinstance(operand, str):
-                    raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
-                inner = _part_of(
-                    f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand)
-                )
-                # json_extract stands once for each of the values bound after its own path
-                values = tuple(one for bound in inner.values for one in (at, bound))
-                parts.append(Condition(f"(json_type({column}, ?) = 'text' AND {inner.sql})", (at, *values)))
-            else:
-                parts.append(_json_compare(key, column, at, operator, operand))
-        return _join("all", parts)
+        json_path = "$" + "".join(f'."{name}"' for name in names)
+        entries = self.operators(key, value, OPERATORS)
+        return _join("all", [_json_compared(key, column, json_path, *entry) for entry in entries])
+
+
+def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
+    """One operator on a column."""
+    if operator == "exists":
+        return Condition(f"{column} IS {'NOT ' if _boolean(key, operand) else ''}NULL", ())
+    if operator in ("in", "not_in"):
+        values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
+        if None in values:
+            raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
+        sql = f"{column} IN ({','.join('?' * len(values))})"
+        return Condition(sql if operator == "in" else f"NOT ifnull({sql}, 0)", values)
+    if operator in ("contains", "starts", "under"):
+        if kind != TEXT or not isinstance(operand, str):
+            raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
+        return _part_of(column, operator, _operand(key, kind, operator, operand))
+    bound = _operand(key, kind, operator, operand)
+    if bound is None and operator not in ("eq", "ne"):
+        raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
+    return Condition(f"{column} {_COMPARE[operator]} ?", (bound,))
+
+
+def _json_compared(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
+    """One operator on what a JSON column holds under a path."""
+    if operator == "exists":
+        sign = "<>" if _boolean(key, operand) else "="
+        return Condition(f"ifnull(json_type({column}, ?), 'null') {sign} 'null'", (json_path,))
+    if operator in ("eq", "ne"):
+        equal = _json_equal(key, column, json_path, operand)
+        return equal if operator == "eq" else _join("none", [equal])
+    if operator in ("in", "not_in"):
+        each = [_json_equal(key, column, json_path, entry) for entry in _choices(key, operator, operand)]
+        return _join("any" if operator == "in" else "none", each)
+    if operator not in ("contains", "starts", "under"):
+        return _json_order(key, column, json_path, operator, operand)
+    if not isinstance(operand, str):
+        raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
+    inner = _part_of(f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand))
+    # json_extract stands once for each of the values bound after its own path
+    values = tuple(value for bound in inner.values for value in (json_path, bound))
+    return Condition(f"(json_type({column}, ?) = 'text' AND {inner.sql})", (json_path, *values))
 
 
 def _join(group: str, parts: list[Condition]) -> Condition:
@@ -228,20 +210,20 @@ def _part_of(column: str, operator: str, value: JSON) -> Condition:
     return Condition(f"({column} = ? OR instr({column}, ?) = 1)", (folder or "/", folder + "/"))
 
 
-def _json_equal(key: str, column: str, at: str, operand: JSON) -> Condition:
+def _json_equal(key: str, column: str, json_path: str, operand: JSON) -> Condition:
     if operand is None:
-        return Condition(f"ifnull(json_type({column}, ?), 'null') = 'null'", (at,))
+        return Condition(f"ifnull(json_type({column}, ?), 'null') = 'null'", (json_path,))
     if isinstance(operand, bool):
-        return Condition(f"json_type({column}, ?) = ?", (at, "true" if operand else "false"))
+        return Condition(f"json_type({column}, ?) = ?", (json_path, "true" if operand else "false"))
     if isinstance(operand, str):
         return Condition(
             f"(json_type({column}, ?) = 'text' AND json_extract({column}, ?) = ?)",
-            (at, at, _operand(key, TEXT, "eq", operand)),
+            (json_path, json_path, _operand(key, TEXT, "eq", operand)),
         )
-    return _json_compare(key, column, at, "eq", operand)
+    return _json_order(key, column, json_path, "eq", operand)
 
 
-def _json_compare(key: str, column: str, at: str, operator: str, operand: JSON) -> Condition:
+def _json_order(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
     if isinstance(operand, str):
         types, bound = "('text')", _operand(key, TEXT, operator, operand)
     else:
@@ -250,7 +232,8 @@ def _json_compare(key: str, column: str, at: str, operator: str, operand: JSON) 
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
     sign = "=" if operator == "eq" else _COMPARE[operator]
     return Condition(
-        f"(json_type({column}, ?) IN {types} AND json_extract({column}, ?) {sign} ?)", (at, at, bound)
+        f"(json_type({column}, ?) IN {types} AND json_extract({column}, ?) {sign} ?)",
+        (json_path, json_path, bound),
     )
 
 
@@ -279,10 +262,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
     if kind == TEXT:
         if not isinstance(value, str):
             raise BadRequest(f"filter: '{key}' is compared with texts")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise BadRequest(f"filter: '{key}': half of a character (a lone surrogate)") from None
+        check_unicode(f"filter: '{key}'", value)
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
@@ -291,10 +271,11 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
     return value
 
 
+def _column(alias: str, column: str) -> str:
+    if column == "said_ms":  # absent where it is the moment of storing
+        return f"ifnull({alias}.said_ms, {alias}.created_ms)"
+    return f"{alias}.{column}"
+
+
 def _known_keys() -> tuple[str, ...]:
     return (*FIELDS, *LISTS, "metadata.KEY", "source.KEY", "parent.FIELD", *GROUPS)
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"

@@ -57,6 +57,8 @@ class ChatCompletion:
             if len(reply.content) > MAX_REPLY_BYTES:
                 raise StoreError("the language model's answer is too long")
             answer = reply.json()["choices"][0]["message"]["content"]
+        except httpx.TimeoutException as error:
+            raise StoreError(f"the language model timed out after {self._timeout_s:g} s") from error
         except httpx.HTTPError as error:
             raise StoreError("the language model could not be reached") from error
         except (ValueError, KeyError, IndexError, TypeError) as error:

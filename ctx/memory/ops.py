@@ -1,11 +1,12 @@
 """`call`: every operation of a bank by name, JSON in and JSON out. What a script's `context.memory.*` is mapped onto."""
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.memory.bank import MemoryBank
-from ctx.memory.records import SETTABLE
+from ctx.memory.columns import SETTABLE
 from ctx.types import JSON
 
 MAX_EXPORT_CHARS = 8 << 20  # of one reply: more goes through `ctx memory export`
@@ -18,6 +19,17 @@ class Op(NamedTuple):
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     writes: bool = False
+
+
+def _op(run: Callable[..., JSON], *, writes: bool = False) -> Op:
+    """An operation by its signature: what has no default is required, `**fields` are what a memory may be given."""
+    _, *parameters = inspect.signature(run).parameters.values()
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    required = tuple(parameter.name for parameter in named if parameter.default is parameter.empty)
+    optional = [parameter.name for parameter in named if parameter.default is not parameter.empty]
+    if len(named) < len(parameters):
+        optional += [name for name in SETTABLE if name not in required]
+    return Op(run, required, tuple(optional), writes)
 
 
 def _export(bank: MemoryBank, filter: JSON = None, include_deleted: bool = False) -> JSON:
@@ -39,54 +51,39 @@ def _import(bank: MemoryBank, content: str) -> JSON:
     return bank.import_(content.split("\n"))  # not splitlines: a text may hold U+2028
 
 
-def _synthesize(bank: MemoryBank, query: str, **options: JSON) -> JSON:
-    return bank.synthesize(query, **options)
-
-
-_PAGE = ("filter", "order", "limit", "cursor", "include_superseded", "as_of")
-_SEARCH = (
-    *(
-        "limit",
-        "offset",
-        "mode",
-        "filter",
-        "min_score",
-        "budget",
-        "max_tokens",
-        "window",
-        "as_of",
-        "include_superseded",
-    ),
-    *("order", "half_life_days", "explain", "touch"),
-)
-_PUT = ("dedupe", "supersedes", "alias", "idempotency_key", *(name for name in SETTABLE if name != "text"))
-
+_READS: dict[str, Callable[..., JSON]] = {
+    "get": MemoryBank.get,
+    "get_many": MemoryBank.get_many,
+    "children": MemoryBank.children,
+    "contents": MemoryBank.contents,
+    "list": MemoryBank.browse,
+    "count": MemoryBank.count,
+    "stats": MemoryBank.stats,
+    "search": MemoryBank.search,
+    "synthesize": MemoryBank.synthesize,
+    "history": MemoryBank.history,
+    "journal": MemoryBank.journal,
+    "links": MemoryBank.links,
+    "sessions": MemoryBank.sessions,
+    "export": _export,
+    "exists": MemoryBank.exists,
+    "config": MemoryBank.config,
+}
+_WRITES: dict[str, Callable[..., JSON]] = {
+    "put": MemoryBank.put,
+    "put_many": MemoryBank.put_many,
+    "update": MemoryBank.update,
+    "delete": MemoryBank.delete,
+    "delete_where": MemoryBank.delete_where,
+    "undo": MemoryBank.undo,
+    "touch": MemoryBank.touch,
+    "import": _import,
+    "ensure": MemoryBank.ensure,
+    "configure": MemoryBank.configure,
+}
 OPS: dict[str, Op] = {
-    "put": Op(MemoryBank.put, ("text",), _PUT, True),
-    "put_many": Op(MemoryBank.put_many, ("items",), ("container", "idempotency_key"), True),
-    "get": Op(MemoryBank.get, ("id",), ("include_deleted",)),
-    "get_many": Op(MemoryBank.get_many, ("ids",), ("include_deleted",)),
-    "children": Op(MemoryBank.children, ("id",), ("limit", "cursor")),
-    "update": Op(MemoryBank.update, ("id", "patch"), ("expect_version",), True),
-    "delete": Op(MemoryBank.delete, ("id",), ("reason", "hard"), True),
-    "delete_where": Op(MemoryBank.delete_where, ("filter",), ("reason",), True),
-    "undo": Op(MemoryBank.undo, ("op_id",), (), True),
-    "touch": Op(MemoryBank.touch, ("ids",), (), True),
-    "list": Op(MemoryBank.browse, (), _PAGE),
-    "count": Op(MemoryBank.count, (), ("filter", "include_superseded", "as_of")),
-    "stats": Op(MemoryBank.stats, (), ("filter", "group_by")),
-    "search": Op(MemoryBank.search, ("query",), _SEARCH),
-    "synthesize": Op(_synthesize, ("query",), ("budget", "context", "disposition", "filter", "as_of")),
-    "history": Op(MemoryBank.history, ("id",)),
-    "journal": Op(MemoryBank.journal, (), ("after", "limit")),
-    "links": Op(MemoryBank.links, ("id",)),
-    "sessions": Op(MemoryBank.sessions, ("id",)),
-    "export": Op(_export, (), ("filter", "include_deleted")),
-    "import": Op(_import, ("content",), (), True),
-    "exists": Op(MemoryBank.exists),
-    "ensure": Op(MemoryBank.ensure, (), (), True),
-    "config": Op(MemoryBank.config),
-    "configure": Op(MemoryBank.configure, ("config",), (), True),
+    **{name: _op(run) for name, run in _READS.items()},
+    **{name: _op(run, writes=True) for name, run in _WRITES.items()},
 }
 
 
@@ -95,19 +92,21 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
 
     Raises `BadRequest` for an unknown operation or argument, and what the operation itself raises.
     """
-    known = OPS.get(op)
-    if known is None:
+    operation = OPS.get(op)
+    if operation is None:
         raise BadRequest(f"memory: unknown operation '{str(op)[:40]}' (known: {', '.join(OPS)})")
     if args is None:
         args = {}
     if not isinstance(args, dict):
         raise BadRequest(f"memory.{op}: an object of arguments is needed")
-    given = {name: value for name, value in args.items() if value is not None}
-    for name in given:
-        if name not in known.required and name not in known.optional:
-            allowed = ", ".join((*known.required, *known.optional)) or "none"
-            raise BadRequest(f"memory.{op}: unknown argument '{str(name)[:60]}' (known: {allowed})")
-    for name in known.required:
-        if name not in given:
+    arguments = {name: value for name, value in args.items() if value is not None}
+    allowed = (*operation.required, *operation.optional)
+    for name in arguments:
+        if name not in allowed:
+            raise BadRequest(
+                f"memory.{op}: unknown argument '{str(name)[:60]}' (known: {', '.join(allowed) or 'none'})"
+            )
+    for name in operation.required:
+        if name not in arguments:
             raise BadRequest(f"memory.{op}: missing argument '{name}'")
-    return known.run(bank, **given)
+    return operation.run(bank, **arguments)

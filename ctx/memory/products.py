@@ -45,12 +45,14 @@ def _entries(product: str, content: bytes) -> Iterator[dict[str, JSON]]:
         except ValueError as error:
             raise BadRequest(f"not JSON: {error}") from error
     for reply in replies:
-        found = _unwrapped(reply)
-        if isinstance(found, dict):
-            found = found.get("memories", found.get("results", [found] if product == "sekha" else None))
-        if not isinstance(found, list):
+        entries = _unwrapped(reply)
+        if isinstance(entries, dict):
+            entries = entries.get(
+                "memories", entries.get("results", [entries] if product == "sekha" else None)
+            )
+        if not isinstance(entries, list):
             raise BadRequest(f"not what {product} replies")
-        for entry in found:
+        for entry in entries:
             inner = _unwrapped(entry)
             if not isinstance(inner, dict):
                 raise BadRequest(f"not what {product} replies")

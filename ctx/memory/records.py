@@ -1,57 +1,29 @@
-"""A memory as the outside sees it: the JSON record, the fields a caller may set, and a memory's other names."""
+"""A memory as the outside sees it: the JSON record, its other names, and the line of an export."""
 
 import hashlib
-import math
 import re
 import uuid
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ctx.clock import parse_ms
+from ctx.clock import iso_utc
 from ctx.errors import BadRequest
-from ctx.identity import TEXT_HASH_BYTES
-from ctx.memory.rows import Memory, canonical
-from ctx.types import JSON
-
-MAX_TEXT_CHARS = 1_000_000
-MAX_METADATA_CHARS = 256_000  # as JSON
-MAX_METADATA_DEPTH = 32
-MAX_TAGS = 100
-MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
-BANK_ID = re.compile(r"[\w.@:+-]{1,128}")
-RESERVED_BANKS = frozenset(
-    {"tools", "sse", "messages"}
-)  # second path segments under /mcp/ that mean something else
-STATUSES = ("active", "archived")
-
-# What a column is called outside; the others keep their name, and `_HIDDEN` stay inside.
-_PUBLIC = {
-    "event_ms": "event_date",
-    "created_ms": "created",
-    "updated_ms": "updated",
-    "accessed_ms": "last_accessed",
-    "valid_from_ms": "valid_from",
-    "valid_to_ms": "valid_to",
-    "expires_ms": "expires_at",
-    "deleted_ms": "deleted_at",
-}
-_HIDDEN = ("no", "seq", "term_count")
-_COLUMN_OF = {name: column for column, name in _PUBLIC.items()}
-# What makes two memories the same: not who said it, when, or how important it was thought.
-_IDENTITY = (
-    "kind",
-    "parent",
-    "ordinal",
-    "role",
-    "text",
-    "type",
-    "context",
-    "folder",
-    "label",
-    "metadata",
-    "tags",
-    "event_ms",
+from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS, TEXT_HASH_BYTES
+from ctx.memory.columns import (
+    CHECKS,
+    COLUMNS,
+    IDENTITY,
+    PUBLIC,
+    Memory,
+    canonical,
+    check_json,
+    moment_ms,
+    names,
+    short_text,
+    whole,
 )
+from ctx.memory.gist import gist
+from ctx.types import JSON
 
 _ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
 _ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")
@@ -78,42 +50,70 @@ UNKNOWN = Provenance()
 
 def check_bank_id(bank: str) -> str:
     """The id itself. Raises `BadRequest` for one that is reserved or malformed."""
-    if not isinstance(bank, str) or not BANK_ID.fullmatch(bank):
-        raise BadRequest("a bank id has 1 to 128 letters, digits or . @ : + - _")
-    if bank in RESERVED_BANKS or bank in (".", ".."):
+    if not isinstance(bank, str) or not BANK.fullmatch(bank):
+        raise BadRequest(f"a bank id has {BANK_RULE}")
+    if bank in RESERVED_BANKS:
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
 
 
 def public_name(column: str) -> str:
-    return _PUBLIC.get(column, column)
+    return PUBLIC.get(column, column)
 
 
-def to_json(memory: Memory, bank: str, given: Iterable[str] = ()) -> JSON:
-    """The record. `given` are names it was explicitly given; `aliases` has one name for each dialect."""
+def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
+    """The record; `aliases` has one name for each dialect, `given_names` among them."""
     record: dict[str, JSON] = {"id": memory.id, "bank": bank}
-    for column, value in zip(memory._fields, memory, strict=True):
-        if column not in _HIDDEN and column != "id":
-            record[_PUBLIC.get(column, column)] = value
-    record["aliases"] = aliases(memory, given)
+    for column, public in PUBLIC.items():
+        if column != "id":
+            record[public] = getattr(memory, column)
+    record["timestamp"] = memory.created_ms if memory.said_ms is None else memory.said_ms
+    record["said"] = iso(record["timestamp"])
+    record["happened"] = happened(memory)
+    record["contexts"] = all_contexts(memory)
+    record["aliases"] = aliases(memory, given_names)
     return record
 
 
-def aliases(memory: Memory, given: Iterable[str] = ()) -> dict[str, str]:
+def iso(ms: int) -> str | None:
+    """ISO 8601 in UTC; None for a moment that no calendar has."""
+    try:
+        return iso_utc(ms)
+    except OverflowError:
+        return None
+
+
+def happened(memory: Memory) -> str | None:
+    """When what a memory tells of happened: a day, an interval of days `FIRST/LAST`, or a moment; None where nobody said."""
+    if memory.event_ms is None:
+        return None
+    first = iso(memory.event_ms)
+    last = None if memory.event_last_ms is None else iso(memory.event_last_ms)
+    if first is None or last is None or last == first:
+        return first[:10] if first and first.endswith("T00:00:00Z") else first
+    return first[:10] if first[:10] == last[:10] else f"{first[:10]}/{last[:10]}"
+
+
+def all_contexts(memory: Memory) -> list[str]:
+    """Every context in which a memory was said, the first one first."""
+    return [*([memory.context] if memory.context else []), *memory.contexts]
+
+
+def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
     """The memory's name in each dialect that does not use UUIDs; derived from id and time of creation, so it never changes."""
     bits = memory.id.replace("-", "")[:12]
     try:
-        number = int(bits, 16)
+        digits = int(bits, 16)
     except ValueError:
-        number = int(hashlib.sha256(memory.id.encode()).hexdigest()[:12], 16)
-        bits = f"{number:012x}"
-    found = {"claude-recall": f"memory_{memory.created_ms}_{_base36(number)}", "hindsight": f"fact_{bits}"}
-    for name in given:
+        digits = int(hashlib.sha256(memory.id.encode()).hexdigest()[:12], 16)
+        bits = f"{digits:012x}"
+    dialects = {"claude-recall": f"memory_{memory.created_ms}_{_base36(digits)}", "hindsight": f"fact_{bits}"}
+    for name in given_names:
         if name.startswith("memory_"):
-            found["claude-recall"] = name
+            dialects["claude-recall"] = name
         elif name.startswith("fact_"):
-            found["hindsight"] = name
-    return found
+            dialects["hindsight"] = name
+    return dialects
 
 
 def creation_of(alias: str) -> int | None:
@@ -128,275 +128,91 @@ def id_prefix_of(alias: str) -> str | None:
     return f"{match[1][:8]}-{match[1][8:]}" if match else None
 
 
-def _base36(number: int) -> str:
+def _base36(value: int) -> str:
     digits = ""
-    while number:
-        number, digit = divmod(number, 36)
+    while value:
+        value, digit = divmod(value, 36)
         digits = _DIGITS[digit] + digits
     return digits or "0"
 
 
 def content_hash(memory: Memory) -> str:
-    """The same for memories that say the same."""
-    said = canonical({name: getattr(memory, name) for name in _IDENTITY})
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
-
-
-# -- fields a caller sets -----------------------------------------------------------------------------------------
-
-
-def moment_ms(name: str, value: JSON) -> int | None:
-    """Milliseconds of a time given as such or in ISO 8601."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        try:
-            return parse_ms(value)
-        except ValueError:
-            raise BadRequest(f"{name}: '{value[:40]}' is not an ISO 8601 date or time") from None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
-        raise BadRequest(f"{name}: give milliseconds since the epoch or an ISO 8601 text")
-    return value
-
-
-def body_text(name: str, value: JSON) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise BadRequest(f"{name}: a text with at least one character is needed")
-    if len(value) > MAX_TEXT_CHARS:
-        raise BadRequest(
-            f"{name}: {len(value)} characters, at most {MAX_TEXT_CHARS} are kept; store it in parts"
-        )
-    _check_unicode(name, value)
-    return value
-
-
-def _check_unicode(name: str, value: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadRequest(f"{name}: half of a character (a lone surrogate) is not text") from None
-
-
-def short_text(name: str, value: JSON) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
-        raise BadRequest(f"{name}: a text of at most {MAX_NAME_CHARS} characters is needed")
-    _check_unicode(name, value)
-    return value
-
-
-def _folder(name: str, value: JSON) -> str | None:
-    folder = short_text(name, value)
-    if folder is None:
-        return None
-    if not folder.startswith("/") or ".." in folder.split("/") or any(ord(one) < 32 for one in folder):
-        raise BadRequest(f"{name}: a folder starts with '/' and has no '..'")
-    return "/" + "/".join(part for part in folder.split("/") if part)
-
-
-def _status(name: str, value: JSON) -> str:
-    if value not in STATUSES:
-        raise BadRequest(f"{name}: one of {', '.join(STATUSES)}")
-    return str(value)
-
-
-def _kind(name: str, value: JSON) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", value):
-        raise BadRequest(f"{name}: a word in small letters (fact, conversation, message)")
-    return value
-
-
-def _importance(name: str, value: JSON) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
-        raise BadRequest(f"{name}: a number from 0 to 10")
-    return value
-
-
-def _ordinal(name: str, value: JSON) -> int | None:
-    if value is None:
-        return None
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < 2**53
-        or value != int(value)
-    ):
-        raise BadRequest(f"{name}: a whole number from 0")
-    return int(value)
-
-
-def _metadata(name: str, value: JSON) -> JSON:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadRequest(f"{name}: a JSON object is needed")
-    check_json(name, value, 0)
-    if len(canonical(value)) > MAX_METADATA_CHARS:
-        raise BadRequest(f"{name}: more than {MAX_METADATA_CHARS} characters of JSON")
-    return value
-
-
-def check_json(name: str, value: JSON, depth: int) -> None:
-    """Raises `BadRequest` for what JSON cannot say, or says too deeply."""
-    if depth > MAX_METADATA_DEPTH:
-        raise BadRequest(f"{name}: nested more than {MAX_METADATA_DEPTH} deep")
-    if isinstance(value, str):
-        _check_unicode(name, value)
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            if not isinstance(key, str):
-                raise BadRequest(f"{name}: keys are texts")
-            _check_unicode(name, key)
-            check_json(name, one, depth + 1)
-    elif isinstance(value, list):
-        for one in value:
-            check_json(name, one, depth + 1)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadRequest(f"{name}: a number that is not finite")
-    elif value is not None and not isinstance(value, bool | int):
-        raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
-
-
-def _tags(name: str, value: JSON) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > MAX_TAGS:
-        raise BadRequest(f"{name}: a list of at most {MAX_TAGS} texts")
-    found = [short_text(name, one) for one in value]
-    if not all(found):
-        raise BadRequest(f"{name}: a tag is a text with at least one character")
-    return list(dict.fromkeys(one for one in found if one))
-
-
-_Check = Callable[[str, JSON], JSON]
-# What `put` and `update` accept: public name -> check.
-SETTABLE: dict[str, _Check] = {
-    "kind": _kind,
-    "parent": short_text,
-    "ordinal": _ordinal,
-    "role": short_text,
-    "text": body_text,
-    "type": short_text,
-    "context": short_text,
-    "folder": _folder,
-    "label": short_text,
-    "status": _status,
-    "importance": _importance,
-    "metadata": _metadata,
-    "tags": _tags,
-    "session": short_text,
-    "event_date": moment_ms,
-    "expires_at": moment_ms,
-}
-UPDATABLE = tuple(name for name in SETTABLE if name not in ("kind", "parent", "session"))
-
-
-def columns(fields: dict[str, JSON], known: Iterable[str] = tuple(SETTABLE)) -> dict[str, JSON]:
-    """Checked values by column. Raises `BadRequest` that names the field."""
-    allowed = tuple(known)
-    found = {}
-    for name, value in fields.items():
-        if name not in allowed:
-            raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
-        found[_COLUMN_OF.get(name, name)] = SETTABLE[name](name, value)
-    return found
+    """The digest of a memory's content, by which an export is checked."""
+    content = canonical({name: getattr(memory, name) for name in IDENTITY})
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
 def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Callable[[], str]) -> Memory:
-    """A new memory from checked columns, not yet stored."""
+    """A new memory from checked columns, not yet stored. It holds from when it was said."""
     memory = Memory(
-        no=0,
-        seq=0,
         id=new_id(),
-        kind="fact",
-        parent=None,
-        ordinal=None,
-        role=None,
-        text="",
-        type=None,
-        context=None,
-        folder=None,
-        label=None,
-        status="active",
-        importance=5,
         metadata={},
         tags=[],
         session=source.session,
         source=source._replace(session=None).to_json(),
         flags=[],
-        event_ms=None,
         created_ms=now_ms,
         updated_ms=now_ms,
         accessed_ms=now_ms,
-        access_count=0,
-        valid_from_ms=now_ms,
-        valid_to_ms=None,
-        superseded_by=None,
-        expires_ms=None,
-        deleted_ms=None,
-        content_hash="",
-        version=1,
-        term_count=0,
+        contexts=[],
     )._replace(**fields)
+    memory = memory._replace(
+        valid_from_ms=now_ms if memory.said_ms is None else memory.said_ms, gist=gist(memory.text)
+    )
     return memory._replace(content_hash=content_hash(memory))
 
 
 # -- lines of an export -------------------------------------------------------------------------------------------
 
-_EXPORTED = tuple(name for name in Memory._fields if name not in _HIDDEN)
+_EXTRAS = ("names", "sessions")
+# What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as there.
+_OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
 
 
-def to_line(memory: Memory, given: Iterable[str], sessions: Iterable[str]) -> str:
+def to_line(memory: Memory, given_names: Iterable[str], sessions: Iterable[str]) -> str:
     """A memory as one line of JSON: the same memory, the same bytes, whatever bank or file it is in."""
-    record: dict[str, JSON] = {public_name(column): getattr(memory, column) for column in _EXPORTED}
-    return canonical({**record, "names": sorted(given), "sessions": sorted(sessions)})
+    record: dict[str, JSON] = {public: getattr(memory, column) for column, public in PUBLIC.items()}
+    record = {name: value for name, value in record.items() if value or name not in _OPTIONAL}
+    return canonical({**record, "names": sorted(given_names), "sessions": sorted(sessions)})
 
 
 def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
     """(memory, its given names, its sessions) of an exported line. Raises `BadRequest`."""
     if not isinstance(record, dict):
         raise BadRequest("a line of an export is a JSON object")
-    wanted = {public_name(column) for column in _EXPORTED} | {"names", "sessions"}
-    if missing := sorted(wanted - set(record)):
-        raise BadRequest(f"the field '{missing[0]}' is missing")
-    if unknown := sorted(set(record) - wanted):
+    fields_of_line = {*PUBLIC.values(), *_EXTRAS}
+    if absent := sorted(fields_of_line - _OPTIONAL - set(record)):
+        raise BadRequest(f"the field '{absent[0]}' is missing")
+    if unknown := sorted(set(record) - fields_of_line):
         raise BadRequest(f"unknown field '{unknown[0][:60]}'")
-    fields: dict[str, JSON] = {}
-    for column in _EXPORTED:
-        name = public_name(column)
-        value = record[name]
-        if name in SETTABLE:
-            fields[column] = SETTABLE[name](name, value)
-        elif column.endswith("_ms"):
-            fields[column] = moment_ms(name, value)
-        else:
-            check_json(name, value, 0)
-            fields[column] = value
-    for name in ("created", "updated", "last_accessed", "valid_from"):
-        if record[name] is None:
-            raise BadRequest(f"{name}: a time is needed")
-    for name in ("version", "access_count"):
-        if (
-            isinstance(record[name], bool)
-            or not isinstance(record[name], int)
-            or not 0 <= record[name] < 2**53
-        ):
-            raise BadRequest(f"{name}: a whole number is needed")
-    if not isinstance(record["source"], dict):
-        raise BadRequest("source: a JSON object is needed")
-    _tags("flags", record["flags"])
-    short_text("superseded_by", record["superseded_by"])
+    fields = {column: _read(column, public, record) for column, public in PUBLIC.items() if public in record}
     try:
         fields["id"] = str(uuid.UUID(record["id"]))
     except (ValueError, AttributeError, TypeError):
         raise BadRequest("id: a UUID is needed") from None
-    memory = Memory(no=0, seq=0, term_count=0, **fields)
+    memory = Memory(**{"contexts": [], **fields})
+    memory = memory._replace(gist=gist(memory.text))
     if content_hash(memory) != record["content_hash"]:
         raise BadRequest("content_hash: the content is not the one that was exported")
-    return memory, _tags("names", record["names"]), _tags("sessions", record["sessions"])
+    return memory, names("names", record["names"]), names("sessions", record["sessions"])
+
+
+def _read(column: str, public: str, record: dict[str, JSON]) -> JSON:
+    """One field of a line, checked. Raises `BadRequest`."""
+    value = record[public]
+    if public in CHECKS:
+        return CHECKS[public](public, value)
+    if "NOT NULL" in COLUMNS[column].sql and value is None:
+        raise BadRequest(f"{public}: a value is needed")
+    if column.endswith("_ms"):
+        return moment_ms(public, value)
+    if COLUMNS[column].sql.startswith("INTEGER"):
+        return whole(public, value, 0, 2**53 - 1)
+    if public in ("flags", "contexts"):
+        return names(public, value)
+    if public == "source" and not isinstance(value, dict):
+        raise BadRequest("source: a JSON object is needed")
+    if public == "superseded_by":
+        return short_text(public, value)
+    check_json(public, value, 0)
+    return value

@@ -1,6 +1,6 @@
 """What a score means: how sure we are, in [0, 1], that a memory answers a query.
 
-A score is a matter of the query and the memory alone, never of the other hits: score = max(semantic, lexical), where
+A score is a matter of the query and the memory alone, never of the other hits: score = 1 - (1 - semantic)(1 - lexical), where
 semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is the share of the query's
 words, each weighed by its rarity in the bank, that stand together in one passage. Either is enough to pass a threshold,
 so 0.7 means the same with and without the embedder.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
-from ctx.memory.rows import ABOUT_WEIGHT, weighed_length
+from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
@@ -51,6 +51,11 @@ def calibration(model: str) -> Logistic:
     return UNKNOWN_MODEL
 
 
+def either(semantic: float, lexical: float) -> float:
+    """How sure a memory is an answer where each of two witnesses may be right: both half sure are three quarters."""
+    return 1.0 - (1.0 - semantic) * (1.0 - lexical)
+
+
 class QueryWord(NamedTuple):
     """A word of a query: its term, the terms of its parts (of an identifier in humps), and its share of the query."""
 
@@ -80,15 +85,17 @@ def word_query(
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
         weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
-    asked: dict[tuple[str | None, tuple[str, ...]], float] = {}
+    weights_of_words: dict[tuple[str | None, tuple[str, ...]], float] = {}
     for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
         looked_for = [term for term in query_terms(word) if term in weight]
         if looked_for:  # else a stop word among others
             whole = next((term for term in words(word) if term in looked_for), None)
             parts = tuple(term for term in looked_for if term != whole)
-            asked[whole, parts] = max(weight[term] for term in looked_for)
-    total = sum(asked.values()) or 1.0
-    shares = tuple(QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in asked.items())
+            weights_of_words[whole, parts] = max(weight[term] for term in looked_for)
+    total = sum(weights_of_words.values()) or 1.0
+    shares = tuple(
+        QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in weights_of_words.items()
+    )
     return WordQuery(query, folded(query), counts, rarity, shares, mean_terms or 1.0)
 
 
@@ -103,8 +110,8 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
         counts.update(segments[0])
     norm = _BM25_K1 * (1 - _BM25_B + _BM25_B * weighed_length(segments) / query.mean_terms)
     return sum(
-        said * query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm)
-        for term, said in query.counts.items()
+        repeats * query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm)
+        for term, repeats in query.counts.items()
         if counts[term]
     )
 
@@ -117,21 +124,21 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
     labels = set(about)
     best = 0.0
     for part in passages or [()]:
-        held = labels.union(part)
-        best = max(best, sum(word.share * _held(word, held) for word in query.words))
+        terms_of_part = labels.union(part)
+        best = max(best, sum(word.share * _held(word, terms_of_part) for word in query.words))
     if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _stands_in(query.text, folded(text)):
         best = SUBSTRING_FLOOR
     return min(best, 1.0)
 
 
-def _held(word: QueryWord, held: set[str]) -> float:
-    if word.whole in held:
+def _held(word: QueryWord, terms_of_part: set[str]) -> float:
+    if word.whole in terms_of_part:
         return 1.0
     if not word.parts:
         return 0.0
     return (
         (1.0 if word.whole is None else PART_CREDIT)
-        * sum(part in held for part in word.parts)
+        * sum(part in terms_of_part for part in word.parts)
         / len(word.parts)
     )
 

@@ -73,11 +73,11 @@ def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
         text, flags = screen(value, policy)
         return text, set(flags)
     if isinstance(value, list):
-        pairs = [screen_json(one, policy) for one in value]
-        return [one for one, _ in pairs], set().union(*(flags for _, flags in pairs))
+        pairs = [screen_json(entry, policy) for entry in value]
+        return [entry for entry, _ in pairs], set().union(*(flags for _, flags in pairs))
     if isinstance(value, dict):
-        held = {key: screen_json(one, policy) for key, one in value.items()}
-        return {key: one for key, (one, _) in held.items()}, set().union(
-            *(flags for _, flags in held.values())
+        screened = {key: screen_json(entry, policy) for key, entry in value.items()}
+        return {key: entry for key, (entry, _) in screened.items()}, set().union(
+            *(flags for _, flags in screened.values())
         )
     return value, set()

@@ -38,7 +38,8 @@ class PackRouteSpec(NamedTuple):
     method: str
     path: str
     auth: str
-    tool: str | None  # None: the path names it
+    tool: str | None  # None: the path names it, or a script of the route's own answers
+    script: str | None = None
 
 
 class Manifest(NamedTuple):
@@ -71,13 +72,13 @@ class Manifest(NamedTuple):
     agents: tuple[PackAgent, ...]
     remote_path: str | None  # where a tool is on a server of the real product: "/mcp/tools/{tool}"
 
-    def names(self, what: str) -> tuple[str, ...]:
+    def names(self, purpose: str) -> tuple[str, ...]:
         """The environment variables for `what`."""
-        return self.environ.get(what, ())
+        return self.environ.get(purpose, ())
 
-    def variable(self, environ: Mapping[str, str], what: str) -> str | None:
+    def variable(self, environ: Mapping[str, str], purpose: str) -> str | None:
         """The value of the first that is set and not empty."""
-        return next((environ[name] for name in self.names(what) if environ.get(name)), None)
+        return next((environ[name] for name in self.names(purpose) if environ.get(name)), None)
 
 
 _ENVIRON = ("bank", "api_key", "key_demanded", "mcp_enabled", "rate_limit", "url")
@@ -112,52 +113,52 @@ _REQUIRED = ("name", "api", "grants", "tools")
 def read_manifest(folder: str) -> Manifest:
     """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
     path = os.path.join(folder, "pack.toml")
-    shown = os.path.join(os.path.basename(folder), "pack.toml")
+    label = os.path.join(os.path.basename(folder), "pack.toml")
     try:
         with open(path, "rb") as file:
             data = tomli.load(file)
     except OSError as error:
-        raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{label}: cannot be read: {error.strerror}") from error
     except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{shown}: is not TOML: {error}") from error
+        raise ConfigError(f"{label}: is not TOML: {error}") from error
     for key in data:
         if key not in _DEFAULTS:
-            raise ConfigError(f"{shown}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
+            raise ConfigError(f"{label}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
     values: dict[str, JSON] = {}
     for key, (kind, default) in _DEFAULTS.items():
         if key in _REQUIRED and key not in data:
-            raise ConfigError(f"{shown}: {key}: is required")
+            raise ConfigError(f"{label}: {key}: is required")
         value = data.get(key, default)
         if value is not None and type(value) is not kind:
-            raise ConfigError(f"{shown}: {key}: must be a {kind.__name__}")
+            raise ConfigError(f"{label}: {key}: must be a {kind.__name__}")
         values[key] = value
     if values["api"] != API:
-        raise ConfigError(f"{shown}: api: this version of ctx reads api = {API}, not {values['api']}")
+        raise ConfigError(f"{label}: api: this version of ctx reads api = {API}, not {values['api']}")
     if not _NAME.fullmatch(values["name"]):
-        raise ConfigError(f"{shown}: name: has a-z 0-9 -")
+        raise ConfigError(f"{label}: name: has a-z 0-9 -")
     unknown = set(values["grants"]) - GRANTS
     if unknown:
         raise ConfigError(
-            f"{shown}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})"
+            f"{label}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})"
         )
     codes = dict(values["errors"])
     details = bool(codes.pop("details", False))
     for key, code in codes.items():
         if key not in _CODES or type(code) is not int:
-            raise ConfigError(f"{shown}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
+            raise ConfigError(f"{label}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
     return Manifest(
         name=values["name"],
         folder=folder,
         description=values["description"],
         grants=frozenset(values["grants"]),
-        tools=tuple(_tool(entry, folder, shown) for entry in values["tools"]),
-        routes=tuple(_route(entry, shown) for entry in values["routes"]),
+        tools=tuple(_tool(entry, folder, label) for entry in values["tools"]),
+        routes=tuple(_route(entry, folder, label) for entry in values["routes"]),
         prefix=values["prefix"],
         key_required=values["key_required"],
         at_banks=values["at_banks"],
         bank=values["bank"],
         default_bank=values["default_bank"],
-        environ=_environ(values["environ"], shown),
+        environ=_environ(values["environ"], label),
         codes=codes,
         details=details,
         pretty=values["pretty"],
@@ -165,78 +166,82 @@ def read_manifest(folder: str) -> Manifest:
         protocol=values["protocol"],
         rate_per_minute=values["rate_per_minute"],
         sessions_file=values["sessions_file"],
-        methods={method: _script(folder, name, shown) for method, name in values["methods"].items()},
+        methods={method: _script(folder, name, label) for method, name in values["methods"].items()},
         envelope=values["envelope"],
         instructions=values["instructions"].strip(),
-        agents=tuple(_agent(entry, folder, shown) for entry in values["agents"]),
+        agents=tuple(_agent(entry, folder, label) for entry in values["agents"]),
         remote_path=values["remote_path"],
     )
 
 
-def _environ(table: Mapping[str, JSON], shown: str) -> dict[str, tuple[str, ...]]:
-    found = {}
-    for what, names in table.items():
+def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]]:
+    variables = {}
+    for purpose, names in table.items():
         named = [names] if isinstance(names, str) else names
         if (
-            what not in _ENVIRON
+            purpose not in _ENVIRON
             or not isinstance(named, list)
             or not named
             or not all(isinstance(name, str) for name in named)
         ):
             raise ConfigError(
-                f"{shown}: environ.{what}: one of {', '.join(_ENVIRON)}, with the name of a variable or a list of names"
+                f"{label}: environ.{purpose}: one of {', '.join(_ENVIRON)}, with the name of a variable or a list of names"
             )
-        found[what] = tuple(named)
-    return found
+        variables[purpose] = tuple(named)
+    return variables
 
 
-def _agent(entry: JSON, folder: str, shown: str) -> PackAgent:
+def _agent(entry: JSON, folder: str, label: str) -> PackAgent:
     if (
         not isinstance(entry, dict)
         or not isinstance(entry.get("name"), str)
         or not set(entry) <= {"name", "script"}
     ):
-        raise ConfigError(f"{shown}: agents: each has a name and a script")
-    return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), shown))
+        raise ConfigError(f"{label}: agents: each has a name and a script")
+    return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), label))
 
 
-def _tool(entry: JSON, folder: str, shown: str) -> PackTool:
+def _tool(entry: JSON, folder: str, label: str) -> PackTool:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ConfigError(f"{shown}: tools: each has a name")
-    known = ("name", "script", "timeout_s", "at_banks", "bank_parameter")
+        raise ConfigError(f"{label}: tools: each has a name")
+    keys = ("name", "script", "timeout_s", "at_banks", "bank_parameter")
     for key in entry:
-        if key not in known:
-            raise ConfigError(
-                f"{shown}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(known)})"
-            )
+        if key not in keys:
+            raise ConfigError(f"{label}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(keys)})")
     script = entry.get("script", f"{entry['name']}.lua")
     return PackTool(
         entry["name"],
-        _script(folder, script, shown),
+        _script(folder, script, label),
         float(entry.get("timeout_s", 30)),
         entry.get("at_banks", True),
         entry.get("bank_parameter"),
     )
 
 
-def _script(folder: str, name: str, shown: str) -> str:
+def _script(folder: str, name: str, label: str) -> str:
     path = os.path.join(folder, name)
     if os.path.basename(name) != name or not os.path.isfile(path):
-        raise ConfigError(f"{shown}: no such script: {name}")
+        raise ConfigError(f"{label}: no such script: {name}")
     return path
 
 
-def _route(entry: JSON, shown: str) -> PackRouteSpec:
+def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:
     if (
         not isinstance(entry, dict)
         or not isinstance(entry.get("path"), str)
         or not entry["path"].startswith("/")
     ):
-        raise ConfigError(f"{shown}: routes: each has a path that begins with /")
+        raise ConfigError(f"{label}: routes: each has a path that begins with /")
     auth = entry.get("auth", "pack")
     if auth not in AUTH:
-        raise ConfigError(f"{shown}: routes: auth must be one of {', '.join(AUTH)}")
-    tool = entry.get("tool")
-    if tool is None and "{tool}" not in entry["path"]:
-        raise ConfigError(f"{shown}: routes: name a tool, or have {{tool}} in the path")
-    return PackRouteSpec(str(entry.get("method", "POST")).upper(), entry["path"], auth, tool)
+        raise ConfigError(f"{label}: routes: auth must be one of {', '.join(AUTH)}")
+    tool, script = entry.get("tool"), entry.get("script")
+    if tool is None and script is None and "{tool}" not in entry["path"]:
+        raise ConfigError(f"{label}: routes: name a tool or a script, or have {{tool}} in the path")
+    return PackRouteSpec(
+        str(entry.get("method", "POST")).upper(),
+        entry["path"],
+        auth,
+        tool,
+        _script(folder, script, label) if script else None,
+    )

@@ -9,42 +9,39 @@ import logging
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ctx import __version__
-from ctx.bundled import bundled_path
 from ctx.errors import (
     BadRequest,
     ConfigError,
-    Conflict,
     CtxError,
     NotFound,
     StoreError,
     ToolError,
     Unauthorized,
 )
-from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.scripts import Runner, ScriptFile, annotations
 from ctx.lua.host import Policy
 from ctx.lua.pool import Job
-from ctx.memory import MemoryBank, MemoryStore, Provenance, call, check_bank_id
-from ctx.memory.ops import OPS
-from ctx.packs.manifest import Manifest, PackAgent, PackTool, read_manifest
+from ctx.memory import MemoryStore, Provenance, check_bank_id
+from ctx.packs.context import CallContext
+from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.sessions import Rate, Sessions
+from ctx.packs.settings import check_settings, keys, pack_folder, rate_limit
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
-SHIPPED = ("hindsight", "claude-recall", "sekha")
-SETTINGS = ("api_key_env", "default_bank", "rate_limit_per_minute", "sessions_file", "path")
 OWN_BANK = "pack:"  # how the banks of packs begin that have their own; no caller can name one
 NO = ("false", "0", "no", "off")
+BANK_OF_PATH = "bank_id"  # of a route: {bank_id} in its path fixes the bank
+ROUTE_TIMEOUT_S = 30.0
 SESSION_ARGUMENT = "sessionId"  # of any tool: whose session the call belongs to
 
 
@@ -70,16 +67,16 @@ class Pack:
         self._shared = shared
         self._database = database
         self.began_s = time.monotonic()
-        for key in settings:
-            if key not in SETTINGS:
-                raise ConfigError(f"[packs.{self.name}] {key}: unknown key (known: {', '.join(SETTINGS)})")
-        self.keys = _keys(manifest, settings, environ)
+        check_settings(self.name, settings)
+        self.keys = keys(manifest, settings, environ)
         named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
         self.default_bank = _nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
-        self.rate = Rate(_rate(manifest, settings, environ))
-        place = settings.get("sessions_file") or manifest.sessions_file
-        self.sessions = Sessions(os.path.join(home, str(place).removeprefix("~/")) if place else None)
+        self.rate = Rate(rate_limit(manifest, settings, environ))
+        sessions_file = settings.get("sessions_file") or manifest.sessions_file
+        self.sessions = Sessions(
+            os.path.join(home, str(sessions_file).removeprefix("~/")) if sessions_file else None
+        )
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
         self._sources: dict[str, bytes] = {}
@@ -97,17 +94,17 @@ class Pack:
                 shown=f"{self.name}/{os.path.basename(spec.script)}",
             )
             source = script.source()
-            found = self._runner.metadata(script, source, "tool")
-            schema = parameters_schema(found.get("parameters"), script.where)
-            output = found.get("output") if isinstance(found.get("output"), dict) else None
+            metadata = self._runner.metadata(script, source, "tool")
+            schema = parameters_schema(metadata.get("parameters"), script.where)
+            output = metadata.get("output") if isinstance(metadata.get("output"), dict) else None
             tool = Tool(
                 name=self.manifest.prefix + spec.name,
-                title=found.get("title") if isinstance(found.get("title"), str) else None,
-                description=str(found.get("description") or spec.name),
+                title=metadata.get("title") if isinstance(metadata.get("title"), str) else None,
+                description=str(metadata.get("description") or spec.name),
                 parameters=schema,
                 run=self._run(spec, source, output),
                 output_schema=output,
-                annotations=annotations(found.get("annotations") or {}),
+                annotations=annotations(metadata.get("annotations") or {}),
                 pack=self.name,
                 lenient=self.manifest.lenient,
                 origin=script.where,
@@ -120,18 +117,20 @@ class Pack:
     def _agent(self, spec: PackAgent, *, taken: set[str]) -> Agent:
         script = ScriptFile(spec.name, spec.script, shown=f"{self.name}/{os.path.basename(spec.script)}")
         source = script.source()
-        found = self._runner.metadata(script, source, "agent")
+        metadata = self._runner.metadata(script, source, "agent")
         arguments = tuple(
             AgentArgument(
                 str(entry["name"]), str(entry.get("description") or ""), entry.get("required") is True
             )
-            for entry in found.get("arguments") or ()
+            for entry in metadata.get("arguments") or ()
         )
 
-        def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
+        def resolve(values: dict[str, JSON], caller: Caller) -> Prompt:
             bank_id = self._opened_bank(self._named(caller), caller)
             session = self.sessions.open(self._connection(caller))
-            answer = self._execute(spec.name, source, given, bank_id, session, caller, 30.0, None, agent=True)
+            answer = self._execute(
+                spec.name, source, values, bank_id, session, caller, 30.0, None, agent=True
+            )
             if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
                 raise ToolError(f"{script.where}: resolve must return a table with a string called 'system'")
             return Prompt(answer["system"], tuple(tool.name for tool in self.tools.values()))
@@ -139,7 +138,14 @@ class Pack:
         # Two packs may have a prompt of one name: the pack that was enabled later adds its own.
         name = f"{spec.name}-{self.name}" if spec.name in taken else spec.name
         return Agent(
-            name, str(found.get("description") or ""), resolve, (), arguments, "pack", script.where, self.name
+            name,
+            str(metadata.get("description") or ""),
+            resolve,
+            (),
+            arguments,
+            "pack",
+            script.where,
+            self.name,
         )
 
     def forward(self, environ: Mapping[str, str]) -> bool:
@@ -153,10 +159,9 @@ class Pack:
         )
         return True
 
-    def own_name(self, shown: str) -> str | None:
+    def own_name(self, label: str) -> str | None:
         """The Toolbox's name of a tool by its bare or its full name; None where the pack has none."""
-        bare = shown.removeprefix(self.manifest.prefix)
-        tool = self.tools.get(bare)
+        tool = self.tools.get(label.removeprefix(self.manifest.prefix))
         return tool.name if tool else None
 
     # -- a call --------------------------------------------------------------------------------------------------
@@ -164,16 +169,18 @@ class Pack:
     def _run(self, spec: PackTool, source: bytes, output: JSON) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
             connection = self._connection(caller)
-            self.rate.spend(
-                connection
-            )  # whatever session the arguments name: or each call would name a new one
-            given = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
+            # Whatever session the arguments name: or each call would name a new one.
+            self.rate.spend(connection)
+            passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
-                return self._remote.call(spec.name, given, spec.timeout_s)
-            bank_id = self._bank_id(spec, given, caller)
+                return self._remote.call(spec.name, passed, spec.timeout_s)
+            bank_id = self._bank_id(spec, passed, caller)
             session = self.sessions.open(_session_argument(arguments) or connection)
             self.sessions.touch(session)
-            return self._execute(spec.name, source, given, bank_id, session, caller, spec.timeout_s, output)
+            named = _session_argument(arguments) is not None or caller.session_id is not None
+            return self._execute(
+                spec.name, source, passed, bank_id, session, caller, spec.timeout_s, output, shared=not named
+            )
 
         return run
 
@@ -185,13 +192,7 @@ class Pack:
 
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
-        path = self.manifest.methods[method]
-        source = self._sources.get(path)
-        if source is None:
-            source = self._sources[path] = ScriptFile(method, path).source()
-        session = self.sessions.open(self._connection(caller))
-        bank_id = self._opened_bank(self._named(caller), caller)
-        return self._execute(method, source, {}, bank_id, session, caller, 10.0, None)
+        return self._answer_script(self.manifest.methods[method], {}, caller, counted=False)
 
     def _named(self, caller: Caller) -> str:
         """The bank of a call that names none: the URL's or the header's, else the pack's default."""
@@ -200,8 +201,8 @@ class Pack:
     def _bank_id(self, spec: PackTool, arguments: dict[str, JSON], caller: Caller) -> str:
         if spec.bank_parameter is None:
             return self._opened_bank(self._named(caller), caller)
-        wanted = arguments.get(spec.bank_parameter)
-        bank = _nameable(wanted if isinstance(wanted, str) else "")
+        argument = arguments.get(spec.bank_parameter)
+        bank = _nameable(argument if isinstance(argument, str) else "")
         if caller.bank_fixed and bank != caller.bank:
             raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
         return self._opened_bank(bank, caller)
@@ -212,10 +213,12 @@ class Pack:
             raise Unauthorized(
                 f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True}
             )
-        own = self.manifest.bank
-        if own is None or self._shared:
+        private = self.manifest.bank
+        if private is None or self._shared:
             return bank
-        return OWN_BANK + own if bank == self.default_bank else check_bank_id(f"{OWN_BANK}{own}:{bank}")
+        if bank == self.default_bank:
+            return OWN_BANK + private
+        return check_bank_id(f"{OWN_BANK}{private}:{bank}")
 
     def _execute(
         self,
@@ -229,15 +232,20 @@ class Pack:
         output: JSON,
         *,
         agent: bool = False,
+        shared: bool = False,
     ) -> JSON:
         bank = self._store().bank(
             bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session)
         )
-        memory = _Memory(self, bank, session)
+        memory = CallContext(self.name, bank, session, self.sessions, self.snapshot)
         context = {
             "config": {},
             "bank": {"id": bank_id},
-            "session": {"id": session, "started_at": self.sessions.data(session).get("startTime")},
+            "session": {
+                "id": session,
+                "started_at": self.sessions.data(session).get("startTime"),
+                "shared": shared,
+            },
             "request": {
                 "transport": caller.door,
                 "pack": self.name,
@@ -256,13 +264,14 @@ class Pack:
             reuse=not agent,
             kind="agent" if agent else "tool",
             output_schema=output,
+            caller=caller.share,
         )
         left_s = (
             timeout_s
             if caller.deadline_s is None
             else max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
         )
-        host = Bridge(self._runner.bridge.toolbox, memory=memory.answer).host_for(self._policy, caller)
+        host = self._runner.bridge.host_for(self._policy, caller, memory=memory.answer)
         try:
             return self._runner.pool.run(job, host, left_s)
         except BaseException:
@@ -309,20 +318,41 @@ class Pack:
         return {"success": False, "data": None, "error": error.message}
 
     def route_answer(
-        self, spec_tool: str | None, toolbox: Toolbox
+        self, spec: PackRouteSpec, toolbox: Toolbox
     ) -> Callable[[Mapping[str, str], dict[str, JSON], Caller], JSON]:
         """What a route of the pack answers: a tool's result, un-wrapped; or one of its methods."""
 
         def answer(parameters: Mapping[str, str], arguments: dict[str, JSON], caller: Caller) -> JSON:
-            shown = spec_tool or parameters.get("tool", "")
-            if shown in self.manifest.methods:
-                return self.answer_method(shown, caller)
-            name = self.own_name(shown)
+            if BANK_OF_PATH in parameters:
+                caller = caller._replace(bank=_nameable(parameters[BANK_OF_PATH]), bank_fixed=True)
+            passed = {name: value for name, value in parameters.items() if name not in (BANK_OF_PATH, "tool")}
+            if spec.script is not None:
+                return self._answer_script(spec.script, {**passed, **arguments}, caller)
+            label = spec.tool or parameters.get("tool", "")
+            if label in self.manifest.methods:
+                return self.answer_method(label, caller)
+            name = self.own_name(label)
             if name is None:
-                raise NotFound(f"{self.name} has no tool called {shown[:80]}")
-            return toolbox.call(name, arguments, caller)
+                raise NotFound(f"{self.name} has no tool called {label[:80]}")
+            return toolbox.call(name, {**passed, **arguments}, caller)
 
         return answer
+
+    def _answer_script(
+        self, path: str, arguments: dict[str, JSON], caller: Caller, *, counted: bool = True
+    ) -> JSON:
+        """What a script of the pack that is no tool answers; `counted` against the rate."""
+        source = self._sources.get(path)
+        if source is None:
+            source = self._sources[path] = ScriptFile(os.path.basename(path), path).source()
+        connection = self._connection(caller)
+        if counted:
+            self.rate.spend(connection)
+        session = self.sessions.open(connection)
+        bank_id = self._opened_bank(self._named(caller), caller)
+        return self._execute(
+            os.path.basename(path), source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, None
+        )
 
     def described(self) -> dict[str, JSON]:
         """What it is and may do, for `ctx pack list`."""
@@ -355,96 +385,6 @@ class Pack:
             logger.warning("%s: %s", self.name, error.message)
 
 
-class _Memory:
-    """`context.memory`, `bank`, `session` and `health` of one call."""
-
-    def __init__(self, pack: Pack, bank: MemoryBank, session: str) -> None:
-        self._pack = pack
-        self._bank = bank
-        self._session = session
-        self._writing = threading.Lock()
-        self._written: list[
-            tuple[str, list[str]]
-        ] = []  # operations in order, and the memories that each made
-        self._ended = False
-
-    def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
-        room, _, name = operation.partition(".")
-        given = arguments if isinstance(arguments, list) else []
-        if room == "memory":
-            return self._memory(name, given)
-        if room == "bank":
-            return call(self._bank, name, {})
-        if operation == "session.count":
-            return call(self._bank, "count", {"filter": {"session": self._session}})
-        if operation == "session.kv.get":
-            return self._pack.sessions.get(self._session, str(given[0] if given else ""))
-        if operation == "session.kv.set":
-            self._pack.sessions.set(
-                self._session, str(given[0] if given else ""), given[1] if len(given) > 1 else None
-            )
-            return None
-        if operation == "health":
-            return self._pack.snapshot(self._session)
-        raise ToolError(f"{operation} is not available to this script")
-
-    def _memory(self, name: str, given: list[JSON]) -> JSON:
-        named = _by_name(name, given)
-        if name not in OPS or not OPS[name].writes:
-            return call(self._bank, name, named)
-        with self._writing:
-            if self._ended:  # the deadline passed while this was on its way
-                raise ToolError("the call has ended")
-            reply = call(self._bank, name, named)
-            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str):
-                self._written.append((reply["op_id"], _made(reply)))
-            return reply
-
-    def take_back(self) -> None:
-        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written, refuses what comes late."""
-        with self._writing:
-            self._ended = True
-            for operation, made in reversed(self._written):
-                try:
-                    self._bank.undo(operation)
-                except Conflict:
-                    pass  # what it made was changed later in this call: deleted below
-                except CtxError as error:
-                    logger.warning(
-                        "pack=%s undo=failed operation=%s reason=%s",
-                        self._pack.name,
-                        operation,
-                        error.message,
-                    )
-                for id in made:
-                    if self._bank.get(id) is not None:
-                        self._bank.delete(id, reason="the call failed")
-
-
-def _made(reply: dict[str, JSON]) -> list[str]:
-    """The memories that a `put` or a `put_many` made."""
-    created, ids = reply.get("created"), reply.get("ids")
-    if not created:
-        return []
-    return [*([reply["id"]] if reply.get("id") else []), *(ids if isinstance(ids, list) else [])]
-
-
-def _by_name(name: str, given: list[JSON]) -> JSON:
-    """Lua's positional arguments by name: what the operation requires comes first, a table of options last."""
-    spec = OPS.get(name)
-    if spec is None:
-        return {}  # `call` says that it is unknown
-    if len(given) == 1 and isinstance(given[0], dict) and (not spec.required or spec.required[0] in given[0]):
-        return given[0]
-    named: dict[str, JSON] = dict(zip(spec.required, given, strict=False))
-    rest = given[len(spec.required) :]
-    if len(rest) > 1 or (rest and rest[0] is not None and not isinstance(rest[0], dict)):
-        raise BadRequest(
-            f"memory.{name}: takes {', '.join(spec.required) or 'nothing'} and a table of options"
-        )
-    return {**named, **(rest[0] if rest and rest[0] else {})}
-
-
 def _session_argument(arguments: dict[str, JSON]) -> str | None:
     value = arguments.get(SESSION_ARGUMENT)
     return value if isinstance(value, str) and 0 < len(value) <= 128 else None
@@ -455,51 +395,6 @@ def _nameable(bank: str) -> str:
     if check_bank_id(bank).startswith(OWN_BANK):
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
-
-
-def _rate(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:
-    """Calls a minute for each session; 0 for no limit. Raises `ConfigError`."""
-    value = settings.get("rate_limit_per_minute")
-    origin = f"[packs.{manifest.name}] rate_limit_per_minute"
-    if value is None:
-        given = manifest.variable(environ, "rate_limit")
-        if given is None:
-            return manifest.rate_per_minute
-        origin, value = manifest.names("rate_limit")[0], int(given) if given.strip().isdecimal() else given
-    if type(value) is not int or value < 0:
-        raise ConfigError(f"{origin}: a whole number of calls a minute is needed, 0 for no limit")
-    return value
-
-
-def _keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> tuple[str, ...]:
-    variable = settings.get("api_key_env")
-    if isinstance(variable, str):
-        key = environ.get(variable)
-        if not key:
-            raise ConfigError(
-                f"[packs.{manifest.name}] api_key_env: the environment variable {variable} is not set; export it or delete the line"
-            )
-        return (key,)
-    key = manifest.variable(environ, "api_key")
-    demand = manifest.variable(environ, "key_demanded")
-    if demand and not key:
-        # Whoever asked for authentication must not get an open server because the key was forgotten.
-        raise ConfigError(
-            f"{manifest.names('key_demanded')[0]} is set, but {manifest.names('api_key')[0]} is not: set the key too"
-        )
-    return (key,) if key else ()
-
-
-def pack_folder(name: str, settings: Mapping[str, JSON], root: str) -> str:
-    """Where an enabled pack lies: the folder its settings name, or with ctx itself. Raises `ConfigError`."""
-    path = settings.get("path")
-    if isinstance(path, str):
-        return os.path.normpath(os.path.join(root, os.path.expanduser(path)))
-    if name in SHIPPED:
-        return bundled_path("extensions", name)
-    raise ConfigError(
-        f"[packs] enabled: '{name}' is not a pack that ships with ctx ({', '.join(SHIPPED)}); name its folder: [packs.{name}] path = \"...\""
-    )
 
 
 def load_packs(
@@ -518,13 +413,13 @@ def load_packs(
     """The enabled packs, loaded. Raises `ConfigError`."""
     packs = []
     for name in enabled:
-        own = settings.get(name, {})
-        manifest = read_manifest(pack_folder(name, own, root))
+        pack_settings = settings.get(name, {})
+        manifest = read_manifest(pack_folder(name, pack_settings, root))
         if manifest.name != name:
             raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
         pack = Pack(
             manifest,
-            own,
+            pack_settings,
             runner,
             store,
             shared=shared,

@@ -51,8 +51,8 @@ class RemotePack:
         if reply.status_code == 401:
             raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
         if reply.status_code >= 400:
-            said = answer.get("error") if isinstance(answer, dict) else None
-            message = said if isinstance(said, str) else f"status {reply.status_code}"
+            reason = answer.get("error") if isinstance(answer, dict) else None
+            message = reason if isinstance(reason, str) else f"status {reply.status_code}"
             kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(reply.status_code, ToolError)
             raise kind(f"{self._pack}: {message[:500]}")
         if not isinstance(answer, dict):

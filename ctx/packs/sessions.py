@@ -20,6 +20,7 @@ from ctx.types import JSON
 logger = logging.getLogger(__name__)
 
 ACTIVE_MS = 5 * 60_000  # a session seen within five minutes is active
+IDLE_MS = 24 * 3600_000  # after which a place's next connection begins a session of its own
 SAVE_EVERY_MS = 5_000  # a call's time is worth a write that often; anything else is saved at once
 MAX_SESSIONS = 10_000
 
@@ -41,18 +42,17 @@ class Sessions:
     def open(self, id: str | None, *, place: str | None = None) -> str:
         """The session of that id, else the last of this place (a project folder), else a new one."""
         with self._lock:
-            found = self._find(id, place)
-            if found is None:
+            match = self._find(id, place)
+            if match is None:
                 self._learn()  # another process may have begun it
-                found = self._find(id, place)
+                match = self._find(id, place)
             present_ms = self._clock()
-            fresh = found is None
-            id = found or id or f"session_{present_ms}_{secrets.token_hex(4)}"
+            id = match or id or f"session_{present_ms}_{secrets.token_hex(4)}"
             data = self._session(id)
             data["lastActivity"] = present_ms
             if place is not None:
                 data["project"] = place
-            if fresh:
+            if match is None:
                 self._trim()
                 self._save_if_possible()
             return id
@@ -73,14 +73,14 @@ class Sessions:
 
     def get(self, id: str, key: str) -> JSON:
         with self._lock:
-            kept = self._known.get(id, {}).get("kv", {})
-            return kept.get(key) if isinstance(kept, dict) else None
+            values = self._known.get(id, {}).get("kv", {})
+            return values.get(key) if isinstance(values, dict) else None
 
     def set(self, id: str, key: str, value: JSON) -> None:
         """Keeps a value with the session, durably. Raises `StoreError`."""
         with self._lock:
-            kept = self._session(id).setdefault("kv", {})
-            kept[key] = value
+            values = self._session(id).setdefault("kv", {})
+            values[key] = value
             self._save()
 
     def counts(self) -> tuple[int, int]:
@@ -99,9 +99,9 @@ class Sessions:
         if id is not None:
             return id if id in self._known else None
         mine = [
-            (_activity_ms(data), known)
-            for known, data in self._known.items()
-            if place and data.get("project") == place
+            (_activity_ms(data), session)
+            for session, data in self._known.items()
+            if place and data.get("project") == place and self._clock() - _activity_ms(data) < IDLE_MS
         ]
         return max(mine)[1] if mine else None
 
@@ -154,8 +154,8 @@ class Sessions:
             with files.Locked(self._path):
                 # Ours are put in their places; what another process or the real product keeps there stays as it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
-                kept = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
-                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in kept]
+                remaining = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
+                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in remaining]
                 entries += [[id, data] for id, data in ours.items()]
                 files.replace(self._path, json.dumps(entries).encode())
             self._changed.clear()

@@ -6,13 +6,15 @@ from ctx.errors import ConfigError
 
 
 def remote(url: str, bank: str | None = None) -> str:
-    """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for what is none."""
+    """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises
+    `ConfigError` for what is none.
+    """
     try:
         parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")
     if parts.username or parts.password:
         raise ConfigError("--url must not hold a key; export it and name its variable with --key-env")

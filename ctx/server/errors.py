@@ -1,7 +1,7 @@
 """THE table: what an error of ctx is called outside: HTTP status, JSON-RPC code, body.
 
-Status is decided by the type of an error, never by the text of its message. A type without a row of its own has its parent's; a
-test demands a row for every class in `ctx.errors`.
+Status is decided by the type of an error, never by the text of its message. A type without a row of its own
+has its parent's; a test demands a row for every class in `ctx.errors`.
 """
 
 import math
@@ -30,18 +30,19 @@ from ctx.errors import (
     ToolError,
     Unauthorized,
 )
+from ctx.text import sound
 from ctx.types import JSON
 
 INTERNAL = -32603
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
-RATE_LIMITED = (
-    -32005
-)  # implementation-defined range; -32000 to -32002 mean other things to TypeScript clients
+RATE_LIMITED = -32005  # implementation-defined; -32000 to -32002 mean other things to TypeScript clients
 
 
 class Row(NamedTuple):
-    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for the model to mend."""
+    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for
+    the model to mend.
+    """
 
     status: int
     rpc: int | None
@@ -82,7 +83,9 @@ def body(error: CtxError) -> JSON:
 
 
 def rpc_body(error: CtxError) -> JSON:
-    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in `data.code`."""
+    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in
+    `data.code`.
+    """
     code = row(error).rpc
     data: dict[str, object] = {"code": error.word}
     if isinstance(error, RateLimited | Busy):
@@ -103,8 +106,8 @@ def headers(error: CtxError) -> dict[str, str]:
     if isinstance(error, MethodNotAllowed):
         return {"allow": ", ".join(allowed_methods(error))}
     if isinstance(error, Unauthorized):
-        wrong = error.data is not None and error.data.get("presented") is True
-        return {"www-authenticate": 'Bearer realm="ctx"' + (', error="invalid_token"' if wrong else "")}
+        presented = error.data is not None and error.data.get("presented") is True
+        return {"www-authenticate": 'Bearer realm="ctx"' + (', error="invalid_token"' if presented else "")}
     return {}
 
 
@@ -126,21 +129,24 @@ def internal(request_id: str) -> CtxError:
 
 
 def encode(value: JSON) -> bytes:
-    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes `?`, NaN and infinities become null."""
+    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes U+FFFD, NaN and infinities
+    become null.
+    """
     try:
         encoded: bytes = orjson.dumps(value)
     except TypeError:
-        encoded = orjson.dumps(_storable(value))
+        encoded = orjson.dumps(storable(value))
     return encoded
 
 
-def _storable(value: JSON) -> JSON:
+def storable(value: JSON) -> JSON:
+    """The value as `encode` can write it: without lone surrogates, and numbers beyond 64 bits as floats."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return sound(value)
     if isinstance(value, dict):
-        return {_storable(str(name)): _storable(item) for name, item in value.items()}
+        return {storable(str(name)): storable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
+        return [storable(item) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return float(value)  # JSON has no bound, orjson has
     return value

@@ -1,7 +1,8 @@
 """Keys: who may call, for which banks. Only hashes are stored.
 
-A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared whole and in constant time.
-The file is JSON, 0600, replaced as a whole under a lock; a running server sees a change at the next request.
+A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared
+whole and in constant time. The file is JSON, 0600, replaced as a whole under a lock; a running server sees a
+change at the next request.
 """
 
 import hashlib
@@ -19,15 +20,13 @@ from typing import NamedTuple
 from ctx import files
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
+from ctx.identity import BANK, BANK_RULE
 from ctx.store.folder import own_folder
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "ctx_"  # so that secret scanners and people recognise one
-BANK = re.compile(
-    r"(?!\.{1,2}\Z)[\w.@:+-]{1,128}", re.ASCII
-)  # e-mail addresses are legal banks; a path step is not
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
 _VERSION = 1
@@ -41,7 +40,9 @@ class Grant(NamedTuple):
     pack: str | None = None
 
     def covers(self, bank: str | None) -> bool:
-        """Whether the key opens this bank; with no bank named, what the caller ends up with is checked where it is known."""
+        """Whether the key opens this bank; with no bank named, what the caller ends up with is checked where
+        it is known.
+        """
         return bank is None or self.banks is None or bank in self.banks
 
 
@@ -62,13 +63,15 @@ def digest(key: str) -> bytes:
 
 
 def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
-    """The grant of the first candidate with this key. Takes the same time wherever it stands, and if it stands nowhere."""
+    """The grant of the first candidate with this key. Takes the same time wherever it stands, and if it
+    stands nowhere.
+    """
     offered = digest(key)
-    found: Grant | None = None
-    for known, grant in candidates:
-        equal = hmac.compare_digest(offered, known)
-        found = grant if equal and found is None else found
-    return found
+    first: Grant | None = None
+    for candidate, grant in candidates:
+        equal = hmac.compare_digest(offered, candidate)
+        first = grant if equal and first is None else first
+    return first
 
 
 _Records = list[KeyRecord]  # the class below has a method of that name
@@ -91,7 +94,9 @@ class KeyRing:
 
     @property
     def closed(self) -> bool:
-        """Whether a key is needed at all. Once one was made it stays so: revoking the last key must not open the door."""
+        """Whether a key is needed at all. Once one was made it stays so: revoking the last key must not open
+        the door.
+        """
         self._refresh()
         return bool(self._records)
 
@@ -108,7 +113,9 @@ class KeyRing:
     def create(
         self, name: str, banks: Iterable[str] = (EVERY_BANK,), *, clock: Callable[[], int] = now_ms
     ) -> tuple[str, KeyRecord]:
-        """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank, or a name in use."""
+        """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank,
+        or a name in use.
+        """
         chosen = tuple(sorted(set(banks)))
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name has 1 to 64 of A-Z a-z 0-9 _ . @ : + -")
@@ -116,7 +123,7 @@ class KeyRing:
             raise BadRequest("a key needs at least one bank, or '*' for every bank")
         for bank in chosen:
             if bank != EVERY_BANK and not BANK.fullmatch(bank):
-                raise BadRequest(f"'{bank[:80]}' is not a bank: it has 1 to 128 of A-Z a-z 0-9 _ . @ : + -")
+                raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
         if EVERY_BANK in chosen:
             chosen = (EVERY_BANK,)
         with self._writing() as records:
@@ -131,11 +138,11 @@ class KeyRing:
     def revoke(self, name_or_id: str, *, clock: Callable[[], int] = now_ms) -> KeyRecord:
         """Ends a key, at the next request of every server that reads this file. Raises `NotFound`."""
         with self._writing() as records:
-            for place, record in enumerate(records):
+            for position, record in enumerate(records):
                 if name_or_id in (record.name, record.id) and record.revoked_ms is None:
                     revoked_ms = clock()
-                    records[place] = record._replace(revoked_ms=revoked_ms)
-                    return records[place]
+                    records[position] = record._replace(revoked_ms=revoked_ms)
+                    return records[position]
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'")
 
     @contextmanager
@@ -219,7 +226,8 @@ def _read(path: str) -> Iterator[KeyRecord]:
         content: JSON = json.loads(files.read_file(path, beneath=os.path.dirname(os.path.abspath(path))))
         if content["version"] != _VERSION:
             raise ConfigError(
-                f"{path}: written by another version of ctx (format {content['version']}, this one reads {_VERSION})"
+                f"{path}: written by another version of ctx "
+                f"(format {content['version']}, this one reads {_VERSION})"
             )
         for entry in content["keys"]:
             record = KeyRecord(

@@ -1,6 +1,7 @@
 """An MCP door that is made once the server listens.
 
-The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp` meanwhile waits that long.
+The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp`
+meanwhile waits that long.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ UNASKED_S = (
 
 
 class LateDoor:
-    """Stands for the door that `make` gives. `make` runs in a thread; what it raises, every request is told."""
+    """Stands for the door that `make` gives, in a thread; what that raises, every request is told."""
 
     def __init__(self, make: Callable[[], McpDoor]) -> None:
         self._make = make
@@ -30,14 +31,14 @@ class LateDoor:
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         self._made = asyncio.get_running_loop().create_future()
-        living = asyncio.create_task(self._live(self._made))
+        life = asyncio.create_task(self._live(self._made))
         try:
             yield
         finally:
             self._ending.set()
             if self._door is None:
-                living.cancel()  # an import cannot be interrupted, but need not be waited for
-            await asyncio.wait([living])
+                life.cancel()  # an import cannot be interrupted, but need not be waited for
+            await asyncio.wait([life])
             if not self._made.done():
                 self._made.cancel()
 

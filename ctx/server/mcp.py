@@ -1,23 +1,22 @@
 """MCP over the Toolbox: one server for both protocol eras, whatever the transport.
 
-Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A failure that the model can mend
-is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported only by the servers: the SDK costs half a second.
+Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A
+failure that the model can mend is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported
+only by the servers: the SDK costs half a second.
 
 Contract: docs/mcp.md. This is the only module, with mcp_http and stdio, that knows the SDK.
 """
 
 import asyncio
-import base64
-import binascii
 import json
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 import mcp_types as types
-import orjson
 from mcp import MCPError
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext
@@ -32,9 +31,22 @@ from mcp.server.subscriptions import (
 
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
+from ctx.identity import document_id
 from ctx.server import errors
+from ctx.server.advice import FULL_ADVICE, Advice
+from ctx.server.mcp_shapes import (
+    Dialect,
+    cursor_of,
+    cursor_text,
+    is_protocol_fault,
+    rpc_error,
+    tool_failure,
+    tool_result,
+    tool_row,
+)
 from ctx.server.work import Work
 from ctx.store.base import Catalog
+from ctx.text import sound
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
@@ -49,40 +61,27 @@ LIST_TTL_MS = 60_000
 RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
 COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
-INSTRUCTIONS = (
-    'Search the user\'s documents with `search` (mode "hybrid" finds both words and meaning), read one whole with `get`, see what is '
-    "indexed and how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
-)
-
 Context = Any  # mcp.server.context.ServerRequestContext: provisional in the SDK, so named in one place
-Handler = Callable[[Context, Any], Awaitable[Any]]
+Progress = Callable[[float, float | None, str], None]
 
 
 class Entrance(Protocol):
-    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over pipes."""
+    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over
+    pipes.
+    """
 
-    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller: ...
+    def caller(self, progress: Progress | None = None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
     def admit_documents(self) -> None: ...
     def admit_agent(self, agent: Any) -> None: ...
     def spend(self) -> None: ...
 
 
-class Dialect(NamedTuple):
-    """How a pack's clients expect protocol errors, where they differ from the standard (claude-recall does)."""
-
-    unknown_tool: int = types.INVALID_PARAMS
-    rate_limited: int = errors.RATE_LIMITED
-    store: int | None = None  # None: a tool error
-    bad_arguments: int | None = None  # None: a tool error
-    details: bool = False  # every error carries data.details
-    pretty: bool = False  # the text copy is indented JSON
-
-
 class Profile(NamedTuple):
     """What one endpoint shows: which tools under which names, which errors, which instructions.
 
-    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one, None for unknown.
+    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one,
+    None for unknown.
     """
 
     tools: Callable[[Caller], Sequence[tuple[str, Tool]]]
@@ -91,6 +90,23 @@ class Profile(NamedTuple):
     methods: Mapping[str, Callable[[Caller], JSON]] = {}
     documents: bool = True  # resources and their completion
     protocol: str | None = None  # the one version this endpoint speaks, where it was asked for
+
+
+class Visit(NamedTuple):
+    """One request: how it came in, who calls, and what they are shown. Made once, by `McpServer._around`."""
+
+    entrance: Entrance
+    caller: Caller
+    profile: Profile
+
+    @property
+    def sees_documents(self) -> bool:
+        """Whether there are documents for this caller."""
+        try:
+            self.entrance.admit_documents()
+        except CtxError:  # a key for something else: to this caller there are none
+            return False
+        return self.profile.documents
 
 
 def whole_toolbox(toolbox: Toolbox) -> Profile:
@@ -108,7 +124,8 @@ def whole_toolbox(toolbox: Toolbox) -> Profile:
 
 
 class McpServer:
-    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what they see.
+    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what
+    they see.
 
     Made once for a server's life; `start` is called on its event loop.
     """
@@ -122,7 +139,8 @@ class McpServer:
         *,
         enter: Callable[[Context], Entrance],
         profile: Callable[[Caller], Profile] | None = None,
-        instructions: str = INSTRUCTIONS,
+        advice: Advice = FULL_ADVICE,
+        instructions: str | None = None,
         methods: Sequence[str] = (),
     ) -> None:
         self.toolbox = toolbox
@@ -130,6 +148,7 @@ class McpServer:
         self._catalog = catalog
         self._work = work
         self._enter = enter
+        self._advice = advice
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
         self._bus = InMemorySubscriptionBus()
@@ -139,7 +158,7 @@ class McpServer:
         self._announced: set[str] = set()
         self._mirrored: dict[str, tuple[Mapping[str, Any], bool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.server = self._build(instructions, methods)
+        self.server = self._build(advice.instructions() if instructions is None else instructions, methods)
         toolbox.on_change(lambda: self._changed("tools"))
         agents.on_change(lambda: self._changed("prompts"))
 
@@ -180,144 +199,126 @@ class McpServer:
         )
         for method in methods:
             server.add_request_handler(method, types.RequestParams, self._own_method)
-        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each call would pay 30 us.
+        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each
+        # call would pay 30 us.
         server.middleware[:] = [self._around]
         standard = server.create_initialization_options
         changes = NotificationOptions(tools_changed=True, prompts_changed=True)
         # The older era learns from these options that lists may change.
         server.create_initialization_options = (  # type: ignore[method-assign]
-            lambda notification_options=None, *rest, **named: standard(
-                notification_options or changes, *rest, **named
+            lambda notification_options=None, *arguments, **options: standard(
+                notification_options or changes, *arguments, **options
             )
         )
         return server
 
-    # -- around every request ----------------------------------------------------------------------------------------
+    # -- around every request
+    # ----------------------------------------------------------------------------------------
 
     async def _around(self, ctx: Context, call_next: CallNext) -> Any:
         if ctx.method == "notifications/initialized":
             self._connections.add(ctx.session._connection)  # the SDK has no public name for it (2.3)
         if ctx.request_id is None:
             return await call_next(ctx)
-        entrance = self._enter(ctx)
-        caller = entrance.caller(None)
-        profile = self._profile(caller)
-        own = profile.methods.get(ctx.method)
-        if own is not None:
+        visit = ctx.visit = self._visit(ctx)
+        dialect = visit.profile.dialect
+        method = visit.profile.methods.get(ctx.method)
+        if method is not None:
             # Before the handshake too: claude-recall's clients ask for its health first.
-            answer = await self._work.probes.run(lambda: own(caller))
+            answer = await self._work.probes.run(lambda: method(visit.caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         if ctx.method in COUNTED:
             try:
-                entrance.spend()
+                visit.entrance.spend()
             except CtxError as error:
-                raise _rpc_error(error, profile.dialect) from error
+                raise rpc_error(error, dialect) from error
         try:
             return await call_next(ctx)
         except MCPError as error:
-            if profile.dialect.details and not (
-                isinstance(error.error.data, dict) and "details" in error.error.data
-            ):
-                # The SDK's own errors: an unknown method, parameters that no request has.
-                said = (
-                    f"{error.error.message}: {error.error.data}" if error.error.data else error.error.message
-                )
-                raise MCPError(
-                    code=error.error.code, message=error.error.message, data={"details": said}
-                ) from error
+            if dialect.details:
+                raise _with_details(error) from error
             raise
+
+    def _visit(self, context: Context) -> Visit:
+        entrance = self._enter(context)
+        caller = entrance.caller()
+        return Visit(entrance, caller, self._profile(caller))
 
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
 
-    # -- tools -------------------------------------------------------------------------------------------------------
+    # -- tools
+    # -------------------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK a walk through it."""
+        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK
+        a walk through it.
+        """
         try:
             schema: Mapping[str, Any] = self.toolbox.get(name).parameters
         except CtxError:
             return None
-        known = self._mirrored.get(name)
-        if known is None or known[0] is not schema:
-            known = self._mirrored[name] = (schema, "x-mcp-header" in json.dumps(schema))
-        return schema if known[1] else None
+        mirror = self._mirrored.get(name)
+        if mirror is None or mirror[0] is not schema:
+            mirror = self._mirrored[name] = (schema, "x-mcp-header" in json.dumps(schema))
+        return schema if mirror[1] else None
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
-        caller = self._enter(context).caller(None)
-        return types.ListToolsResult(
-            tools=[_tool(name, tool) for name, tool in self._profile(caller).tools(caller)]
-        )
+        visit: Visit = context.visit
+        rows = [tool_row(name, self._advice.listed(tool)) for name, tool in visit.profile.tools(visit.caller)]
+        return types.ListToolsResult(tools=rows)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        entrance = self._enter(context)
-        told: set[Future[None]] = set()
-        caller = entrance.caller(self._progress(context, told))
-        profile = self._profile(caller)
-        name = profile.resolve(params.name, caller)
+        visit: Visit = context.visit
+        dialect = visit.profile.dialect
+        name = visit.profile.resolve(params.name, visit.caller)
         if name is None:
-            details = (
-                {"details": f"no tool registered with name: {params.name[:80]}"}
-                if profile.dialect.details
-                else None
-            )
-            raise MCPError(
-                code=profile.dialect.unknown_tool, message=f"Unknown tool: {params.name[:80]}", data=details
-            )
+            raise _unknown_tool(params.name[:80], dialect)
+        arguments = params.arguments or {}
+        steps: set[Future[None]] = set()
+        caller = visit.caller._replace(progress=self._progress(context, steps))
         try:
             tool = self.toolbox.get(name)
-            entrance.admit(tool)
-            result = await self._work.call(self.toolbox, tool, params.arguments or {}, caller)
-            if told:  # behind the result the last step would find the stream closed
-                await asyncio.gather(*map(asyncio.wrap_future, tuple(told)), return_exceptions=True)
+            visit.entrance.admit(tool)
+            result = await self._work.call(self.toolbox, tool, arguments, caller)
+            if steps:  # behind the result the last step would find the stream closed
+                await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
         except CtxError as error:
-            if _is_protocol_fault(error, profile.dialect):
-                raise _rpc_error(error, profile.dialect) from error
-            return types.CallToolResult(
-                content=[types.TextContent(type="text", text=f"Error: {error.message}")], is_error=True
-            )
+            if is_protocol_fault(error, dialect):
+                raise rpc_error(error, dialect) from error
+            return tool_failure(error.message)
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
-            text = (
-                f"Error: tool '{name}' failed; the server's log has it under request id {caller.request_id}"
+            return tool_failure(
+                f"tool '{name}' failed; the server's log has it under request id {caller.request_id}"
             )
-            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        return _tool_result(result, tool, pretty=profile.dialect.pretty)
+        return tool_result(result, tool, pretty=dialect.pretty, chunks=arguments.get("chunks") is True)
 
-    def _progress(
-        self, context: Context, told: "set[Future[None]]"
-    ) -> Callable[[float, float | None, str], None] | None:
-        """How a tool's thread tells how far it is. What is on its way to the client stands in `told`."""
+    def _progress(self, context: Context, steps: "set[Future[None]]") -> Progress | None:
+        """How a tool's thread tells how far it is. What is on its way to the client stands in `steps`."""
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
 
         def progress(done: float, total: float | None, message: str) -> None:
+            report = context.session.report_progress(done, total, message)
             try:
-                sending = asyncio.run_coroutine_threadsafe(
-                    context.session.report_progress(done, total, message), loop
-                )
+                sending = asyncio.run_coroutine_threadsafe(report, loop)
             except RuntimeError:
+                report.close()
                 return  # the server has stopped: nobody listens any more
-            told.add(sending)
-            sending.add_done_callback(told.discard)
+            steps.add(sending)
+            sending.add_done_callback(steps.discard)
 
         return progress
 
-    # -- documents as resources --------------------------------------------------------------------------------------
-
-    def _shows_documents(self, context: Context) -> bool:
-        entrance = self._enter(context)
-        try:
-            entrance.admit_documents()
-        except CtxError:  # a key for something else: to this caller there are none
-            return False
-        return self._profile(entrance.caller(None)).documents
+    # -- documents as resources
+    # --------------------------------------------------------------------------------------
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
-        if not self._shows_documents(context):
+        if not context.visit.sees_documents:
             return types.ListResourcesResult(resources=[])
-        after = _cursor(params.cursor) if params and params.cursor else None
+        after = cursor_of(params.cursor) if params and params.cursor else None
         rows = await self._work.searches.run(
             lambda: self._catalog().list_documents(after=after, limit=PAGE + 1)
         )
@@ -333,11 +334,11 @@ class McpServer:
         ]
         last = rows[PAGE - 1] if len(rows) > PAGE else None
         return types.ListResourcesResult(
-            resources=resources, next_cursor=_cursor_text(last.source, last.source_id) if last else None
+            resources=resources, next_cursor=cursor_text(last.source, last.source_id) if last else None
         )
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        if not self._shows_documents(context):
+        if not context.visit.sees_documents:
             return types.ListResourceTemplatesResult(resource_templates=[])
         return types.ListResourceTemplatesResult(
             resource_templates=[
@@ -358,35 +359,32 @@ class McpServer:
         uri = str(params.uri)
         document = (
             await self._work.searches.run(lambda: self._document(uri))
-            if self._shows_documents(context)
+            if context.visit.sees_documents
             else None
         )
         if document is None:
             code = types.INVALID_PARAMS if context.protocol_version >= MODERN else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="Resource not found", data={"uri": uri[:2000]})
         text = types.TextResourceContents(
-            uri=params.uri, mime_type=document.media_type, text=_sound(document.body)
+            uri=params.uri, mime_type=document.media_type, text=sound(document.body)
         )
         return types.ReadResourceResult(contents=[text])
 
     def _document(self, uri: str) -> Any:
-        from urllib.parse import unquote
-
-        from ctx.identity import document_id
-
-        scheme, _, rest = uri.partition("://")
-        kind, _, name = rest.partition("/")
+        scheme, _, path = uri.partition("://")
+        kind, _, name = path.partition("/")
         if scheme != "ctx" or not name:
             return None
         if kind == "source":
-            source, _, path = name.partition("/")
-            name = document_id(unquote(source), unquote(path))
+            source, _, source_id = name.partition("/")
+            name = document_id(unquote(source), unquote(source_id))
         elif kind != "doc":
             return None
         stored = self._catalog().document(name)
         return stored.document if stored else None
 
-    # -- agents as prompts -------------------------------------------------------------------------------------------
+    # -- agents as prompts
+    # -------------------------------------------------------------------------------------------
 
     async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
         prompts = [
@@ -409,14 +407,13 @@ class McpServer:
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        entrance = self._enter(context)
-        caller = entrance.caller(None)
+        visit: Visit = context.visit
         agent = next((agent for agent in self.agents.list() if agent.name == params.name), None)
         try:
             if agent is not None:
-                entrance.admit_agent(agent)
+                visit.entrance.admit_agent(agent)
             arguments = dict(params.arguments or {})
-            prompt = await self._work.scripts.run(lambda: self.agents.prompt(params.name, arguments, caller))
+            prompt = await self._work.prompt(self.agents, agent, params.name, arguments, visit.caller)
         except CtxError as error:
             code = errors.row(error).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
@@ -435,12 +432,12 @@ class McpServer:
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         values: list[str] = []
-        if self._shows_documents(context) and params.argument.name in ("source", "path", "id"):
-            begun = params.argument.value
+        if context.visit.sees_documents and params.argument.name in ("source", "path", "id"):
+            prefix = params.argument.value
             chosen = (params.context.arguments or {}) if params.context else {}
             name, source = params.argument.name, chosen.get("source")
             values = await self._work.searches.run(
-                lambda: self._catalog().complete(name, begun, source=source, limit=COMPLETIONS + 1)
+                lambda: self._catalog().complete(name, prefix, source=source, limit=COMPLETIONS + 1)
             )
         return types.CompleteResult(
             completion=types.Completion(
@@ -448,7 +445,8 @@ class McpServer:
             )
         )
 
-    # -- changed lists -----------------------------------------------------------------------------------------------
+    # -- changed lists
+    # -----------------------------------------------------------------------------------------------
 
     def _changed(self, what: str) -> None:
         """Told in any thread; clients are told on the event loop, once for a burst."""
@@ -483,116 +481,16 @@ class McpServer:
                 logger.debug("client not told of changed %s: %s", what, error)
 
 
-def _tool(name: str, tool: Tool) -> types.Tool:
-    hints = tool.annotations
-    return types.Tool(
-        name=name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.parameters,
-        output_schema=_output_schema(tool),
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=hints.read_only,
-            destructive_hint=hints.destructive and not hints.read_only,
-            idempotent_hint=hints.idempotent,
-            open_world_hint=hints.open_world,
-        ),
+def _unknown_tool(name: str, dialect: Dialect) -> MCPError:
+    data = {"details": f"no tool registered with name: {name}"} if dialect.details else None
+    return MCPError(code=dialect.unknown_tool, message=f"Unknown tool: {name}", data=data)
+
+
+def _with_details(error: MCPError) -> MCPError:
+    """The SDK's own errors too: an unknown method, parameters that no request has."""
+    data, message = error.error.data, error.error.message
+    if isinstance(data, dict) and "details" in data:
+        return error
+    return MCPError(
+        code=error.error.code, message=message, data={"details": f"{message}: {data}" if data else message}
     )
-
-
-def _output_schema(tool: Tool) -> Any:
-    schema = tool.output_schema
-    # The older era knows object schemas only.
-    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
-
-
-def _tool_result(result: JSON, tool: Tool, *, pretty: bool = False) -> types.CallToolResult:
-    """The result as structured content, with a text copy for clients that read only text.
-
-    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
-    """
-    if isinstance(result, dict) and tool.output_schema is None and _is_content(result.get("content")):
-        try:
-            return types.CallToolResult.model_validate({**result, "content": result["content"]})
-        except ValueError:
-            pass  # it only looked like content: it is the tool's own data
-    try:
-        text = orjson.dumps(result, option=orjson.OPT_INDENT_2 if pretty else None).decode()
-    except TypeError:  # a lone surrogate, or a number beyond 64 bits
-        result = _sound_json(result)
-        text = json.dumps(
-            result,
-            ensure_ascii=False,
-            indent=2 if pretty else None,
-            separators=None if pretty else (",", ":"),
-        )
-    if isinstance(result, str):
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=result)], structured_content={"result": result}
-        )
-    structured = result if isinstance(result, dict) else {"result": result}
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=structured
-    )
-
-
-def _is_content(value: JSON) -> bool:
-    kinds = ("text", "image", "audio", "resource", "resource_link")
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
-    )
-
-
-def _is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
-    if errors.row(error).rpc is not None:
-        return True
-    return dialect.bad_arguments is not None and error.word in ("bad_request", "embeddings_disabled")
-
-
-def _rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
-    data: dict[str, Any] = {"code": error.word}
-    retry_after_s = getattr(error, "retry_after_s", None)
-    if retry_after_s is not None:
-        data["retryAfterMs"] = int(retry_after_s * 1000) + 1
-    code = errors.row(error).rpc
-    if error.word == "rate_limited":
-        code = dialect.rate_limited
-    elif error.word in ("store_error", "busy") and dialect.store is not None:
-        code = dialect.store
-    elif error.word in ("bad_request", "embeddings_disabled") and dialect.bad_arguments is not None:
-        code = dialect.bad_arguments
-    if dialect.details:
-        data["details"] = error.message
-    return MCPError(code=errors.INTERNAL if code is None else code, message=error.message, data=data)
-
-
-def _cursor_text(source: str, source_id: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
-
-
-def _cursor(text: str) -> tuple[str, str]:
-    try:
-        source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
-        if not isinstance(source, str) or not isinstance(source_id, str):
-            raise TypeError
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
-    return source, source_id
-
-
-def _sound(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _sound_json(value: JSON) -> JSON:
-    """The value with lone surrogates replaced: they cannot be written as UTF-8."""
-    if isinstance(value, str):
-        return value if value.isascii() else _sound(value)
-    if isinstance(value, dict):
-        return {_sound(name): _sound_json(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_sound_json(entry) for entry in value]
-    return value

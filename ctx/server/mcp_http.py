@@ -1,12 +1,13 @@
 """MCP over HTTP: which session a request belongs to, and requests that belong to none.
 
-Two of the SDK's managers stand behind one door. The stateful one serves the handshake era and the stateless 2026 era; the other answers
-bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the bank and key it was opened with: used elsewhere it is unknown.
+Two of the SDK's managers stand behind one door. The stateful one serves the handshake era and the stateless
+2026 era; the other answers bare POSTs that never shook hands (seed 000's `curl`). A session is bound to the
+bank and key it was opened with: elsewhere it is unknown.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,47 +20,20 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from ctx.server.mcp import Context, McpServer
+from ctx.server.mcp import Context, Entrance, McpServer
+from ctx.server.mcp_sessions import Sessions
 from ctx.server.policy import ACCESS, Access
-from ctx.tools.agents import Agent
-from ctx.tools.base import Tool
-from ctx.types import Caller
 
 logger = logging.getLogger(__name__)
 
 SESSION_IDLE_S = 1800
-MAX_SESSIONS = 1024
 MAX_BODY_BYTES = 1 << 30  # the guard has its own, smaller cap
 
 
-class HttpEntrance:
-    """The guard's knowledge of one HTTP request."""
-
-    def __init__(self, access: Access, session_id: str | None, pack: str | None) -> None:
-        self._access = access
-        self._session_id = session_id
-        self._pack = pack
-
-    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller:
-        return self._access.caller("mcp", session_id=self._session_id, pack=self._pack, progress=progress)
-
-    def admit(self, tool: Tool) -> None:
-        self._access.admit(tool)
-
-    def admit_documents(self) -> None:
-        self._access.admit_documents()
-
-    def admit_agent(self, agent: Agent) -> None:
-        self._access.admit_agent(agent)
-
-    def spend(self) -> None:
-        self._access.spend()
-
-
-def enter_http(context: Context) -> HttpEntrance:
-    """Who a request over HTTP comes from."""
-    scope: Scope = context.request.scope
-    return HttpEntrance(scope[ACCESS], _header(scope, b"mcp-session-id"), scope["path_params"].get("pack"))
+def enter_http(context: Context) -> Entrance:
+    """Who a request over HTTP comes from: what the guard found out."""
+    access: Access = context.request.scope[ACCESS]
+    return access
 
 
 class HttpDoor:
@@ -72,7 +46,7 @@ class HttpDoor:
         self._sessions = StreamableHTTPSessionManager(
             mcp.server,
             session_idle_timeout=SESSION_IDLE_S,
-            max_sessions=MAX_SESSIONS,
+            max_sessions=None,  # see mcp_sessions.py
             max_request_body_size=MAX_BODY_BYTES,
             security_settings=security,
         )
@@ -83,6 +57,8 @@ class HttpDoor:
             max_request_body_size=MAX_BODY_BYTES,
             security_settings=security,
         )
+        self._transports = self._sessions._server_instances  # the SDK has no public name for it (2.3)
+        self._book = Sessions(self._end, self._transports)
         self._closing: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
@@ -94,20 +70,20 @@ class HttpDoor:
     def close(self) -> None:
         """Ends the open streams, on the event loop, without waiting."""
         self._mcp.close()
-        for transport in list(
-            self._sessions._server_instances.values()
-        ):  # the SDK has no public name for it (2.3)
+        for transport in list(self._transports.values()):
             task = asyncio.ensure_future(transport.terminate())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
+    async def _end(self, id: str) -> None:
+        transport = self._transports.get(id)
+        if transport is not None:
+            await transport.terminate()
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
-        principal = access.grant.name if access.grant else "open"
-        client = (
-            f"{principal}@{access.bank if access.bank_fixed else ''}/{scope['path_params'].get('pack', '')}"
-        )
-        scope = {**scope, "user": AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))}  # noqa: S106 - no secret
+        scope = {**scope, "user": _owner(access)}
+        session_id = _header(scope, b"mcp-session-id")
         if scope["method"] == "POST":
             body = await _read(receive)
             if body is None:
@@ -115,20 +91,50 @@ class HttpDoor:
             message = _parsed(body)
             if message is not _BROKEN and not _is_message(message):
                 # The SDK would answer -32602, which is for the parameters of a known method.
-                await _refuse_message(scope, receive, send)
+                await JSONResponse(_NO_MESSAGE, 400)(scope, receive, send)
                 return
             receive = _replay(body, receive)
-            bare = _header(scope, b"mcp-session-id") is None and not _modern(scope)
-            if bare and message is not _BROKEN and message.get("method") not in ("initialize", None):
-                scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept"]
-                scope["headers"].append((b"accept", b"application/json, text/event-stream"))
-                await self._bare.handle_request(scope, receive, send)
+            if session_id is None and not _modern(scope) and message is not _BROKEN:
+                await self._sessionless(scope, receive, send, message.get("method"))
                 return
-        await self._sessions.handle_request(scope, receive, send)
+        async with self._book.use(session_id):
+            await self._sessions.handle_request(scope, receive, send)
+
+    async def _sessionless(self, scope: Scope, receive: Receive, send: Send, method: str | None) -> None:
+        """A message of the older era without a session: it opens one, or it is a bare call."""
+        if method == "initialize":
+            peer = scope[ACCESS].spender
+            await self._book.make_room(peer)
+            await self._sessions.handle_request(scope, receive, self._noting(send, peer))
+        elif method is None:
+            await self._sessions.handle_request(scope, receive, send)
+        else:
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept"]
+            scope["headers"].append((b"accept", b"application/json, text/event-stream"))
+            await self._bare.handle_request(scope, receive, send)
+
+    def _noting(self, send: Send, peer: str) -> Send:
+        """`send`, with an eye on the session that the reply opens."""
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                id = _header(message, b"mcp-session-id")
+                if id is not None:
+                    self._book.opened(id, peer)
+            await send(message)
+
+        return noting
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+def _owner(access: Access) -> AuthenticatedUser:
+    """Whose a session is: bound to bank, pack and key, it is unknown to everybody else."""
+    principal = access.grant.name if access.grant else "open"
+    client = f"{principal}@{access.bank if access.bank_fixed else ''}/{access.pack or ''}"
+    return AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))  # noqa: S106 - no secret
+
+
+def _header(scope: Scope | Message, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), None)
 
 
 def _modern(scope: Scope) -> bool:
@@ -166,7 +172,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _is_message(message: Any) -> bool:
-    """Whether it is one JSON-RPC message (a batch is not answered: the protocol has none since 2025-06-18)."""
+    """Whether it is one JSON-RPC message. A batch is not: the protocol has none since 2025-06-18."""
     return (
         isinstance(message, dict)
         and message.get("jsonrpc") == "2.0"
@@ -184,7 +190,3 @@ _NO_MESSAGE: dict[str, Any] = {
         "message": "Invalid request: a body is one JSON-RPC 2.0 message; batches are not answered",
     },
 }
-
-
-async def _refuse_message(scope: Scope, receive: Receive, send: Send) -> None:
-    await JSONResponse(_NO_MESSAGE, 400)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: calls by tool, door and outcome. Opt-in (`[server] metrics`, the `metrics` extra)."""
+"""Figures for Prometheus: calls by tool, door and outcome (`[server] metrics`, the `metrics` extra)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

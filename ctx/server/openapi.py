@@ -1,14 +1,21 @@
-"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients expect.
+"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients
+expect.
 
-It is made from the Toolbox, so it cannot say anything else than what is served.
+FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the agents, so it cannot say
+anything else than what is served.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
+
 from ctx import __version__
-from ctx.tools.agents import Agent
-from ctx.tools.base import Tool
+from ctx.server import errors
+from ctx.server.advice import Advice
+from ctx.tools.agents import Agent, Agents
+from ctx.tools.base import Tool, Toolbox
 from ctx.tools.schema import is_flat
 from ctx.types import JSON
 
@@ -28,65 +35,120 @@ _ERRORS = {
     500: "The tool failed",
     503: "The server is busy or its store cannot answer; see Retry-After",
 }
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+            "required": ["code", "message"],
+        }
+    },
+    "required": ["error"],
+    "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
+}
 _READING = (401, 403, 405, 421, 429, 500, 503)
 _CALLING = tuple(_ERRORS)
 
 
 class Described(NamedTuple):
-    """What a description is made of."""
+    """What a description is made of. `fixed`: the endpoints that are always there (endpoints.py)."""
 
     tools: Sequence[Tool]
     agents: Sequence[Agent]
+    fixed: Sequence[BaseRoute] = ()
     server_url: str = "/"
     key_needed: bool = False
 
 
+class Description:
+    """The OpenAPI document of a running server, made anew when its tools or agents have changed."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        agents: Agents,
+        advice: Advice,
+        fixed: Sequence[BaseRoute],
+        *,
+        key_needed: bool,
+    ) -> None:
+        self._toolbox = toolbox
+        self._agents = agents
+        self._advice = advice
+        self._fixed = fixed
+        self._key_needed = key_needed
+        self._agents_version = 0  # the Toolbox counts its own
+        self._rendered: tuple[tuple[int, int], bytes] | None = None
+        agents.on_change(self._count)
+
+    def _count(self) -> None:
+        self._agents_version += 1
+
+    def render(self) -> bytes:
+        """The document as it stands now, in JSON."""
+        version = (self._toolbox.version, self._agents_version)
+        if self._rendered is None or self._rendered[0] != version:
+            tools = [self._advice.listed(tool) for tool in self._toolbox.list()]
+            described = Described(tools, self._agents.list(), self._fixed, key_needed=self._key_needed)
+            self._rendered = (version, errors.encode(describe(described)))
+        return self._rendered[1]
+
+
 def describe(described: Described) -> dict[str, JSON]:
-    """The whole OpenAPI document."""
-    schemas: dict[str, JSON] = {
-        "Error": {
-            "type": "object",
-            "properties": {
-                "error": {
-                    "type": "object",
-                    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-                    "required": ["code", "message"],
-                }
-            },
-            "required": ["error"],
-            "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
-        }
-    }
-    paths: dict[str, JSON] = {
-        "/tools/list": {"get": _get("list_tools", "List the tools", "tools", _tool_list())},
-        "/agents/list": {"get": _get("list_agents", "List the agents", "agents", _agent_list())},
-        "/health": {
-            "get": _get("health", "Whether the server lives and how fresh its index is", "server", _health())
-        },
-    }
+    """The whole OpenAPI document: FastAPI's for the fixed endpoints, and what is registered."""
+    document: dict[str, JSON] = get_openapi(
+        title="ctx",
+        version=__version__,
+        openapi_version="3.1.0",
+        summary="Search and read the indexed documents, and call the tools of this server.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": described.server_url}],
+        tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
+        routes=described.fixed,
+    )
+    models = document.pop("components", {}).get("schemas", {})
+    paths = {path: _fixed_path(item, models) for path, item in document.pop("paths").items()}
+    schemas: dict[str, JSON] = {"Error": _ERROR}
     for tool in described.tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
     for agent in described.agents:
         paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
-    components: dict[str, JSON] = {
-        "schemas": schemas,
-        "responses": {f"Error{status}": _error_response(text) for status, text in _ERRORS.items()},
-        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-    }
     return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "ctx",
-            "version": __version__,
-            "summary": "Search and read the indexed documents, and call the tools of this server.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": described.server_url}],
+        **document,
         # `{}`: a key is possible and not needed
         "security": [{"bearer": []}] if described.key_needed else [{}, {"bearer": []}],
-        "tags": [{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
         "paths": dict(sorted(paths.items())),
-        "components": components,
+        "components": {
+            "schemas": schemas,
+            "responses": {f"Error{status}": _error_response(text) for status, text in _ERRORS.items()},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _fixed_path(item: JSON, models: dict[str, JSON]) -> JSON:
+    """FastAPI's operations of one path, with our errors, and their models in place."""
+    operations: dict[str, JSON] = {}
+    for method, operation in item.items():
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        responses = _responses(operation["summary"], _inlined(schema, models), _READING)
+        operations[method] = {**operation, "responses": responses}
+    return operations
+
+
+def _inlined(schema: JSON, models: dict[str, JSON]) -> JSON:
+    """A schema of pydantic's without references, and without the titles it makes of names."""
+    if isinstance(schema, list):
+        return [_inlined(item, models) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(models[schema["$ref"].rpartition("/")[2]], models)
+    return {
+        key: _inlined(value, models)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str)) and key != "additionalProperties"
     }
 
 
@@ -103,6 +165,11 @@ def example(schema: JSON) -> JSON:
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
             return example(schema[key][0])
+    return _smallest(schema)
+
+
+def _smallest(schema: dict[str, JSON]) -> JSON:
+    """The smallest instance of a schema that gives no example of its own."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = kind[0]
@@ -113,13 +180,11 @@ def example(schema: JSON) -> JSON:
         }
     if kind == "array":
         return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
+    if kind == "string":
+        return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
     if kind in ("integer", "number"):
         return schema.get("minimum", 1)
-    if kind == "boolean":
-        return True
-    return (
-        "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")] if kind == "string" else None
-    )
+    return True if kind == "boolean" else None
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
@@ -186,15 +251,6 @@ def _agent_operation(agent: Agent) -> JSON:
     }
 
 
-def _get(name: str, summary: str, tag: str, schema: JSON) -> JSON:
-    return {
-        "operationId": name,
-        "summary": summary,
-        "tags": [tag],
-        "responses": _responses(summary, schema, _READING),
-    }
-
-
 def _responses(description: str, schema: JSON, failures: Sequence[int]) -> JSON:
     answered = {"description": description, "content": {"application/json": {"schema": schema}}}
     return {
@@ -208,43 +264,6 @@ def _error_response(text: str) -> JSON:
         "description": text,
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
-
-
-def _tool_list() -> JSON:
-    row = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "description": {"type": "string"},
-            "builtin": {"type": "boolean"},
-            "parameters": {"type": "object"},
-        },
-        "required": ["name", "description", "builtin", "parameters"],
-    }
-    return {"type": "object", "properties": {"tools": {"type": "array", "items": row}}, "required": ["tools"]}
-
-
-def _agent_list() -> JSON:
-    row = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "description": {"type": "string"},
-            "tools": {"type": "array", "items": {"type": "string"}},
-            "source": {"type": "string"},
-            "arguments": {"type": "array", "items": {"type": "object"}},
-        },
-        "required": ["name", "description", "tools", "source", "arguments"],
-    }
-    return {
-        "type": "object",
-        "properties": {"agents": {"type": "array", "items": row}},
-        "required": ["agents"],
-    }
-
-
-def _health() -> JSON:
-    return {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
 
 
 def _summary(text: str) -> str:
@@ -262,9 +281,9 @@ def _with_nulls(parameters: JSON) -> JSON:
         if name in required or not isinstance(inner, dict):
             properties[name] = inner
             continue
-        told = {key: inner[key] for key in ("title", "description", "default") if key in inner}
-        kept = {key: value for key, value in inner.items() if key not in told}
-        properties[name] = {**told, "anyOf": [kept, {"type": "null"}]}
+        notes = {key: inner[key] for key in ("title", "description", "default") if key in inner}
+        rules = {key: value for key, value in inner.items() if key not in notes}
+        properties[name] = {**notes, "anyOf": [rules, {"type": "null"}]}
     return {**parameters, "properties": properties} if properties else parameters
 
 

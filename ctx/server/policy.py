@@ -1,19 +1,22 @@
 """Who may call what: the rules of one server, and what they say of one request.
 
-Two zones. *Open* is REST and the page: by seed 003 any web page may call it (CORS `*`, never with credentials), as far as
-`[server] cors_origins` and `cross_site_tools` let it. *Private* is MCP, the packs' own routes and the metrics: a web page of another
-site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private wherever they are called.
+By seed 003 any web page may call REST (CORS `*`, never with credentials), as far as `[server] cors_origins`
+and `cross_site_tools` let it. MCP, the packs' own routes and the metrics are private (zones.py): there a web
+page of another site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private
+wherever they are called.
 """
 
 import ipaddress
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Unauthorized
-from ctx.server.keys import Grant, KeyRing, digest, match
+from ctx.server import errors
+from ctx.server.keys import Grant, KeyRing, digest
+from ctx.server.keys import match as match_key
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
@@ -89,7 +92,8 @@ def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
     ):
         return
     raise ConfigError(
-        f"[server] bind = \"{settings.bind}\" lets other machines in, and no key is set: make one with 'ctx key create NAME', or name one "
+        f'[server] bind = "{settings.bind}" lets other machines in, and no key is set: '
+        "make one with 'ctx key create NAME', or name one "
         "in [server] api_key_env; --insecure-no-auth serves everyone who can reach the port"
     )
 
@@ -128,8 +132,6 @@ class Policy:
         settings: ServerSettings,
         *,
         ring: KeyRing | None = None,
-        pack_paths: Iterable[re.Pattern[str]] = (),
-        pack_errors: Iterable[tuple[re.Pattern[str], Callable[[CtxError], JSON]]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         host, _ = split_bind(settings.bind)
@@ -141,22 +143,15 @@ class Policy:
             if settings.rate_limit_per_minute
             else None
         )
-        self._pack_paths = tuple(pack_paths)
-        self._pack_errors = tuple(pack_errors)
         self._ring = ring
-        own = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
-        self._hosts = frozenset(
-            name for text in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts) if (name := host_name(text))
-        )
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
-        self._cors = frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
-        self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
-        self._fixed += [
-            (digest(key), Grant(f"key:{pack.name}", pack=pack.name))
-            for pack in settings.packs
-            for key in pack.keys
-        ]
-        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks close those.
+        bound = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
+        names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
+        self._hosts = frozenset(name for name in names if name)
+        self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
+        self._cors = frozenset(map(_plain_origin, settings.cors_origins))
+        self._fixed = list(_fixed_grants(settings))
+        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks
+        # close those.
         self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
 
     @property
@@ -172,13 +167,15 @@ class Policy:
         return host_name(host) in self._hosts
 
     def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed one."""
-        found = _ORIGIN.fullmatch(origin)
-        if found is None:  # "null", extensions, files
+        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed
+        one.
+        """
+        match = _ORIGIN.fullmatch(origin)
+        if match is None:  # "null", extensions, files
             return origin.lower() in self._origins
         lowered = origin.lower()
-        same = lowered.partition("://")[2] == host.lower()
-        return same or host_name(found[1]) in LOOPBACK_HOSTS or lowered in self._origins
+        ours = lowered.partition("://")[2] == host.lower()
+        return ours or host_name(match[1]) in LOOPBACK_HOSTS or lowered in self._origins
 
     def cors_allows(self, origin: str) -> bool:
         return "*" in self._cors or origin.lower() in self._cors
@@ -189,21 +186,7 @@ class Policy:
 
     def grant(self, key: str) -> Grant | None:
         """What this key opens; None: nothing."""
-        return match(key, (*self._fixed, *(self._ring.candidates() if self._ring else ())))
-
-    def zone(self, path: str, method: str, headers: Mapping[str, str]) -> str:
-        """`open`, or of what is private: `mcp`, `pack` (a pack's own route), `metrics`."""
-        if path.startswith("/tools/"):
-            return "open"
-        if path.startswith("/packs/") or any(pattern.fullmatch(path) for pattern in self._pack_paths):
-            return "pack"
-        if path == "/mcp" or path.startswith("/mcp/") or (path == "/" and wants_mcp(method, headers)):
-            return "mcp"
-        return "metrics" if path == "/metrics" else "open"
-
-    def error_body(self, path: str) -> Callable[[CtxError], JSON] | None:
-        """How a pack shapes the errors of its own route at this path; None: as everywhere."""
-        return next((shape for pattern, shape in self._pack_errors if pattern.fullmatch(path)), None)
+        return match_key(key, (*self._fixed, *(self._ring.candidates() if self._ring else ())))
 
     def locked(self, pack: PackPolicy) -> bool:
         """Whether the pack's tools need a key."""
@@ -214,7 +197,9 @@ class Policy:
         return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
 
     def mcp_locked(self) -> bool:
-        """Whether `/mcp` itself needs a key: it is the endpoint of the pack at the banks, and that pack was given one (seed 000)."""
+        """Whether MCP without a bank needs a key: it is the endpoint of the pack at the banks, which was
+        given one (seed 000).
+        """
         return any(pack.at_banks and pack.keys for pack in self.packs.values())
 
 
@@ -225,28 +210,37 @@ class Access:
         "_policy",
         "bank",
         "bank_fixed",
+        "door",
+        "error_body",
         "foreign",
         "grant",
+        "pack",
         "request_id",
         "session_id",
         "spender",
-        "zone",
     )
 
     def __init__(self, policy: Policy, request_id: str) -> None:
         self._policy = policy
-        self.spender = ""
         self.request_id = request_id
-        self.zone = "open"
+        self.door = "rest"
+        self.error_body: Callable[[CtxError], JSON] = (
+            errors.body
+        )  # the shape of errors where the request leads
         self.foreign = False  # a web page of another site asks
         self.grant: Grant | None = None
         self.bank: str | None = None
         self.bank_fixed = False
+        self.pack: str | None = None  # whose own MCP endpoint it is
         self.session_id: str | None = None
+        self.spender = ""
 
-    @property
-    def private(self) -> bool:
-        return self.zone != "open"
+    def settle(self, client: tuple[str, int] | None) -> None:
+        """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
+        grant = self.grant
+        self.spender = grant.name if grant is not None else (client[0] if client else "local")
+        if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
+            self.bank = next(iter(grant.banks))
 
     @property
     def keyed(self) -> bool:
@@ -259,11 +253,13 @@ class Access:
             self.admit_pack(tool.pack)
             return
         self.admit_documents()
-        if not tool.annotations.read_only:
+        if not open_to_pages(tool, self._policy.settings):
             self._admit_effect(f"tool '{tool.name}'")
 
     def admit_documents(self) -> None:
-        """Whether this caller may see the documents: on a closed server a pack's key opens that pack alone. Raises `Unauthorized`."""
+        """Whether this caller may see the documents. Raises `Unauthorized`: on a closed server a pack's key
+        opens that pack alone.
+        """
         if self._policy.closed and self.grant is not None and self.grant.pack is not None:
             raise Unauthorized(f"this key opens the pack {self.grant.pack} alone", data={"presented": True})
 
@@ -273,12 +269,11 @@ class Access:
             self.admit_pack(agent.pack)
             return
         self.admit_documents()
-        if agent.source != "toml":
+        if agent.source != "toml" and not _effect_open(agent.named, self._policy.settings):
             self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
-        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's own policy."""
-        pack = self._policy.packs.get(name, PackPolicy(name))
+        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's policy."""
         grant = self.grant
         if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
             return
@@ -286,65 +281,101 @@ class Access:
             raise OriginNotAllowed(
                 f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins"
             )
-        if required or self._policy.locked(pack):
-            if grant is not None:
-                raise Unauthorized(
-                    f"{name}: this key does not open this pack or bank", data={"presented": True}
-                )
-            if not self._policy.has_keys:
-                raise Unauthorized(
-                    f"{name} is closed until it has a key: 'ctx key create NAME', or [packs.{name}] api_key_env"
-                )
-            raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
+        if required or self._policy.locked(self._policy.packs.get(name, PackPolicy(name))):
+            raise self._locked_out(name)
+
+    def _locked_out(self, pack: str) -> Unauthorized:
+        if self.grant is not None:
+            message = f"{pack}: this key does not open this pack or bank"
+            return Unauthorized(message, data={"presented": True})
+        if self._policy.has_keys:
+            return Unauthorized(f"{pack}: send 'Authorization: Bearer KEY'")
+        return Unauthorized(
+            f"{pack} is closed until it has a key: 'ctx key create NAME', or [packs.{pack}] api_key_env"
+        )
+
+    def admit_mcp(self) -> None:
+        """Whether this caller may come to MCP at all, and to the bank it names. Raises `Unauthorized`."""
+        if self.grant is None and not self.bank_fixed and self._policy.mcp_locked():
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
+        if self.bank is None:
+            return
+        if self.grant is None and self._policy.bank_locked():
+            raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
+        if self.grant is not None and not self.grant.covers(self.bank):
+            raise Unauthorized("this key does not open this bank", data={"presented": True})
+
+    def knows_pack(self, name: str) -> bool:
+        """Whether a memory pack of that name is enabled."""
+        return name in self._policy.packs
 
     def _admit_effect(self, subject: str) -> None:
-        if self.foreign and self.grant is None and self._policy.settings.cross_site_tools == "read_only":
+        if self.foreign and self.grant is None:
             raise OriginNotAllowed(
-                f'{subject} is closed to web pages of other sites ([server] cross_site_tools = "read_only")'
+                f"{subject} is closed to web pages of other sites: it is not named in the configuration, or "
+                '[server] cross_site_tools = "read_only"'
             )
 
     def spend(self) -> None:
-        """Counts one call against the caller's rate. REST calls are counted by the guard, MCP calls by their door. Raises `RateLimited`."""
+        """Counts one call against the caller's rate. Raises `RateLimited`.
+
+        REST calls are counted by the guard, those of MCP and of packs' routes by their door.
+        """
         if self._policy.limiter is not None:
             self._policy.limiter.spend(self.spender)
 
     def caller(
-        self,
-        door: str,
-        *,
-        session_id: str | None = None,
-        pack: str | None = None,
-        progress: Callable[[float, float | None, str], None] | None = None,
+        self, progress: Callable[[float, float | None, str], None] | None = None, *, pack: str | None = None
     ) -> Caller:
-        """The Caller of a call through `door`."""
+        """The Caller of a call. `pack`: whose own route it came by."""
         grant = self.grant
         return Caller(
-            door=door,
+            door=self.door,
             principal=None if grant is None else grant.name,
             bank=self.bank,
             bank_fixed=self.bank_fixed,
-            session_id=session_id or self.session_id,
+            session_id=self.session_id,
             request_id=self.request_id,
-            pack=pack,
+            pack=pack or self.pack,
             progress=progress,
             banks=None if grant is None else grant.banks,
         )
 
 
-def wants_mcp(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request for `/` is for MCP and not for the page or the descriptor."""
-    if method in ("POST", "DELETE"):
-        return True
-    accept = headers.get("accept", "")
-    return method == "GET" and (
-        "mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept)
-    )
+def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
+    """Whether a web page of any site that CORS lets in may call this tool without a key.
+
+    What only reads, and what the operator named in the configuration; not `refresh`, nor what merely lies in
+    a folder of tools.
+    """
+    if tool.pack is not None:
+        return False
+    return tool.annotations.read_only or _effect_open(tool.named, settings)
+
+
+def _plain_origin(origin: str) -> str:
+    return origin.lower().rstrip("/")
+
+
+def _fixed_grants(settings: ServerSettings) -> Iterator[tuple[bytes, Grant]]:
+    """What the keys of the environment open."""
+    for key in settings.api_keys:
+        yield digest(key), Grant("key:server")
+    for pack in settings.packs:
+        for key in pack.keys:
+            yield digest(key), Grant(f"key:{pack.name}", pack=pack.name)
+
+
+def _effect_open(named: bool, settings: ServerSettings) -> bool:
+    return named and settings.cross_site_tools == "all"
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. "" where it is none."""
-    found = _HOST.fullmatch(host.strip())
-    return found[1].lower().rstrip(".") if found else ""
+    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. ""
+    where it is none.
+    """
+    match = _HOST.fullmatch(host.strip())
+    return match[1].lower().rstrip(".") if match else ""
 
 
 def _is_any(host: str) -> bool:

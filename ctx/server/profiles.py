@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from ctx.packs.packs import Pack
-from ctx.server.mcp import Dialect, Profile, whole_toolbox
+from ctx.server.mcp import Profile, whole_toolbox
+from ctx.server.mcp_shapes import Dialect
 from ctx.server.policy import PackPolicy
 from ctx.server.rest import PackRoute
 from ctx.tools.base import Tool, Toolbox
@@ -13,7 +14,7 @@ from ctx.types import JSON, Caller
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
     """The profile that a caller's endpoint shows."""
     whole = whole_toolbox(toolbox)
-    own = {pack.name: pack_profile(pack) for pack in packs}
+    of_packs = {pack.name: pack_profile(pack) for pack in packs}
     of_banks = [
         pack.tools[spec.name]
         for pack in packs
@@ -29,8 +30,8 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     )
 
     def choose(caller: Caller) -> Profile:
-        if caller.pack in own:
-            return own[caller.pack]
+        if caller.pack in of_packs:
+            return of_packs[caller.pack]
         return bank if caller.bank_fixed and of_banks else whole
 
     return choose
@@ -67,9 +68,9 @@ def without_bank(tool: Tool) -> Tool:
     properties = tool.parameters.get("properties", {})
     if "bank_id" not in properties:
         return tool
-    rest = {name: rule for name, rule in properties.items() if name != "bank_id"}
+    kept_properties = {name: rule for name, rule in properties.items() if name != "bank_id"}
     required = [name for name in tool.parameters.get("required", ()) if name != "bank_id"]
-    return tool._replace(parameters={**tool.parameters, "properties": rest, "required": required})
+    return tool._replace(parameters={**tool.parameters, "properties": kept_properties, "required": required})
 
 
 def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
@@ -86,7 +87,7 @@ def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
             route.method,
             route.path,
             pack.name,
-            pack.route_answer(route.tool, toolbox),
+            pack.route_answer(route, toolbox),
             auth=route.auth,
             error_body=pack.envelope if pack.manifest.envelope else None,
         )

@@ -1,8 +1,9 @@
 """`ctx mcp --url`: a client's pipes carried to a ctx on another machine (or in another process), over HTTP.
 
-Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client line by line. In the era with
-sessions the proxy keeps the session, listens on its stream, and opens a new one where the server has forgotten it (a restart); in the stateless
-era it adds the headers that the body calls for. What fails on the way is a JSON-RPC error that names the mend.
+Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client
+line by line. In the era with sessions the proxy keeps the session, listens on its stream, and opens a new one
+where the server has forgotten it (a restart); in the stateless era it adds the headers that the body calls
+for. What fails on the way is a JSON-RPC error that names the mend.
 """
 
 import asyncio
@@ -111,8 +112,8 @@ class Proxy:
 
     async def _exchange(self, message: dict[str, Any]) -> None:
         session = self._session
-        again = await self._post(message)
-        if again:
+        forgotten = await self._post(message)
+        if forgotten:
             # The server no longer knows the session: it was started anew, or we were silent too long.
             async with self._opening:
                 if self._session is session:
@@ -125,28 +126,28 @@ class Proxy:
         async with self._http.stream(
             "POST", self._url, json=message, headers=self._headers(message)
         ) as reply:
-            if reply.status_code == 404 and self._session and message.get("method") != "initialize":
+            opening = message.get("method") == "initialize"
+            if reply.status_code == 404 and self._session and not opening:
                 return True
-            if message.get("method") == "initialize" and reply.status_code == 200:
-                self._session = {}
-                if "mcp-session-id" in reply.headers:
-                    self._session = {"Mcp-Session-Id": reply.headers["mcp-session-id"]}
-            if reply.status_code in (202, 204):
-                return False
-            kind = reply.headers.get("content-type", "")
-            if kind.startswith("text/event-stream"):
-                async for data in _events(reply):
-                    await self._hand_over(data, silent=silent)
-                return False
-            body = await reply.aread()
-            answer = _answer(body)
-            if answer is None or reply.status_code in (401, 403, 413, 421, 429):
-                if silent:
-                    raise ValueError(self._refusal(reply, body))
-                await self._fail(message, self._refusal(reply, body))
-            else:
-                await self._hand_over(body, silent=silent)
+            if opening and reply.status_code == 200:
+                id = reply.headers.get("mcp-session-id")
+                self._session = {"Mcp-Session-Id": id} if id else {}
+            if reply.status_code not in (202, 204):
+                await self._take_reply(reply, message, silent=silent)
         return False
+
+    async def _take_reply(self, reply: httpx.Response, message: dict[str, Any], *, silent: bool) -> None:
+        if reply.headers.get("content-type", "").startswith("text/event-stream"):
+            async for data in _events(reply):
+                await self._hand_over(data, silent=silent)
+            return
+        body = await reply.aread()
+        if _answer(body) is not None and reply.status_code not in (401, 403, 413, 421, 429):
+            await self._hand_over(body, silent=silent)
+        elif silent:
+            raise ValueError(self._refusal(reply, body))
+        else:
+            await self._fail(message, self._refusal(reply, body))
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
         params = message.get("params") or {}
@@ -186,10 +187,11 @@ class Proxy:
         await self._post(self._handshake, silent=True)
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, silent=True)
         self._listen()
-        for what in ("tools", "prompts"):  # a server started anew may have others
-            await self._say({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed"})
+        for kind in ("tools", "prompts"):  # a server started anew may have others
+            await self._say({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
 
-    # -- the session's own stream ------------------------------------------------------------------------------------
+    # -- the session's own stream
+    # ------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         if self._listener is not None:
@@ -204,7 +206,7 @@ class Proxy:
                 headers = {**self._session, "Accept": "text/event-stream"}
                 async with self._http.stream("GET", self._url, headers=headers) as stream:
                     if stream.status_code in (400, 404, 405):
-                        lost = stream.status_code == 404
+                        forgotten = stream.status_code == 404
                         break
                     stream.raise_for_status()
                     pause_s = FIRST_RETRY_S
@@ -216,7 +218,7 @@ class Proxy:
             pause_s = min(LAST_RETRY_S, pause_s * 2)
         else:
             return
-        if lost:
+        if forgotten:
             # Nobody has called since the server was started anew; the news must go on all the same.
             async with self._opening:
                 if self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
@@ -226,7 +228,8 @@ class Proxy:
                     except (httpx.HTTPError, ValueError) as error:
                         logger.warning("no new session at %s: %s", self._url, error)
 
-    # -- to the client -----------------------------------------------------------------------------------------------
+    # -- to the client
+    # -----------------------------------------------------------------------------------------------
 
     async def _say(self, message: JSON) -> None:
         await self._wire.write(json.dumps(message, ensure_ascii=False))
@@ -239,22 +242,19 @@ class Proxy:
 
     def _refusal(self, reply: httpx.Response, body: bytes) -> str:
         answer = _answer(body)
-        told = (
-            answer.get("error", {}).get("message")
-            if answer and isinstance(answer.get("error"), dict)
-            else None
-        )
-        told = f": {str(told)[:300]}" if told else ""
+        error = answer.get("error") if answer else None
+        message = error.get("message") if isinstance(error, dict) else None
+        reason = f": {str(message)[:300]}" if message else ""
         if reply.status_code == 401:
             mend = (
                 "the key was refused"
                 if self._key_given
                 else "a key is needed: export it and name its variable with --key-env"
             )
-            return f"{self._url} answered 401, {mend}{told}"
+            return f"{self._url} answered 401, {mend}{reason}"
         if reply.status_code == 404:
             return f"{self._url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
-        return f"{self._url} answered {reply.status_code}{told}"
+        return f"{self._url} answered {reply.status_code}{reason}"
 
     async def _end(self) -> None:
         for task in (*self._under_way.values(), *self._tasks, *([self._listener] if self._listener else ())):

@@ -1,8 +1,15 @@
-"""REST: `/tools/*`, `/agents/*`, `/health`, and the routes of packs (seed 003; docs/http-api.md)."""
+"""REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (seed 003; docs/http-api.md).
+
+What is called here is registered while the server runs, with schemas of its own that the Toolbox checks for
+every door alike. These are plain routes: FastAPI's own, with the same handler, cost each call 149 us more,
+and with a typed body 350 us (`benchmarks/routes.py`; a plain one takes 100 us, a keyword search about 1 ms).
+The endpoints that are always there are FastAPI's: endpoints.py.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import orjson
 from starlette.requests import ClientDisconnect
@@ -14,6 +21,7 @@ from ctx.errors import BadRequest, CtxError
 from ctx.server import errors
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
+from ctx.server.zones import PACK, Entry
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
@@ -26,8 +34,9 @@ MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
 class PackRoute(NamedTuple):
     """A route of a pack's own, beside the tools that everybody has.
 
-    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a `CtxError`.
-    `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body` shapes errors; None: our shape.
+    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a
+    `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body`
+    shapes errors; None: our shape.
     """
 
     method: str
@@ -49,11 +58,16 @@ class Request:
         self.access: Access = scope[ACCESS]
         self.parameters: Mapping[str, str] = scope["path_params"]
 
+    def query(self) -> dict[str, str]:
+        """The parameters behind the path's question mark; of several of a name the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
+
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
         body = await self._body()
         kind = _media_type(self.scope)
-        # A form or text/plain body may be sent by any web page without asking first: it must never run a tool.
+        # A form or text/plain body may be sent by any web page without asking first: it must never run a
+        # tool.
         if (
             (body or kind)
             and kind != "application/json"
@@ -73,7 +87,9 @@ class Request:
         return value
 
     async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
-        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no thread."""
+        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no
+        thread.
+        """
         if not lane.crowded:
             return await answer
         calling = asyncio.ensure_future(answer)
@@ -102,7 +118,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Resource:
-    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET without the body."""
+    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET, its
+    body left out.
+    """
 
     def __init__(self, **handlers: Handler) -> None:
         self._handlers = {method.upper(): handler for method, handler in handlers.items()}
@@ -124,13 +142,13 @@ def reply(value: JSON, status: int = 200) -> Response:
 
 
 def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
-    """`/tools/list` and `/tools/{name}`. `search` comes first: it is most of the traffic."""
+    """`/tools/{name}`, and `/tools/sources`, which is read too. Plain routes: see the head of this file."""
 
     async def call(request: Request, name: str) -> Response:
         tool = toolbox.get(name)
         request.access.admit(tool)
         arguments = await request.arguments()
-        answer = work.call(toolbox, tool, arguments, request.access.caller("rest"))
+        answer = work.call(toolbox, tool, arguments, request.access.caller())
         result = await request.while_connected(work.lane(tool), answer)
         return reply(result if tool.bare else {"result": result})
 
@@ -140,40 +158,14 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
     async def sources(request: Request) -> Response:
         return await call(request, "sources")
 
-    async def list_tools(request: Request) -> Response:
-        rows = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "builtin": tool.builtin,
-                "parameters": tool.parameters,
-            }
-            for tool in toolbox.list()
-        ]
-        return reply({"tools": rows})
-
     return [
-        Route("/tools/list", Resource(get=list_tools)),
         Route("/tools/sources", Resource(get=sources, post=sources)),
         Route("/tools/{name}", Resource(post=call_named)),
     ]
 
 
 def agent_routes(agents: Agents, work: Work) -> list[Route]:
-    """`/agents/list` and `/agents/{name}/prompt`."""
-
-    async def list_agents(request: Request) -> Response:
-        rows = [
-            {
-                "name": agent.name,
-                "description": agent.description,
-                "tools": list(agent.tools),
-                "source": agent.source,
-                "arguments": [argument._asdict() for argument in agent.arguments],
-            }
-            for agent in agents.list()
-        ]
-        return reply({"agents": rows})
+    """`/agents/{name}/prompt`."""
 
     async def prompt(request: Request) -> Response:
         name = request.parameters["name"]
@@ -181,54 +173,41 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
         if agent is not None:
             request.access.admit_agent(agent)
         arguments = await request.arguments()
-        caller = request.access.caller("rest")
-        resolved = await request.while_connected(
-            work.scripts, work.scripts.run(lambda: agents.prompt(name, arguments, caller))
-        )
+        caller = request.access.caller()
+        answer = work.prompt(agents, agent, name, arguments, caller)
+        resolved = await request.while_connected(work.agent_lane(agent), answer)
         return reply(
             {"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)}
         )
 
-    return [
-        Route("/agents/list", Resource(get=list_agents)),
-        Route("/agents/{name}/prompt", Resource(post=prompt)),
-    ]
+    return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
 
-def health_route(health: Callable[[], dict[str, JSON]], work: Work) -> Route:
-    """`/health`. A closed server tells those without a key that it lives, and no more."""
-
-    async def answer(request: Request) -> Response:
-        state = await work.probes.run(health)
-        return reply(state if request.access.keyed else {"status": state["status"]})
-
-    return Route("/health", Resource(get=answer))
-
-
-def pack_routes(routes: list[PackRoute], work: Work) -> list[Route]:
+def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     """The routes of packs, those of one path together."""
-    handlers: dict[str, dict[str, Handler]] = {}
+    by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
-        handlers.setdefault(route.path, {})[route.method.lower()] = _pack_handler(route, work)
-    return [Route(path, Resource(**by_method)) for path, by_method in handlers.items()]
+        by_path.setdefault(route.path, []).append(route)
+    return [
+        Entry(
+            Route(path, Resource(**{route.method.lower(): _pack_handler(route, work) for route in group})),
+            PACK,
+            error_body=next((route.error_body for route in group if route.error_body), None),
+        )
+        for path, group in by_path.items()
+    ]
 
 
 def _pack_handler(route: PackRoute, work: Work) -> Handler:
     async def answer(request: Request) -> Response:
-        try:
-            if route.auth != "open":
-                request.access.admit_pack(route.pack, required=route.auth == "required")
-            request.access.spend()
-            arguments = await request.arguments()
-            caller = request.access.caller("rest", pack=route.pack)
-            parameters = dict(request.parameters)
-            return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller)))
-        except CtxError as error:
-            if route.error_body is None:
-                raise
-            shaped = reply(route.error_body(error), errors.row(error).status)
-            shaped.headers.update(errors.headers(error))
-            return shaped
+        if route.auth != "open":
+            request.access.admit_pack(route.pack, required=route.auth == "required")
+        request.access.spend()
+        arguments = await request.arguments()
+        caller = request.access.caller(pack=route.pack)
+        parameters = {**request.query(), **request.parameters}
+        share = (f"{route.method} {route.path}", caller.share)
+        return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller), share))
 
     return answer
 

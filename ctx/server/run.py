@@ -23,16 +23,18 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors that a process usually gets
+PEER_CONNECTIONS = 640  # of one address: more than the guard lets in requests, so that it can end slow bodies
 MAX_HEAD_BYTES = 65_536  # request line and headers together
 HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 BACKSTOP_S = 1  # the guard ends everything within half a second; this is for what it could not end
-LEAVE_S = 0.85  # after a signal was seen; with the tenth in which it is seen, below a second
+LEAVE_S = 0.9  # after a signal; with the end of the process itself below a second
 STUCK_S = 10  # until a process that cannot even do that says where it stands, and ends
 
 
 def open_sockets(bind: str) -> list[socket.socket]:
-    """Bound sockets for `HOST:PORT`: `localhost` is both 127.0.0.1 and, where there is one, ::1. Port 0: a free one.
+    """Bound sockets for `HOST:PORT`: `localhost` is both 127.0.0.1 and, where there is one, ::1. Port 0: a
+    free one.
 
     Raises `ConfigError` where the port is taken or the address is not this machine's.
     """
@@ -51,10 +53,9 @@ def open_sockets(bind: str) -> list[socket.socket]:
     except OSError as error:
         for each in opened:
             each.close()
-        taken = error.errno == errno.EADDRINUSE
         reason = (
             "is in use by another program (another ctx?): stop it"
-            if taken
+            if error.errno == errno.EADDRINUSE
             else f"cannot be bound ({os.strerror(error.errno or 0)})"
         )
         raise ConfigError(f"{bind} {reason}, or choose another [server] bind") from error
@@ -62,15 +63,16 @@ def open_sockets(bind: str) -> list[socket.socket]:
 
 
 def _open(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = addresses[0]
     opened = socket.socket(family, kind, protocol)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.bind(address)
-        # Listening now, not when the store has been opened: of two servers started at once the second must fail here.
+        # Listening now, not when the store has been opened: of two servers started at once the second must
+        # fail here.
         opened.listen(BACKLOG)
     except OSError:
         opened.close()
@@ -88,14 +90,48 @@ class HttpProtocol(HttpToolsProtocol):
     """Uvicorn's, with bounds on what comes before a request is whole, and our errors for what is no HTTP."""
 
     _head_bytes = 0
+    _waiting_since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            self._refuse(Busy("the server has too many connections open; try again shortly"))
-        else:
+        self._waiting_since_s = self.loop.time()
+        if self._has_room():
             self._expect_head()
+        else:
+            self._refuse(Busy("the server has too many connections open; try again shortly"))
+
+    def _has_room(self) -> bool:
+        """Whether this connection may stay. In a crowd the one that has been without a whole request longest
+        gives way to it.
+        """
+        if len(self.connections) <= min(PEER_CONNECTIONS, MAX_CONNECTIONS):
+            return True
+        peer = self.client and self.client[0]
+        crowd = [each for each in self._others() if each.client and each.client[0] == peer]
+        if len(crowd) < PEER_CONNECTIONS:
+            crowd = self._others()
+            if len(crowd) < MAX_CONNECTIONS:
+                return True
+        waiting = [each for each in crowd if each.waits]
+        if not waiting:
+            return False
+        min(waiting, key=lambda each: each._waiting_since_s).transport.abort()
+        return True
+
+    def _others(self) -> "list[HttpProtocol]":
+        return [each for each in self.connections if isinstance(each, HttpProtocol) and each is not self]
+
+    @property
+    def waits(self) -> bool:
+        """Whether no whole head has come since the last reply, if there was one."""
+        if self.transport.is_closing():
+            return False
+        return self._head_timer is not None or self.cycle is None or self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        self._waiting_since_s = self.loop.time()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
@@ -140,7 +176,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: CtxError) -> None:
         body = errors.encode(errors.body(error))
         status = errors.row(error).status
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(body)}\r\n"
         extra = "".join(f"{name}: {value}\r\n" for name, value in errors.headers(error).items())
         self.transport.write(f"{head}{extra}connection: close\r\n\r\n".encode("latin-1") + body)
         self.transport.close()
@@ -173,7 +210,7 @@ class HttpServer(uvicorn.Server):
         self._guard = app
         self._sockets = list(sockets)
         self._announce = announce
-        self._signalled = False
+        self._leaving = False
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves. Raises what kept the services from starting."""
@@ -191,15 +228,18 @@ class HttpServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await super().main_loop()
-        if self._signalled:
-            _leave_in_time()
         self._guard.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.
+        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with
+        # 0.
         self.force_exit = self.should_exit
         self.should_exit = True
-        self._signalled = True
+        if not self._leaving:
+            # Here, not where the loop sees it: while the services start, or something holds the loop, it sees
+            # nothing.
+            self._leaving = True
+            _leave_in_time()
 
     def stop(self) -> None:
         """Begins the stop. From any thread."""
@@ -207,9 +247,11 @@ class HttpServer(uvicorn.Server):
 
 
 def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = None) -> None:
-    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT` when ready.
+    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT`
+    when ready.
 
-    After a signal the process ends within a second, whether or not this function, or what its caller does then, returns.
+    After a signal the process ends within a second, whether or not this function, or what its caller does
+    then, returns.
     """
     sockets = open_sockets(bind)
     try:
@@ -222,8 +264,8 @@ def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = Non
 def _leave_in_time() -> None:
     """Lets the process end `LEAVE_S` from now, whatever is still at work in it.
 
-    A library that is being imported, a model that loads, a commit of ten thousand files: none can be interrupted, and none need be
-    waited for, since the store is made for a process that dies at any moment.
+    A library that is being imported, a model that loads, a commit of ten thousand files: none can be
+    interrupted, and none need be waited for, since the store is made for a process that dies at any moment.
     """
 
     def leave() -> None:

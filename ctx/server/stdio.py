@@ -1,7 +1,8 @@
 """MCP on standard input and output: `ctx mcp`.
 
-Nothing but JSON-RPC leaves on standard output, whatever prints: descriptor 1 is turned to standard error before anything runs, and the wire
-is kept on a private copy. The SDK answers a broken line with silence; here it gets -32700 or -32600, as JSON-RPC has it.
+Nothing but JSON-RPC leaves on standard output, whatever prints: descriptor 1 is turned to standard error
+before anything runs, and the wire is kept on a private copy. The SDK answers a broken line with silence; here
+it gets -32700 or -32600, as JSON-RPC has it.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 
-from ctx.server.mcp import Context, Entrance, McpServer
+from ctx.server.mcp import Context, Entrance, McpServer, Progress
 from ctx.types import JSON, Caller
 
 MAX_LINE_BYTES = 16 << 20
@@ -30,7 +31,7 @@ class PipeEntrance:
         self._caller = caller
         self._spend = spend
 
-    def caller(self, progress: Callable[[float, float | None, str], None] | None) -> Caller:
+    def caller(self, progress: Progress | None = None) -> Caller:
         return self._caller._replace(progress=progress)
 
     def admit(self, tool: Any) -> None:
@@ -50,13 +51,17 @@ class PipeEntrance:
 def enter_pipe(
     caller: Caller, spend: Callable[[Caller], None] | None = None
 ) -> Callable[[Context], Entrance]:
-    """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too often."""
+    """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too
+    often.
+    """
     entrance = PipeEntrance(caller, spend)
     return lambda context: entrance
 
 
 def take_wire() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for the protocol alone. From here on `print`, C libraries and child processes reach standard error."""
+    """Standard input and output for the protocol alone. From here on `print`, C libraries and child processes
+    reach standard error.
+    """
     sys.stdout.flush()
     reading = os.fdopen(os.dup(0), "rb", buffering=0)
     writing = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -121,10 +126,10 @@ class Wire:
 
         threading.Thread(target=listen, name="ctx-stdin", daemon=True).start()
         while (message := await arrived.get()) is not None:
-            sound = self._checked(message)
-            if sound is not None:
-                self._expect(json.loads(sound))
-                yield sound
+            text = self._checked(message)
+            if text is not None:
+                self._expect(json.loads(text))
+                yield text
         if self._unanswered:
             # The SDK drops what it is still about when the input ends.
             with suppress(TimeoutError):
@@ -177,7 +182,7 @@ class Wire:
             )
             return None
         id = message.get("id")
-        known_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+        request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if self._lenient and message.get("method") == "initialize":
             message["params"] = {
                 "protocolVersion": "2024-11-05",
@@ -190,7 +195,7 @@ class Wire:
             types.jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValueError:
             self._refuse(
-                known_id,
+                request_id,
                 types.INVALID_REQUEST,
                 "Invalid request",
                 'a request has "jsonrpc": "2.0", an id and a method',
@@ -217,8 +222,8 @@ class _Lines:
     def line(self) -> bytes | None:
         while (end := self._held.find(b"\n")) < 0:
             if not self._fill() or len(self._held) > MAX_LINE_BYTES:
-                rest, self._held = bytes(self._held), bytearray()
-                return rest or None
+                tail, self._held = bytes(self._held), bytearray()
+                return tail or None
         line = bytes(self._held[:end]).rstrip(b"\r")
         del self._held[: end + 1]
         return line
@@ -227,9 +232,9 @@ class _Lines:
         while len(self._held) < size:
             if not self._fill():
                 return None
-        taken = bytes(self._held[:size])
+        data = bytes(self._held[:size])
         del self._held[:size]
-        return taken
+        return data
 
     def _fill(self) -> bool:
         data = self._reading.read(65536)

@@ -1,7 +1,10 @@
 """Tool calls off the event loop: bounded lanes of threads.
 
-A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow scripts never stand
-before a search; a third for `/health`, which must answer when both are full.
+A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow
+scripts never stand
+before a search; a third for `/health`, which must answer when both are full. In the scripts' lane a tool and
+a caller have only
+a share of the threads and of the queue: what goes beyond it waits aside, and the next one's call passes.
 
 The threads are daemons: a tool that never returns must not keep a stopping server alive.
 """
@@ -10,10 +13,13 @@ import asyncio
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ctx.errors import Busy
+from ctx.lua.shares import Shares
+from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 
@@ -26,14 +32,20 @@ SCRIPT_THREADS = 32  # each of these waits for a child process or an index run
 QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
 
 
-class _Job(Generic[T]):
-    __slots__ = ("function", "future", "loop", "state")
+NO_SHARE = ("", "")
 
-    def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+
+class _Job(Generic[T]):
+    __slots__ = ("function", "future", "loop", "share", "state")
+
+    def __init__(
+        self, function: Callable[[], T], loop: asyncio.AbstractEventLoop, share: tuple[str, str]
+    ) -> None:
         self.function = function
         self.loop = loop
+        self.share = share
         self.future: asyncio.Future[T] = loop.create_future()
-        self.state = "queued"  # queued | running | dropped
+        self.state = "aside"  # aside (its share is used up) | queued | running | dropped
 
     def settle(self, result: T | None, error: BaseException | None) -> None:
         if self.future.done():  # the caller went away
@@ -52,8 +64,11 @@ class Lane:
         self._threads = threads
         self._capacity = threads + waiting
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._aside: deque[_Job[Any]] = deque()
         self._lock = threading.Lock()
-        self._unfinished = 0  # queued and running, without the dropped
+        self._queued_shares = Shares(threads)  # of what is queued or runs
+        self._aside_shares = Shares(waiting)
+        self._unfinished = 0  # aside, queued and running, without the dropped
         self._started = 0
         self._closed = False
 
@@ -64,33 +79,74 @@ class Lane:
 
     @property
     def crowded(self) -> bool:
-        """Whether a call made now would have to wait for a thread."""
-        return self._unfinished >= self._threads
+        """Whether a call made now might have to wait for a thread."""
+        return self._unfinished >= self._threads or bool(self._aside)
 
-    async def run(self, function: Callable[[], T]) -> T:
-        """What `function` returns or raises, from a thread of the lane. Raises `Busy` where the queue is full.
+    async def run(self, function: Callable[[], T], share: tuple[str, str] = NO_SHARE) -> T:
+        """What `function` returns or raises, from a thread of the lane. Raises `Busy` where the queue is
+        full.
 
-        Cancelled while it waits, the call is never made; cancelled while it runs, its result is thrown away.
+        `share` is the tool's name and the caller's, against whose shares the call counts. Cancelled while it
+        waits, the call is
+        never made; cancelled while it runs, its result is thrown away.
         """
-        job: _Job[T] = _Job(function, asyncio.get_running_loop())
+        job: _Job[T] = _Job(function, asyncio.get_running_loop(), share)
         with self._lock:
-            if self._closed or self._unfinished >= self._capacity:
-                raise Busy("the server is busy; try again shortly")
-            self._unfinished += 1
-            if self._started < self._threads and self._unfinished > self._started:
-                threading.Thread(
-                    target=self._work, name=f"ctx-{self.name}-{self._started}", daemon=True
-                ).start()
-                self._started += 1
-        self._jobs.put(job)
+            self._accept(job)
         try:
             return await job.future
         except asyncio.CancelledError:
             with self._lock:
-                if job.state == "queued":
-                    job.state = "dropped"
-                    self._unfinished -= 1
+                self._drop(job)
             raise
+
+    # ------------------------------------------------------------------ with the lock held
+
+    def _accept(self, job: _Job[Any]) -> None:
+        if self._closed or self._unfinished >= self._capacity:
+            raise Busy("the server is busy; try again shortly")
+        if self._queued_shares.room(*job.share):
+            self._unfinished += 1
+            self._queue(job)
+            return
+        if not self._aside_shares.room(*job.share):
+            raise Busy("too many calls of this tool or by this caller are waiting already; try again shortly")
+        self._unfinished += 1
+        self._aside_shares.take(*job.share)
+        self._aside.append(job)
+
+    def _queue(self, job: _Job[Any]) -> None:
+        self._queued_shares.take(*job.share)
+        job.state = "queued"
+        if self._started < self._threads and self._unfinished > self._started:
+            name = f"ctx-{self.name}-{self._started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+            self._started += 1
+        self._jobs.put(job)
+
+    def _drop(self, job: _Job[Any]) -> None:
+        if job.state == "aside":
+            self._aside.remove(job)
+            self._aside_shares.give_back(*job.share)
+            self._unfinished -= 1
+        elif job.state == "queued":
+            self._end(job)
+        else:
+            return
+        job.state = "dropped"
+
+    def _end(self, job: _Job[Any]) -> None:
+        """One call less; the first of those aside that has a share now comes into the queue."""
+        self._unfinished -= 1
+        self._queued_shares.give_back(*job.share)
+        for waiting in self._aside:
+            if self._queued_shares.room(*waiting.share):
+                self._aside.remove(waiting)
+                self._aside_shares.give_back(*waiting.share)
+                self._queue(waiting)
+                return
+
+    # ------------------------------------------------------------------ the threads
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -106,7 +162,7 @@ class Lane:
                     RuntimeError("a tool raised StopIteration") if isinstance(error, StopIteration) else error
                 )
             with self._lock:
-                self._unfinished -= 1
+                self._end(job)
             try:
                 job.loop.call_soon_threadsafe(job.settle, result, failure)
             except RuntimeError:
@@ -117,6 +173,10 @@ class Lane:
         """Ends the idle threads; a running call is left to end by itself."""
         with self._lock:
             self._closed = True
+            while self._aside:
+                job = self._aside.popleft()
+                job.state = "dropped"
+                job.loop.call_soon_threadsafe(job.settle, None, Busy("the server is stopping"))
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -139,9 +199,25 @@ class Work:
         """The lane that suits the tool: what only reads and is our own is quick."""
         return self.searches if tool.builtin and tool.annotations.read_only else self.scripts
 
+    def agent_lane(self, agent: Agent | None) -> Lane:
+        """The lane that suits the agent: one that the configuration spells out is quick. None: its script may
+        have yet to load.
+        """
+        return self.searches if agent is not None and agent.source == "toml" else self.scripts
+
     async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:
         """`toolbox.call` in the tool's lane. Raises what the call raises, and `Busy`."""
-        return await self.lane(tool).run(lambda: toolbox.call(tool.name, arguments, caller))
+        lane = self.lane(tool)
+        share = (tool.name, caller.share) if lane is self.scripts else NO_SHARE
+        return await lane.run(lambda: toolbox.call(tool.name, arguments, caller), share)
+
+    async def prompt(
+        self, agents: Agents, agent: Agent | None, name: str, arguments: JSON, caller: Caller
+    ) -> Prompt:
+        """`agents.prompt` in the agent's lane. Raises what that raises, and `Busy`."""
+        lane = self.agent_lane(agent)
+        share = (f"agent {name}", caller.share) if lane is self.scripts else NO_SHARE
+        return await lane.run(lambda: agents.prompt(name, arguments, caller), share)
 
     def close(self) -> None:
         for lane in (self.searches, self.scripts, self.probes):

@@ -4,7 +4,7 @@ The catalog is the record; every write of it takes the next `seq`. The index is 
 and catches up from the catalog, so it may be deleted at any moment.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
@@ -29,6 +29,7 @@ class ChunkRow(NamedTuple):
     title: str
     source_url: str | None
     updated_ms: int
+    media_type: str
 
 
 class StoredDocument(NamedTuple):
@@ -125,6 +126,10 @@ class Catalog(Protocol):
         """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
         ...
 
+    def take_batch(self) -> list[StoredDocument]:
+        """What the last write of this process stored, handed over once: a projection that follows need not read it back."""
+        ...
+
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """(seq, document_no, chunk_nos) of the same documents, for a projection that needs no text."""
         ...
@@ -135,6 +140,14 @@ class Catalog(Protocol):
 
     def export(self) -> Iterator[StoredDocument]:
         """Every document, by source and source_id."""
+        ...
+
+    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
+        """The documents of these numbers that still exist, by number."""
+        ...
+
+    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        """The numbers of the documents whose media type and source_id both tests take."""
         ...
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
@@ -164,6 +177,13 @@ class Catalog(Protocol):
         """Drops every embedding of a model (`ctx embed rebuild`); how many."""
         ...
 
+    def trim_embeddings(self) -> int:
+        """Deletes the embeddings of texts that no chunk holds any more, where they outnumber the others; how many.
+
+        They are kept until then because texts come back: a branch is switched, a folder is mounted again.
+        """
+        ...
+
     # -- sources -------------------------------------------------------------------------------------------------
     def record_run(self, source: str, run: Run) -> None: ...
 
@@ -191,8 +211,23 @@ class SearchIndex(Protocol):
         """Takes in what was written since without publishing it, so that the engine can work beside a long run; `catch_up` publishes."""
         ...
 
-    def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
-        """The k best chunks by words, best first. Any text is a query; raises only `StoreError`."""
+    def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
+        """The k best chunks by words, best first. Any text is a query; raises only `StoreError`.
+
+        A query that is one piece in quotes finds just what has its words side by side. `prefix`: its last word may be unfinished.
+        """
+        ...
+
+    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        """How much each term tells (BM25's idf), for those that stand anywhere in the index."""
+        ...
+
+    def resembling(self, words: Sequence[str]) -> str | None:
+        """Of these words the one that most texts of the index have; None where it has none of them."""
+        ...
+
+    def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
+        """Chunks that seem to define one of the names, as code does (`class NAME`); at most k for each."""
         ...
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:

@@ -47,6 +47,12 @@ def encode(vectors: Floats) -> tuple[Codes, Floats]:
     return (np.rint(vectors / steps[:, None]) + _ZERO).astype(np.uint8), steps
 
 
+def decode(codes: Codes, steps: Floats) -> Floats:
+    """The vectors again, float32 (n, dim), each component off by half a step at most."""
+    vectors: Floats = (codes.astype(np.float32) - np.float32(_ZERO)) * steps[:, None]
+    return vectors
+
+
 def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
     """The products of encoded rows of unit length with a query of unit length, float32 (dim,)."""
     # The query in two columns, the second what the first leaves over: so its own error is next to none. The second is free,

@@ -17,12 +17,12 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import Catalog
+from ctx.store.base import Catalog, StoredDocument
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.store.tantivy import FORMAT, KeywordIndex
 from ctx.types import Filters, Hit
@@ -73,15 +73,26 @@ class LocalIndex:
         )
 
     # -- searching -----------------------------------------------------------------------------------------------
-    def keyword(self, query: str, filters: Filters, k: int) -> list[Hit]:
+    def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """As the protocol has it; [] where nothing is indexed yet. Raises `StoreError` where the files do not answer."""
-        try:
-            with _surviving():
-                index = self._current_keyword()
-                return [] if index is None else index.search(query, filters, k)
-        except StoreError:
-            self._suspect()
-            raise
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return [] if index is None else index.search(query, filters, k, prefix=prefix)
+
+    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return {} if index is None else index.rarity(terms)
+
+    def resembling(self, words: Sequence[str]) -> str | None:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return None if index is None else index.resembling(words)
+
+    def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
+        with _Suspecting(self):
+            index = self._current_keyword()
+            return [] if index is None else index.definitions(names, filters, k)
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
         """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
@@ -96,10 +107,10 @@ class LocalIndex:
         try:
             return self._vectors.search(vector, filters, k)
         except StoreError:
-            self._suspect()
+            self.suspect()
             raise
 
-    def _suspect(self) -> None:
+    def suspect(self) -> None:
         """Asks the next writer, of any process, to read every byte."""
         try:
             os.close(files.open_file(self._suspect_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
@@ -277,7 +288,7 @@ class LocalIndex:
 
             problems += check_vectors(self._vectors_path, model)
         if problems:
-            self._suspect()
+            self.suspect()
         return problems
 
     def _catch_up_keyword(self, catalog: Catalog, model: str) -> int:
@@ -386,7 +397,7 @@ class LocalIndex:
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
-        for stored in catalog.documents_since(applied):
+        for stored in _written_since(catalog, applied):
             if stored.seq > target:
                 break  # written meanwhile: the next call has it
             if publish and stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
@@ -486,6 +497,15 @@ class LocalIndex:
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
 _DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
+
+
+def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
+    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
+    batch = catalog.take_batch()
+    if batch and batch[0].seq == applied + 1 == catalog.seq():
+        yield from batch
+        applied += 1
+    yield from catalog.documents_since(applied)
 
 
 def _keyword_state(path: str) -> dict[str, str] | None:
@@ -607,6 +627,22 @@ class _surviving:
         # pyo3 gives its panic no public name, and it is a BaseException.
         if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
             raise StoreError(_DAMAGED) from error
+
+
+class _Suspecting(_surviving):
+    """`_surviving`, and whoever writes next reads every byte after an error."""
+
+    def __init__(self, index: LocalIndex) -> None:
+        self._index = index
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        except StoreError:
+            self._index.suspect()
+            raise
+        if isinstance(error, StoreError):
+            self._index.suspect()
 
 
 def _close_quietly(writer: KeywordIndex) -> None:

@@ -8,7 +8,8 @@ The texts themselves stay in the catalog.
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import log
 
 import tantivy
 
@@ -18,16 +19,18 @@ from ctx.lean import Any
 from ctx.store.base import StoredDocument
 from ctx.types import Filters, Hit
 
-FORMAT = 1  # of the fields and the analysis; an index of another format is built anew
+FORMAT = 2  # of the fields and the analysis; an index of another format is built anew
 
 PASSAGE_CHARS = (
-    1500  # about two chunks; best of 500 to 2000 on half of the queries of cranfield, cacm and cosqa
+    2200  # about three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere
 )
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words is multiplied by
 HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
 PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
+PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
+PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 _MAX_PHRASES = 8
@@ -149,19 +152,71 @@ class KeywordIndex:
         """How many passages are indexed."""
         return int(self._searcher.num_docs)
 
-    def search(self, query: str, filters: Filters, k: int) -> list[Hit]:
+    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        """BM25's idf of each term, for those that stand in some text or head."""
+        searcher = self._fresh()
+        count = searcher.num_docs
+        weights: dict[str, float] = {}
+        for term in terms:
+            frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
+            if frequency:
+                weights[term] = log(1 + max(0.0, count - frequency + 0.5) / (frequency + 0.5))
+        return weights
+
+    def resembling(self, words: Sequence[str]) -> str | None:
+        """The word whose term most passages have; None where none has any. Of one stem the longest: `kubernetes`, not `kubernets`."""
+        searcher = self._fresh()
+        stems = analyze.words(" ".join(words))
+        counts = [searcher.doc_freq("text", stem) for stem in stems]
+        if len(stems) != len(words) or not any(counts):
+            return None
+        return max(zip(words, counts, strict=True), key=lambda entry: (entry[1], len(entry[0])))[0]
+
+    def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
+        """Passages in which a defining word stands before one of the names."""
+        parts = []
+        for name in names:
+            words = analyze.words(name)
+            whole = analyze.words(name.replace("_", ""))
+            if not words:
+                continue
+            phrases = [
+                tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
+                for keyword in dict.fromkeys(analyze.words(" ".join(analyze.DEFINING)))
+            ]
+            defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
+            named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
+            parts.append(tantivy.Query.boolean_query([(_MUST, defined), *named]))
+        return self._hits([(part, 1.0) for part in parts], filters, k)
+
+    def search(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best passages for the words of a query, best first; equal scores by chunk number. Any text is a query."""
         counts = analyze.query_counts(query)
-        if not counts or (filters.sources is not None and not filters.sources):
+        if not counts:
             return []
+        searcher = self._fresh()
+        exact = analyze.exact_words(query)
+        if exact:
+            return self._hits([(self._exact(exact), 1.0)], filters, k)
+        unfinished = self._unfinished(searcher, query) if prefix else []
+        return self._hits(self._queries(query, self._rarest(searcher, counts), unfinished), filters, k)
+
+    def _fresh(self) -> Any:
         if time.monotonic() - self._checked_s > RELOAD_CHECK_S:
             self.reload()
+        return self._searcher
+
+    def _hits(self, queries: Iterable[tuple[Any, float]], filters: Filters, k: int) -> list[Hit]:
+        """What the queries find, each score times its factor; a passage keeps the best of what it gets."""
+        if (filters.sources is not None and not filters.sources) or (
+            filters.documents is not None and not filters.documents
+        ):
+            return []
         searcher = self._searcher
         try:
-            counts = self._rarest(searcher, counts)
             scored: dict[tuple[int, int], tuple[float, Any]] = {}
-            for subquery, factor in self._queries(query, counts):
-                for score, address in searcher.search(self._narrowed(subquery, filters), k, count=False).hits:
+            for query, factor in queries:
+                for score, address in searcher.search(self._narrowed(query, filters), k, count=False).hits:
                     key = (address.segment_ord, address.doc)
                     best_score = scored.get(key)
                     if best_score is None or best_score[0] < score * factor:
@@ -239,12 +294,32 @@ class KeywordIndex:
         if len(counts) <= MAX_TERMS:
             return counts
         frequencies = {term: searcher.doc_freq("text", term) for term in counts}
-        rarest = sorted(
-            filter(frequencies.__getitem__, counts), key=lambda term: (frequencies[term] / counts[term], term)
-        )[:MAX_TERMS]
+        present = [term for term in counts if frequencies[term]]
+        rarest = sorted(present, key=lambda term: (frequencies[term] / counts[term], term))[:MAX_TERMS]
         return {term: counts[term] for term in rarest or list(counts)[:MAX_TERMS]}
 
-    def _queries(self, query: str, counts: dict[str, int]) -> Iterator[tuple[Any, float]]:
+    def _exact(self, words: list[str]) -> Any:
+        """What has these words side by side; a single one, also as an identifier written otherwise."""
+        fields = ("text", "head")
+        if len(words) == 1:
+            parts = [tantivy.Query.term_query(self._schema, field, words[0], "freq") for field in fields]
+        else:
+            parts = [tantivy.Query.phrase_query(self._schema, field, list(words)) for field in fields]
+        return tantivy.Query.boolean_query([(_SHOULD, part) for part in parts])
+
+    def _unfinished(self, searcher: Any, query: str) -> list[str]:
+        """Terms that the last word of a query may become, or that were made of a word it begins: `authenticatio` is in no term."""
+        words = analyze.plain_words(query)
+        if not words or query[-1:].isspace():
+            return []
+        word = words[-1]
+        terms = [term for term, _ in searcher.terms_with_prefix("text", word, limit=PREFIX_WORDS)]
+        stems = (word[:end] for end in range(len(word) - 1, max(3, len(word) // 2), -1))
+        return terms or next(([stem] for stem in stems if searcher.doc_freq("text", stem)), [])
+
+    def _queries(
+        self, query: str, counts: dict[str, int], unfinished: Sequence[str]
+    ) -> Iterator[tuple[Any, float]]:
         """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
 
         The first asks for any of the words, which tantivy prunes well. The others are narrow and so cost little: all words, and
@@ -262,6 +337,9 @@ class KeywordIndex:
             for term, count in counts.items()
         }
         any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
+        if unfinished:
+            begun = both([(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished])
+            any_word.append((_SHOULD, tantivy.Query.const_score_query(begun, PREFIX_BOOST)))
         yield both(any_word), 1.0
         if 1 < len(counts) <= ALL_WORDS_TERMS:
             yield (
@@ -294,6 +372,8 @@ class KeywordIndex:
             parts.append(
                 tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)
             )
+        if filters.documents is not None:
+            parts.append(tantivy.Query.term_set_query(self._schema, "document_no", sorted(filters.documents)))
         if not parts:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]

@@ -205,6 +205,9 @@ class _Snapshot:
                 [name in filters.sources for name in self.state.sources] or [False], dtype=np.bool_
             )
             mask = _both(mask, admitted[self.source_codes])
+        if filters.documents is not None:
+            numbers = np.fromiter(filters.documents, dtype=np.int64, count=len(filters.documents))
+            mask = _both(mask, np.isin(self.document_nos, numbers))
         if filters.since_ms is not None:
             mask = _both(mask, self.updated_ms >= filters.since_ms)
         if filters.until_ms is not None:

@@ -36,12 +36,13 @@ class Agent(NamedTuple):
     source: str = "toml"
     origin: str = "the configuration"
     pack: str | None = None  # the memory pack it belongs to, as whose tools it is guarded: it reads memories
+    named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
 
 
 def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
     """An agent that says the same to everybody."""
     prompt = Prompt(system, tools)
-    return Agent(name, description, lambda arguments, caller: prompt, tools)
+    return Agent(name, description, lambda arguments, caller: prompt, tools, named=True)
 
 
 class Agents(Registry[Agent]):

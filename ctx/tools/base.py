@@ -54,6 +54,7 @@ class Tool(NamedTuple):
     )
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
+    named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
 
 
 class Call(NamedTuple):

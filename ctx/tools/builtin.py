@@ -2,140 +2,164 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ctx.clock import iso_utc, parse_ms
+from ctx.clock import parse_ms
 from ctx.errors import BadRequest, NotFound
+from ctx.identity import document_id
 from ctx.lean import Protocol
-from ctx.search import SearchReply, resolve_sources
-from ctx.store.base import Catalog
+from ctx.search import Searcher, SearchReply, resolve_sources
+from ctx.store.base import Catalog, StoredDocument
+from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
-from ctx.types import JSON, Caller, Filters, SourceStatus
+from ctx.types import JSON, MODES, Caller, Document, Filters, SearchResult, SourceStatus
 
-MODES = ("keyword", "semantic", "hybrid")
 MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
 MAX_LIMIT = 100
+MAX_OFFSET = 1000  # whoever reads on so far should ask a better question
+MAX_PER_DOCUMENT = 10
+TOKEN_CHARS = 4  # of a token of a language model, about, in English and in code
 
 _READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+Progress = Callable[[float, float | None, str], None]
+
+
+class Library(Protocol):
+    """What the built-in tools need of a workspace."""
+
+    @property
+    def searcher(self) -> Searcher: ...
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def source_names(self) -> Sequence[str]: ...
+
+    def statuses(self) -> Sequence[SourceStatus]: ...
+
+    def refresh(
+        self, names: Sequence[str], progress: Progress | None = None
+    ) -> Sequence[Mapping[str, JSON]]: ...
+
+
+def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
+    """The tools that every workspace has."""
+    return [
+        search_tool(library, final_limit),
+        get_tool(library),
+        sources_tool(library),
+        refresh_tool(library),
+    ]
+
+
+# -- search --------------------------------------------------------------------------------------------------------------
+
+
+def _one_or_more(description: str) -> JSON:
+    """The schema of a string or a list of strings."""
+    text = {"type": "string", "minLength": 1, "maxLength": 500}
+    return {"anyOf": [text, {"type": "array", "items": text, "maxItems": 50}], "description": description}
+
+
+def _date(description: str) -> JSON:
+    return {"type": "string", "format": "date-time", "description": f"{description} (ISO 8601)"}
+
+
+_SOURCE = _one_or_more("Only this source, by name (git:platform) or type (git); or a list of them")
 
 _FILTERS = {
     "type": "object",
     "description": "Narrow the search",
     "properties": {
-        "source": {"type": "string", "description": "A source's name (git:platform) or its type (git)"},
-        "since": {
-            "type": "string",
-            "format": "date-time",
-            "description": "Updated at or after this date or time (ISO 8601)",
-        },
-        "until": {
-            "type": "string",
-            "format": "date-time",
-            "description": "Updated at or before this date or time (ISO 8601)",
-        },
+        "source": _SOURCE,
+        "path": _one_or_more("Only paths that fit a glob (docs/**, *.py); or a list of globs"),
+        "type": _one_or_more(
+            "Only prose, only code, or only a media type (text/markdown); or a list of them"
+        ),
+        "since": _date("Updated at or after this date or time"),
+        "until": _date("Updated at or before this date or time"),
     },
     "additionalProperties": False,
 }
 
-_RESULT = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "source": {"type": "string"},
-        "source_id": {"type": "string"},
-        "title": {"type": "string"},
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-        "snippet": {"type": "string"},
-        "source_url": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "updated_at": {"type": "string"},
-        "heading": {"type": "string"},
-        "start_line": {"type": "integer"},
-        "end_line": {"type": "integer"},
-        "highlights": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-    },
-    "required": ["id", "source", "source_id", "title", "score", "snippet", "source_url"],
-}
+
+def _count(least: int, most: int, description: str) -> dict[str, JSON]:
+    return {"type": "integer", "minimum": least, "maximum": most, "description": description}
 
 
-class Searches(Protocol):
-    """What `search` needs of a Searcher."""
-
-    def search(
-        self,
-        query: str,
-        mode: str = "keyword",
-        limit: int | None = None,
-        filters: Filters = ...,
-        explain: bool = False,
-    ) -> SearchReply: ...
+_TOKENS = _count(50, 1_000_000, "Leave out what would make the reply longer than about so many tokens")
 
 
-def search_tool(
-    searcher: Callable[[], Searches], sources: Callable[[], Sequence[str]], final_limit: int
-) -> Tool:
+def _search_parameters(final_limit: int) -> JSON:
+    query = {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_CHARACTERS}
+    return {
+        "type": "object",
+        "properties": {
+            "query": {**query, "description": "Search query"},
+            "mode": {
+                "type": "string",
+                "enum": list(MODES),
+                "default": "keyword",
+                "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
+            },
+            "limit": {**_count(1, MAX_LIMIT, "Max results"), "default": final_limit},
+            "offset": {
+                **_count(0, MAX_OFFSET, "Results to pass over: the next page begins at limit"),
+                "default": 0,
+            },
+            "source": _SOURCE,
+            "filters": _FILTERS,
+            "per_document": {
+                **_count(1, MAX_PER_DOCUMENT, "Passages shown of one document"),
+                "default": 1,
+            },
+            "max_tokens": _TOKENS,
+            "prefix": {
+                "type": "boolean",
+                "description": "The last word may be unfinished: for a box that searches while one types",
+            },
+            "explain": {"type": "boolean", "description": "Say how each result was ranked"},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+
+
+def search_tool(library: Library, final_limit: int) -> Tool:
     """`search`: documents by keyword, by meaning, or both."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        filters = arguments.get("filters", {})
-        wanted = arguments.get("source", filters.get("source"))
-        chosen = resolve_sources(wanted, sources())
-        reply = searcher().search(
+        narrowed = arguments.get("filters", {})
+        sources, notes = _sources(arguments, library)
+        filters = Filters(
+            sources=sources,
+            since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
+            until_ms=_moment("until", narrowed.get("until"), end_of_day=True),
+        )
+        searcher = library.searcher
+        reply = searcher.search(
             arguments["query"],
             mode=arguments["mode"],
             limit=arguments["limit"],
-            filters=Filters(
-                sources=chosen,
-                since_ms=_moment("since", filters.get("since"), end_of_day=False),
-                until_ms=_moment("until", filters.get("until"), end_of_day=True),
-            ),
+            filters=searcher.resolved(filters, _listed(narrowed.get("path")), _listed(narrowed.get("type"))),
+            offset=arguments.get("offset", 0),
+            per_document=arguments.get("per_document", 1),
+            prefix=arguments.get("prefix", False),
             explain=arguments.get("explain", False),
         )
-        answer = search_json(reply)
-        if chosen is not None and not chosen:
-            # Not an error: a script may name a source that another machine has. But a typing mistake must not pass for "nothing found".
-            answer["note"] = f"no source is called '{wanted[:80]}' (known: {', '.join(sources()) or 'none'})"
-        return answer
+        return search_json(reply, notes, arguments.get("max_tokens"))
 
     return Tool(
         name="search",
         title="Search documents",
         description="Search indexed documents by keyword, semantic, or hybrid query",
-        parameters={
-            "type": "object",
-            "properties": {
-                "query": {
-                    "type": "string",
-                    "description": "Search query",
-                    "minLength": 1,
-                    "maxLength": MAX_QUERY_CHARACTERS,
-                },
-                "mode": {
-                    "type": "string",
-                    "enum": list(MODES),
-                    "default": "keyword",
-                    "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
-                },
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_LIMIT,
-                    "default": final_limit,
-                    "description": "Max results",
-                },
-                "source": {
-                    "type": "string",
-                    "description": "Filter by source name (git:platform) or type (git)",
-                },
-                "filters": _FILTERS,
-                "explain": {"type": "boolean", "description": "Say how each result was ranked"},
-            },
-            "required": ["query"],
-            "additionalProperties": False,
-        },
+        parameters=_search_parameters(final_limit),
         output_schema={
             "type": "object",
             "properties": {
-                "results": {"type": "array", "items": _RESULT},
+                "results": {"type": "array", "items": shapes.schema(SearchResult)},
                 "partial": {"type": "string"},
                 "note": {"type": "string"},
+                "cut": {"type": "string"},
             },
             "required": ["results"],
         },
@@ -146,31 +170,66 @@ def search_tool(
     )
 
 
-def search_json(reply: SearchReply) -> JSON:
-    """A reply in the shape of seed 003, with what is additive."""
+def _listed(value: str | list[str] | None) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value
+
+
+def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[str] | None, list[str]]:
+    """The full names that a search is narrowed to, None for all; and what to tell of names that nothing has.
+
+    An unknown one is no error: a script may name a source that another machine has. But a typing mistake must not pass for
+    "nothing found".
+    """
+    configured = library.source_names()
+    narrowed: frozenset[str] | None = None
+    notes: list[str] = []
+    for names in (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source"))):
+        for name in names:
+            if not resolve_sources([name], configured):
+                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(configured) or 'none'})")
+        chosen = resolve_sources(names, configured)
+        if chosen is not None:
+            narrowed = chosen if narrowed is None else narrowed & chosen
+            if not narrowed and chosen:
+                notes.append("source and filters.source have nothing in common")
+    return narrowed, notes
+
+
+def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None) -> JSON:
+    """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has no room."""
     results = []
     for position, result in enumerate(reply.results):
-        row: dict[str, JSON] = {
-            "id": result.id,
-            "source": result.source,
-            "source_id": result.source_id,
-            "title": result.title,
-            "score": round(result.score, 6),
-            "snippet": result.snippet,
-            "source_url": result.source_url,
-            "updated_at": iso_utc(result.updated_ms),
-            "heading": result.heading,
-            "start_line": result.start_line,
-            "end_line": result.end_line,
-            "highlights": [list(span) for span in result.highlights],
-        }
+        row = shapes.row(result, omit=() if result.passages else ("passages",))
         if reply.explain is not None:
             row["explain"] = reply.explain[position]
         results.append(row)
-    answer: dict[str, JSON] = {"results": results}
+    count = _fitting(results, max_tokens)
+    answer: dict[str, JSON] = {"results": results[:count]}
+    if count < len(results):
+        answer["cut"] = (
+            f"{len(results) - count} of {len(results)} results are left out to stay within max_tokens = {max_tokens}; "
+            f"the next one is at offset + {count}"
+        )
     if reply.partial:
         answer["partial"] = reply.partial
+    notes = [*notes, *([reply.note] if reply.note else ())]
+    if notes:
+        answer["note"] = "; ".join(notes)
     return answer
+
+
+def _fitting(rows: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> int:
+    """How many of the rows fit, the first one in any case."""
+    if max_tokens is None:
+        return len(rows)
+    room = max_tokens * TOKEN_CHARS
+    for count, row in enumerate(rows):
+        room -= len(str(row))
+        if room < 0 and count:
+            return count
+    return len(rows)
 
 
 def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
@@ -184,75 +243,42 @@ def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
         ) from error
 
 
-def get_tool(catalog: Callable[[], Catalog]) -> Tool:
-    """`get`: a whole document by its id."""
+# -- get -----------------------------------------------------------------------------------------------------------------
+
+
+def get_tool(library: Library) -> Tool:
+    """`get`: a document, or lines of it, by its id or its place."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        stored = catalog().document(arguments["id"].strip().lower())
-        if stored is None:
-            raise NotFound(f"no document with id: {arguments['id'][:80]}")
-        document = stored.document
-        return {
-            "id": document.id,
-            "source": document.source,
-            "source_id": document.source_id,
-            "title": document.title,
-            "body": document.body,
-            "source_url": document.source_url,
-            "updated_at": iso_utc(document.updated_ms),
-            "author": document.author,
-            "created_at": None if document.created_ms is None else iso_utc(document.created_ms),
-            "content_type": document.media_type,
-            "metadata": dict(document.metadata),
-            "chunks": [
-                {"index": chunk.ordinal, "text": document.body[chunk.start : chunk.end]}
+        stored = _stored(arguments, library.catalog)
+        answer = _document_json(stored.document)
+        if arguments.get("chunks"):
+            answer["chunks"] = [
+                {"index": chunk.ordinal, "text": stored.document.body[chunk.start : chunk.end]}
                 for chunk in stored.chunks
-            ],
-        }
+            ]
+        return answer | _lines(stored.document.body, arguments)
 
-    nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    text = {"type": "string", "minLength": 1}
+    line = {"type": "integer", "minimum": 1}
     return Tool(
         name="get",
         title="Get a document",
-        description="Retrieve a full document by ID",
+        description="Retrieve a full document by ID, or some lines of it",
         parameters={
             "type": "object",
             "properties": {
-                "id": {
-                    "type": "string",
-                    "description": "Document id, as search returned it",
-                    "minLength": 1,
-                    "maxLength": 200,
-                }
+                "id": {**text, "maxLength": 200, "description": "Document id, as search returned it"},
+                "source": {**text, "maxLength": 500, "description": "In place of the id: the source's name"},
+                "source_id": {**text, "maxLength": 4096, "description": "With source: the path or id there"},
+                "start_line": {**line, "description": "First line wanted, counted from 1"},
+                "end_line": {**line, "description": "Last line wanted"},
+                "max_tokens": _TOKENS,
+                "chunks": {"type": "boolean", "description": "Also the chunks that the index has of it"},
             },
-            "required": ["id"],
             "additionalProperties": False,
         },
-        output_schema={
-            "type": "object",
-            "properties": {
-                "id": {"type": "string"},
-                "source": {"type": "string"},
-                "source_id": {"type": "string"},
-                "title": {"type": "string"},
-                "body": {"type": "string"},
-                "source_url": nullable,
-                "updated_at": {"type": "string"},
-                "author": nullable,
-                "created_at": nullable,
-                "content_type": {"type": "string"},
-                "metadata": {"type": "object"},
-                "chunks": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {"index": {"type": "integer"}, "text": {"type": "string"}},
-                        "required": ["index", "text"],
-                    },
-                },
-            },
-            "required": ["id", "source", "source_id", "title", "body", "source_url", "updated_at"],
-        },
+        output_schema=_get_schema(),
         annotations=_READING,
         builtin=True,
         bare=True,
@@ -260,11 +286,88 @@ def get_tool(catalog: Callable[[], Catalog]) -> Tool:
     )
 
 
-def sources_tool(statuses: Callable[[], Sequence[SourceStatus]]) -> Tool:
+def _stored(arguments: dict[str, JSON], catalog: Catalog) -> StoredDocument:
+    """The document that is asked for. Raises `BadRequest`, `NotFound`."""
+    id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
+    if not id and not (source and source_id):
+        raise BadRequest("missing required parameter: id (or source and source_id)")
+    if id and (source or source_id):
+        raise BadRequest("give id, or source and source_id, not both")
+    stored = catalog.document(id.strip().lower() if id else document_id(source, source_id))
+    if stored is None:
+        description = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
+        raise NotFound(f"no document {description}")
+    return stored
+
+
+# What is shown of a document, and as what; the rest of `Document` is nobody's business.
+_SHOWN = (
+    "id", "source", "source_id", "title", "body", "source_url", "updated_ms", "author", "created_ms", "media_type", "metadata",
+)  # fmt: skip
+_HIDDEN = frozenset(Document._fields) - frozenset(_SHOWN)
+_REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "updated_at")
+
+
+def _document_json(document: Document) -> dict[str, JSON]:
+    row = shapes.row(document, omit=_HIDDEN)
+    row["content_type"] = row.pop("media_type")
+    return row | {"metadata": dict(document.metadata)}
+
+
+def _get_schema() -> JSON:
+    schema = shapes.schema(Document, omit=_HIDDEN)
+    fields = schema["properties"]
+    fields["content_type"] = fields.pop("media_type")
+    chunk = {"index": {"type": "integer"}, "text": {"type": "string"}}
+    fields["chunks"] = {
+        "type": "array",
+        "items": {"type": "object", "properties": chunk, "required": list(chunk)},
+    }
+    fields |= {name: {"type": "integer"} for name in ("start_line", "end_line", "total_lines")}
+    fields["cut"] = {"type": "string"}
+    return schema | {"required": list(_REQUIRED)}
+
+
+def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
+    """The body within the lines and the length asked for, which lines these are, and what was cut."""
+    *whole, unended = body.split("\n")  # as the chunks count them; other line ends are none
+    lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
+    first = arguments.get("start_line", 1)
+    last = min(arguments.get("end_line", len(lines)), len(lines))
+    if first > max(1, len(lines)):
+        raise BadRequest(f"start_line {first} is behind the last line of the document, {len(lines)}")
+    if last < first and lines:
+        raise BadRequest(f"end_line {last} is before start_line {first}")
+    answer: dict[str, JSON] = {}
+    max_tokens = arguments.get("max_tokens")
+    if max_tokens is not None:
+        last, remark = _line_that_fits(lines, first, last, max_tokens * TOKEN_CHARS)
+        if remark:
+            answer["cut"] = remark
+    text = body if (first, last) == (1, len(lines)) else "".join(lines[first - 1 : last])
+    if max_tokens is not None and len(text) > max_tokens * TOKEN_CHARS:
+        text = text[: max_tokens * TOKEN_CHARS]
+        answer["cut"] = f"line {first} is longer than max_tokens = {max_tokens}; its end is left out"
+    return answer | {"body": text, "start_line": first, "end_line": last, "total_lines": len(lines)}
+
+
+def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> tuple[int, str | None]:
+    """The last line for which there is room, the first one in any case; and what to tell of those behind it."""
+    for number in range(first, last + 1):
+        room -= len(lines[number - 1])
+        if room < 0 and number > first:
+            return number - 1, f"lines {number} to {last} are left out; go on with start_line = {number}"
+    return last, None
+
+
+# -- sources and refresh -------------------------------------------------------------------------------------------------
+
+
+def sources_tool(library: Library) -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [source_json(status) for status in statuses()]}
+        return {"sources": [source_json(status) for status in library.statuses()]}
 
     return Tool(
         name="sources",
@@ -277,19 +380,7 @@ def sources_tool(statuses: Callable[[], Sequence[SourceStatus]]) -> Tool:
                 "sources": {
                     "type": "array",
                     "items": {
-                        "type": "object",
-                        "properties": {
-                            "name": {"type": "string"},
-                            "configured": {"type": "boolean"},
-                            "healthy": {"type": "boolean"},
-                            "doc_count": {"type": "integer"},
-                            "chunk_count": {"type": "integer"},
-                            "pending": {"type": "integer"},
-                            "oldest_pending_at": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                            "last_indexed_at": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                            "revision": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                            "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                        },
+                        **shapes.schema(SourceStatus),
                         "required": ["name", "configured", "healthy", "doc_count"],
                     },
                 }
@@ -305,29 +396,16 @@ def sources_tool(statuses: Callable[[], Sequence[SourceStatus]]) -> Tool:
 
 def source_json(status: SourceStatus) -> JSON:
     """A source as seed 003 shows it, with what is additive."""
-    return {
-        "name": status.name,
-        "configured": status.configured,
-        "healthy": status.healthy,
-        "doc_count": status.doc_count,
-        "chunk_count": status.chunk_count,
-        "pending": status.pending,
-        "oldest_pending_at": None if status.oldest_pending_ms is None else iso_utc(status.oldest_pending_ms),
-        "last_indexed_at": None if status.last_indexed_ms is None else iso_utc(status.last_indexed_ms),
-        "revision": status.revision,
-        "note": status.note,
-    }
+    return shapes.row(status)
 
 
-Progress = Callable[[float, float | None, str], None]
-
-
-def refresh_tool(refresh: Callable[[Sequence[str], Progress | None], Sequence[Mapping[str, JSON]]]) -> Tool:
+def refresh_tool(library: Library) -> Tool:
     """`refresh`: index now, say how far it is to a caller that asks, and what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         source = arguments.get("source")
-        return {"sources": [dict(report) for report in refresh([source] if source else [], caller.progress)]}
+        reports = library.refresh([source] if source else [], caller.progress)
+        return {"sources": [dict(report) for report in reports]}
 
     return Tool(
         name="refresh",

@@ -66,7 +66,10 @@ def is_flat(schema: JSON, depth: int = 0) -> bool:
         and _has_texts(schema, ("title", "description"))
         and schema.get("$schema", _DIALECT) == _DIALECT
         and isinstance(properties, dict)
-        and all(is_flat(rule, depth + 1) or _is_scalar(rule) for rule in properties.values())
+        and all(
+            is_flat(rule, depth + 1) or _is_scalar(rule) or _is_one_or_more(rule)
+            for rule in properties.values()
+        )
     )
 
 
@@ -112,6 +115,35 @@ def _is_count(value: JSON) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_one_or_more(rule: JSON) -> bool:
+    """Whether a rule says: a scalar, or a list of such."""
+    if not isinstance(rule, dict) or rule.keys() - {"anyOf", "description"}:
+        return False
+    choices = rule.get("anyOf")
+    if not isinstance(choices, list) or len(choices) != 2:
+        return False
+    single, several = choices
+    return (
+        _is_scalar(single)
+        and isinstance(several, dict)
+        and several.keys() == {"type", "items", "maxItems"}
+        and several["type"] == "array"
+        and several["items"] == single
+        and _is_count(several["maxItems"])
+    )
+
+
+def _check_one_or_more(name: str, rule: JSON, value: JSON) -> JSON:
+    single, several = rule["anyOf"]
+    if not isinstance(value, list):
+        return _check_scalar(name, single, value)
+    if len(value) > several["maxItems"]:
+        raise BadRequest(
+            f"parameter '{name}' must have at most {several['maxItems']} entries, got {len(value)}"
+        )
+    return [_check_scalar(f"{name}[{i}]", single, entry) for i, entry in enumerate(value)]
+
+
 def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
     required = schema.get("required", ())
     # An unknown name is unknown whatever its value.
@@ -139,7 +171,9 @@ def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> d
                 names = ", ".join(properties) or "none"
                 raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {names})")
     for name, rule in properties.items():
-        if name in present and rule["type"] == "object":
+        if name in present and "anyOf" in rule:
+            present[name] = _check_one_or_more(within + name, rule, present[name])
+        elif name in present and rule["type"] == "object":
             if not isinstance(present[name], dict):
                 raise BadRequest(
                     f"parameter '{within}{name}' must be of type 'object', got {type_name(present[name])}"

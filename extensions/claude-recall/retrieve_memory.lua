@@ -28,7 +28,7 @@ function tool.execute(params, context)
       id = record.aliases["claude-recall"],
       content = record.text,
       metadata = json.object(record.metadata or {}),
-      timestamp = time.iso(record.event_date or record.created),
+      timestamp = record.said,
       sessionId = record.session or json.null,
     }
   end

@@ -8,30 +8,41 @@ tool = {
     properties = {
       query = { type = "string", minLength = 1, description = "Search query" },
       limit = { type = "number", minimum = 1, maximum = 1000, default = 10, description = "Maximum number of results" },
+      as_of = { type = "string", description = "What held at that time (ISO 8601)" },
       threshold = { type = "number", minimum = 0, maximum = 1, default = 0.7, description = "Minimum similarity score (0-1)" },
     },
     required = { "query" },
   },
 }
 
+local NEAREST = 3
+
+local function shown(hit)
+  local record = hit.record
+  return {
+    id = record.aliases["claude-recall"],
+    content = record.text,
+    metadata = json.object(record.metadata or {}),
+    timestamp = record.said,
+    happened = record.happened or json.null,
+    score = hit.score,
+  }
+end
+
 function tool.execute(params, context)
-  local found = context.memory.search(params.query, {
-    limit = math.floor(params.limit),
-    min_score = params.threshold,
-    order = "score",
-    filter = { kind = "fact" },
-    touch = true,
-  })
+  local options = { limit = math.floor(params.limit), order = "score", filter = { kind = "fact" }, window = "auto", as_of = params.as_of }
+  options.min_score, options.touch = params.threshold, true
+  local matches = context.memory.search(params.query, options)
   local results = json.array({})
-  for _, hit in ipairs(found.results) do
-    local record = hit.record
-    results[#results + 1] = {
-      id = record.aliases["claude-recall"],
-      content = record.text,
-      metadata = json.object(record.metadata or {}),
-      timestamp = time.iso(record.event_date or record.created),
-      score = hit.score,
-    }
+  for _, hit in ipairs(matches.results) do results[#results + 1] = shown(hit) end
+  local reply = { results = results, total = matches.total, query = params.query }
+  if #results == 0 and matches.answered then
+    -- Something speaks to the query, less surely than was asked: shown apart, with its score.
+    options.min_score, options.limit, options.floor = 0, NEAREST, true
+    reply.belowThreshold = json.array({})
+    for _, hit in ipairs(context.memory.search(params.query, options).results) do
+      reply.belowThreshold[#reply.belowThreshold + 1] = shown(hit)
+    end
   end
-  return { results = results, total = found.total, query = params.query }
+  return reply
 end

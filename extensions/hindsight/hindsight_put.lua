@@ -9,6 +9,7 @@ tool = {
       bank_id = { type = "string", minLength = 1, description = "Unique identifier for the user (e.g., user_id, email)" },
       content = { type = "string", minLength = 1, description = "Memory content to store" },
       context = { type = "string", description = "Category for the memory (e.g., 'personal_preferences', 'work_history')" },
+      timestamp = { type = "string", description = "When it was said (ISO 8601); absent: now" },
       explanation = { type = "string", description = "Optional explanation for why this memory is being stored" },
     },
     required = { "bank_id", "content", "context" },
@@ -18,6 +19,6 @@ tool = {
 function tool.execute(params, context)
   local metadata = {}
   if params.explanation then metadata.explanation = params.explanation end
-  context.memory.put({ text = params.content, context = params.context, type = "world", metadata = metadata })
+  context.memory.put({ text = params.content, context = params.context, type = "world", metadata = metadata, timestamp = params.timestamp })
   return "Fact stored successfully"
 end

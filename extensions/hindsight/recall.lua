@@ -1,8 +1,9 @@
--- Finds what was retained, best first.
+-- Finds what was retained, best first, the newest of what speaks of one thing before the older.
 tool = {
   name = "recall",
   title = "Recall",
-  description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations",
+  description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations. "
+    .. "Results say when a thing was said and when it happened; an empty list means that nothing stored answers",
   annotations = { read_only = true, idempotent = true, open_world = false },
   parameters = {
     type = "object",
@@ -11,6 +12,12 @@ tool = {
       max_results = { type = "integer", minimum = 1, maximum = 1000, default = 10, description = "Maximum results to return" },
       max_tokens = { type = "integer", minimum = 1, description = "Stop before the results exceed so many tokens" },
       budget = { type = "string", enum = { "low", "mid", "high" }, default = "low", description = "How wide to search" },
+      types = { type = "array", items = { type = "string" }, description = "Only memories of these types" },
+      tags = { type = "array", items = { type = "string" }, description = "Only memories with these tags" },
+      tags_match = { type = "string", enum = { "any", "all" }, default = "any", description = "With any of the tags, or with all" },
+      as_of = { type = "string", description = "What held at that time (ISO 8601)" },
+      include_superseded = { type = "boolean", default = false, description = "Also what a later statement replaced" },
+      min_score = { type = "number", minimum = 0, maximum = 1, description = "Only matches as sure as this" },
     },
     required = { "query" },
   },
@@ -27,6 +34,12 @@ tool = {
             type = { type = "string" },
             context = { type = "string" },
             event_date = { anyOf = { { type = "string" }, { type = "null" } } },
+            said = { type = "string" },
+            happened = { anyOf = { { type = "string" }, { type = "null" } } },
+            score = { type = "number" },
+            tags = { type = "array", items = { type = "string" } },
+            flags = { type = "array", items = { type = "string" } },
+            replaced = { type = "array", items = { type = "object" } },
           },
           required = { "id", "text", "type", "context", "event_date" },
         },
@@ -36,24 +49,49 @@ tool = {
   },
 }
 
+-- One result: what the seed shows, then when it was said and happened, how sure the match is, and what it replaced.
+local function shown(hit, id)
+  local record = hit.record
+  local replaced = json.array({})
+  for _, older in ipairs(hit.replaced or {}) do
+    replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
+  end
+  return {
+    id = id,
+    text = record.text,
+    type = record.type or "world",
+    context = record.context or "general",
+    event_date = record.event_date and time.iso(record.event_date) or json.null,
+    said = record.said,
+    happened = record.happened or json.null,
+    score = hit.score,
+    tags = json.array(record.tags),
+    flags = json.array(record.flags),
+    replaced = replaced,
+  }
+end
+
 function tool.execute(params, context)
-  local found = context.memory.search(params.query, {
+  local filter = { kind = "fact" }
+  if params.types then filter.type = { ["in"] = params.types } end
+  if params.tags and #params.tags > 0 then
+    filter.tags = { [params.tags_match == "all" and "has_all" or "has_any"] = params.tags }
+  end
+  local matches = context.memory.search(params.query, {
     limit = params.max_results,
     max_tokens = params.max_tokens,
     budget = params.budget,
-    filter = { kind = "fact" },
+    filter = filter,
+    window = "auto",
+    floor = not params.as_of and not params.include_superseded,
+    as_of = params.as_of,
+    include_superseded = params.include_superseded,
+    min_score = params.min_score,
     touch = true,
   })
   local results = json.array({})
-  for _, hit in ipairs(found.results) do
-    local record = hit.record
-    results[#results + 1] = {
-      id = record.aliases.hindsight,
-      text = record.text,
-      type = record.type or "world",
-      context = record.context or "general",
-      event_date = record.event_date and time.iso(record.event_date) or json.null,
-    }
+  for _, hit in ipairs(matches.results) do
+    results[#results + 1] = shown(hit, hit.record.aliases.hindsight)
   end
   return { results = results }
 end

@@ -9,6 +9,7 @@ tool = {
     properties = {
       query = { type = "string", minLength = 1, description = "The question or topic to reflect on" },
       context = { type = "string", description = "Optional context about why this reflection is needed" },
+      as_of = { type = "string", description = "What held at that time (ISO 8601)" },
       budget = { type = "string", enum = { "low", "mid", "high" }, default = "low", description = "Search budget" },
     },
     required = { "query" },
@@ -20,6 +21,7 @@ function tool.execute(params, context)
     budget = params.budget,
     context = params.context,
     filter = { kind = "fact" },
+    as_of = params.as_of,
   })
   said.as_of = nil -- the moment of asking: without it the same memories give the same bytes
   return said

@@ -2,25 +2,43 @@
 tool = {
   name = "retain",
   title = "Retain",
-  description = "Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals, project details",
+  description = "Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals, project details. "
+    .. "A statement that changes an earlier one takes its place",
   annotations = { read_only = false, destructive = false, idempotent = true, open_world = false },
   parameters = {
     type = "object",
     properties = {
       content = { type = "string", minLength = 1, description = "The fact or memory to store" },
       context = { type = "string", default = "general", description = "Category for the memory" },
+      timestamp = { type = "string", description = "When it was said (ISO 8601); relative dates in it are read against this. Absent: now" },
+      event_date = { type = "string", description = "When it happened, where the text does not say (ISO 8601)" },
+      tags = { type = "array", items = { type = "string" }, description = "Labels to filter by" },
+      metadata = { type = "object", description = "Anything to keep with it" },
+      document_id = { type = "string", description = "The document that it comes from" },
     },
     required = { "content" },
   },
 }
 
 function tool.execute(params, context)
-  local stored = context.memory.put({ text = params.content, context = params.context, type = "world" })
+  local stored = context.memory.put({
+    text = params.content,
+    context = params.context,
+    type = "world",
+    timestamp = params.timestamp,
+    event_date = params.event_date,
+    tags = params.tags,
+    metadata = params.metadata,
+    document_id = params.document_id,
+  })
   local digits = string.sub(string.gsub(stored.id, "-", ""), 1, 12)
   return {
     success = true,
-    message = "Memory stored successfully",
+    message = stored.created and "Memory stored successfully" or "Memory was stored before",
     id = "fact_" .. digits,
     bank_id = context.bank.id,
+    replaced = #stored.superseded,
+    flags = json.array(stored.flags),
+    op_id = stored.op_id or json.null,
   }
 end

@@ -17,6 +17,12 @@ tool = {
   },
 }
 
+-- When a message was said: by its own timestamp. (An older store kept that as the date of an event, without an end.)
+local function moment(record)
+  if record.event_date and not record.event_end then return record.event_date end
+  return record.timestamp
+end
+
 local STAMP = "%Y-%m-%dT%H:%M:%S"
 
 function tool.execute(params, context)
@@ -31,7 +37,7 @@ function tool.execute(params, context)
   local lines = { "# " .. record.label, "" }
   for _, message in ipairs(context.memory.children(id).items) do
     for _ in string.gmatch(message.text, "%S+") do words = words + 1 end
-    local stamp = time.iso(message.event_date or message.created, STAMP)
+    local stamp = time.iso(moment(message), STAMP)
     messages[#messages + 1] = { role = message.role, content = message.text, timestamp = stamp }
     lines[#lines + 1] = "**" .. message.role .. "**" .. (params.include_metadata and " (" .. stamp .. ")" or "")
     lines[#lines + 1] = ""

@@ -15,6 +15,12 @@ tool = {
   },
 }
 
+-- When a message was said: by its own timestamp. (An older store kept that as the date of an event, without an end.)
+local function moment(record)
+  if record.event_date and not record.event_end then return record.event_date end
+  return record.timestamp
+end
+
 local STAMP = "%Y-%m-%dT%H:%M:%S"
 
 function tool.execute(params, context)
@@ -31,7 +37,7 @@ function tool.execute(params, context)
     messages[#messages + 1] = {
       role = message.role,
       content = message.text,
-      timestamp = time.iso(message.event_date or message.created, STAMP),
+      timestamp = time.iso(moment(message), STAMP),
     }
   end
   return {

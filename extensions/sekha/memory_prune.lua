@@ -28,19 +28,20 @@ function tool.execute(params, context)
   local cursor
   repeat
     local page = context.memory.list({ filter = filter, order = "last_accessed", limit = 200, cursor = cursor })
+    local ids = json.array({})
+    for _, conversation in ipairs(page.items) do ids[#ids + 1] = conversation.id end
+    local contents = context.memory.contents({ ids = ids })
     for _, conversation in ipairs(page.items) do
-      local messages = context.memory.children(conversation.id).items
-      local characters = 0
-      for _, message in ipairs(messages) do characters = characters + (utf8.len(message.text) or #message.text) end
-      local tokens = math.ceil(characters / 4)
-      local first = messages[1] and messages[1].text or ""
+      local held = contents[conversation.id] or { count = 0, characters = 0, first = "" }
+      local tokens = math.ceil(held.characters / 4)
+      local first = held.first
       local last = utf8.offset(first, 101)
       savings = savings + tokens
       suggestions[#suggestions + 1] = {
         conversation_id = conversation.id,
         conversation_label = conversation.label,
         last_accessed = time.iso(conversation.last_accessed, "%Y-%m-%dT%H:%M:%S"),
-        message_count = #messages,
+        message_count = held.count,
         token_estimate = tokens,
         importance_score = conversation.importance + 0.0,
         preview = last and string.sub(first, 1, last - 1) or first,

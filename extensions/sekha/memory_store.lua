@@ -20,7 +20,7 @@ tool = {
           required = { "role", "content" },
         },
       },
-      importance_score = { type = "integer", minimum = 1, maximum = 10, default = 5, description = "1-10 scale for pruning decisions" },
+      importance_score = { type = "number", minimum = 0, maximum = 10, default = 5, description = "1-10 scale for pruning decisions" },
     },
     required = { "label", "messages" },
   },
@@ -35,7 +35,7 @@ function tool.execute(params, context)
     items[#items + 1] = {
       text = message.content,
       role = message.role,
-      event_date = message.timestamp,
+      timestamp = message.timestamp,
       metadata = message.metadata or {},
     }
   end
@@ -51,7 +51,7 @@ function tool.execute(params, context)
   local conversation = context.memory.get(stored.id)
   return {
     success = true,
-    data = { conversation_id = stored.id, id = stored.id, label = conversation.label, folder = conversation.folder },
+    data = { conversation_id = stored.id, id = stored.id, label = conversation.label, folder = conversation.folder, message_count = #items },
     error = json.null,
   }
 end

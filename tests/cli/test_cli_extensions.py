@@ -1,10 +1,11 @@
 """`ctx tool`, `ctx connector` and `ctx agent`, as typed."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
-from kit import ctx, project
+from kit import ctx, named, project
 
 from ctx.types import JSON
 
@@ -24,30 +25,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def typed(
+    *arguments: str, folder: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What the command does for a user who names the folder's configuration."""
+    return ctx(*arguments, cwd=folder, env=named(folder / "ctx.toml") | (env or {}))
+
+
 def answer(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> dict[str, JSON]:
-    done = ctx(*arguments, "--json", cwd=folder, env=env)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, JSON] = json.loads(done.stdout)
-    return told
+    run = typed(*arguments, "--json", folder=folder, env=env)
+    assert run.returncode == 0, run.stderr
+    reply: dict[str, JSON] = json.loads(run.stdout)
+    return reply
 
 
 def test_scaffolds_run_as_generated(folder: Path) -> None:
-    assert ctx("index", cwd=folder).returncode == 0
+    assert typed("index", folder=folder).returncode == 0
     for kind, name in (("tool", "my_search"), ("connector", "tickets"), ("agent", "guide")):
-        done = ctx(kind, "init", name, cwd=folder)
-        assert done.returncode == 0, done.stderr
-        again = ctx(kind, "init", name, cwd=folder)
-        assert again.returncode == 2
-        assert "nothing was written" in again.stderr
-    told = answer(folder, "tool", "test", "tools/my-search.lua", "--param", "query=tokens")
-    assert told == {"query": "tokens", "titles": ["Authentication"]}
-    told = answer(folder, "connector", "test", "connectors/tickets.lua", "--param", "count=7")
-    assert told["items"] == 7
-    assert len(told["first"]) == 5
-    assert told["problems"] == []
-    told = answer(folder, "agent", "test", "agents/guide.lua", "--arg", "topic=tokens")
-    assert "Authentication" in str(told["system"])
-    assert told["tools"] == ["search", "get"]
+        run = typed(kind, "init", name, folder=folder)
+        assert run.returncode == 0, run.stderr
+        second = typed(kind, "init", name, folder=folder)
+        assert second.returncode == 2
+        assert "nothing was written" in second.stderr
+    reply = answer(folder, "tool", "test", "tools/my-search.lua", "--param", "query=tokens")
+    assert reply == {"query": "tokens", "titles": ["Authentication"]}
+    reply = answer(folder, "connector", "test", "connectors/tickets.lua", "--param", "count=7")
+    assert reply["items"] == 7
+    assert len(reply["first"]) == 5
+    assert reply["problems"] == []
+    reply = answer(folder, "agent", "test", "agents/guide.lua", "--arg", "topic=tokens")
+    assert "Authentication" in str(reply["system"])
+    assert reply["tools"] == ["search", "get"]
     # And once more as a server would have them.
     (folder / "ctx.toml").write_text(
         CONFIG
@@ -58,24 +66,24 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
         "Authentication"
     ]
     assert [entry["name"] for entry in answer(folder, "agent", "list")["agents"]] == ["guide"]
-    assert ctx("index", "script:tickets", cwd=folder).returncode == 0
-    assert "example-1" in ctx("search", "example", "--source", "script", "--json", cwd=folder).stdout
+    assert typed("index", "script:tickets", folder=folder).returncode == 0
+    assert "example-1" in typed("search", "example", "--source", "script", "--json", folder=folder).stdout
 
 
 def test_a_test_has_what_the_configuration_gives_the_script(folder: Path) -> None:
     (folder / "echo.lua").write_text(ECHO)
-    told = answer(folder, "tool", "test", "echo.lua", "--param", "n=1")
-    assert told == {"n": 1, "m": "x"}
+    reply = answer(folder, "tool", "test", "echo.lua", "--param", "n=1")
+    assert reply == {"n": 1, "m": "x"}
     (folder / "ctx.toml").write_text(
         CONFIG + '[tools.script.e]\npath = "./echo.lua"\ngreeting = "hi"\nenv = ["ECHO_TOKEN"]\n'
     )
-    told = answer(
+    reply = answer(
         folder, "tool", "test", "echo.lua", "--param", "n=1", "--param", "m=[1", env={"ECHO_TOKEN": "t"}
     )
-    assert told == {"n": 1, "m": "[1", "greeting": "hi", "token": "t"}
-    done = ctx("tool", "call", "e", "--param", "n=2", cwd=folder)
-    assert json.loads(done.stdout)["n"] == 2
-    assert "echoing" in ctx("tool", "test", "echo.lua", "--param", "n=1", cwd=folder).stderr
+    assert reply == {"n": 1, "m": "[1", "greeting": "hi", "token": "t"}
+    run = typed("tool", "call", "e", "--param", "n=2", folder=folder)
+    assert json.loads(run.stdout)["n"] == 2
+    assert "echoing" in typed("tool", "test", "echo.lua", "--param", "n=1", folder=folder).stderr
 
 
 @pytest.mark.parametrize(
@@ -108,10 +116,10 @@ def test_what_goes_wrong_is_said_in_a_line_and_an_exit_code(
         f'[tools.script.{n}]\npath = "./scripts/{n}.lua"\ntimeout = 0.5' for n in ("echo", "broken", "late")
     )
     (folder / "ctx.toml").write_text(CONFIG + names)
-    done = ctx(*arguments, cwd=folder)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    run = typed(*arguments, folder=folder)
+    assert run.returncode == code, run.stderr
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_the_list_and_the_doctor_show_what_did_not_load(folder: Path) -> None:
@@ -119,17 +127,17 @@ def test_the_list_and_the_doctor_show_what_did_not_load(folder: Path) -> None:
     (folder / "tools" / "good.lua").write_text(ECHO)
     (folder / "tools" / "bad.lua").write_text("tool = {")
     (folder / "ctx.toml").write_text(CONFIG + '[lua]\ntools_dir = "./tools"\n')
-    told = answer(folder, "tool", "list")
-    assert [tool["name"] for tool in told["tools"]][:3] == ["search", "get", "sources"]
-    failed = told["failed"][0]
+    reply = answer(folder, "tool", "list")
+    assert [tool["name"] for tool in reply["tools"]][:3] == ["search", "get", "sources"]
+    failed = reply["failed"][0]
     assert (failed["name"], failed["file"], failed["serving"]) == ("bad", "tools/bad.lua", False)
-    shown = ctx("tool", "list", cwd=folder)
-    assert "good" in shown.stdout
-    assert "FAILED bad (tools/bad.lua): syntax" in shown.stderr
-    doctor = ctx("doctor", "--json", cwd=folder)
+    listing = typed("tool", "list", folder=folder)
+    assert "good" in listing.stdout
+    assert "FAILED bad (tools/bad.lua): syntax" in listing.stderr
+    doctor = typed("doctor", "--json", folder=folder)
     assert doctor.returncode == 1
     findings = json.loads(doctor.stdout)["findings"]
-    layers = [finding["detail"] for finding in findings if finding["what"] == "sandbox layer"]
+    layers = [row["detail"] for row in findings if row["what"] == "sandbox layer"]
     assert any(detail.startswith("system call filter: holds") for detail in layers) or any(
         "missing" in detail for detail in layers
     )
@@ -137,15 +145,41 @@ def test_the_list_and_the_doctor_show_what_did_not_load(folder: Path) -> None:
     assert [f["state"] for f in findings if f["what"] == "tool"] == ["failed"]
 
 
-def test_a_mistake_in_the_names_ends_the_command_and_names_both_files(folder: Path) -> None:
-    for place in ("a", "b"):
-        (folder / place).mkdir()
-        (folder / place / "echo.lua").write_text(ECHO)
+def test_two_tools_of_one_name_are_one_tool_and_one_failure(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "echo.lua").write_text(ECHO)
     (folder / "ctx.toml").write_text(
         CONFIG + '[lua]\ntools_dir = "./a"\n[tools.script.echo]\npath = "./b/echo.lua"\n'
     )
-    for arguments in (("tool", "list"), ("serve", "mcp", "--bind", "127.0.0.1:0")):
-        done = ctx(*arguments, cwd=folder)
-        assert done.returncode == 2
-        assert "a/echo.lua" in done.stderr
-        assert "b/echo.lua" in done.stderr
+    (failure,) = answer(folder, "tool", "list")["failed"]
+    assert failure["file"] == "a/echo.lua"
+    assert "two tools are called 'echo': b/echo.lua and a/echo.lua" in failure["error"]
+    assert answer(folder, "tool", "call", "echo", "--param", "n=3")["n"] == 3
+
+
+def test_the_tools_of_packs_are_listed_called_and_described(folder: Path) -> None:
+    (folder / "tools").mkdir()
+    (folder / "tools" / "retain.lua").write_text(ECHO)
+    (folder / "ctx.toml").write_text(
+        CONFIG + '[lua]\ntools_dir = "./tools"\n[packs]\nenabled = ["hindsight"]\n'
+    )
+    listing = answer(folder, "tool", "list")
+    assert "retain" in [tool["name"] for tool in listing["tools"]]
+    (failure,) = listing["failed"]  # of two tools of one name, the script is the one that fails
+    assert (failure["name"], "hindsight/" in failure["error"]) == ("retain", True)
+    run = typed("tool", "call", "retain", "--param", "content=Zoë likes tea", folder=folder)
+    assert run.returncode == 0, run.stderr
+    paths = json.loads(typed("openapi", folder=folder).stdout)["paths"]
+    assert "/tools/retain" in paths
+
+
+def test_an_agent_that_names_no_tool_is_told_of(folder: Path) -> None:
+    (folder / "ctx.toml").write_text(
+        CONFIG + '[agents.inline.reviewer]\nsystem_prompt = "s"\ntools = ["serch", "get"]\n'
+    )
+    findings = answer(folder, "doctor")["findings"]
+    (doubt,) = [row for row in findings if row["what"] == "setting"]
+    assert doubt["state"] == "warning"
+    assert "agent 'reviewer' names the tool 'serch'" in doubt["detail"]
+    assert "did you mean 'search'?" in doubt["detail"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project
+from kit import ctx, hear_ctrl_c, named, project
 
 from ctx.cli import COMMANDS
 
@@ -142,9 +142,9 @@ def test_before_the_first_run_reading_says_what_to_run_and_creates_nothing(tmp_p
     ],
 )
 def test_a_broken_configuration_is_named_with_its_key(tmp_path: Path, config: str, words: str) -> None:
-    project(tmp_path, config=config)
+    user = named(project(tmp_path, config=config))
     for command in (["search", "x"], ["index"], ["serve"], ["stats"]):
-        said = one_line(ctx(*command, cwd=tmp_path), 2)
+        said = one_line(ctx(*command, cwd=tmp_path, env=user), 2)
         assert said.startswith("ctx.toml: ")
         assert words in said
 
@@ -184,7 +184,7 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
     assert document(ctx("search", "zebra", "--json", cwd=indexed)) == {"results": []}
     whole = document(ctx("get", results[0]["id"], "--json", cwd=indexed))
     assert whole["body"] == FILES["auth.md"]
-    assert whole["chunks"][0]["index"] == 0
+    assert (whole["start_line"], whole["end_line"]) == (1, whole["total_lines"])
     (source,) = document(ctx("sources", "--json", cwd=indexed))["sources"]
     assert (source["name"], source["configured"], source["healthy"], source["doc_count"]) == (
         "filesystem:docs",
@@ -354,14 +354,37 @@ def test_a_source_that_cannot_be_read_is_exit_code_1_and_keeps_its_documents(tmp
     assert not source["healthy"]
 
 
-def test_a_source_no_longer_configured_is_dropped_and_said(tmp_path: Path) -> None:
+def test_a_source_no_longer_configured_is_kept_until_the_user_drops_it(tmp_path: Path) -> None:
     config = project(tmp_path, FILES)
     assert ctx("index", cwd=tmp_path).returncode == 0
     config.write_text(config.read_text().replace("filesystem.docs", "filesystem.other"))
-    assert "filesystem:docs: no longer configured, 2 documents dropped" in ctx("index", cwd=tmp_path).stdout
+    (status,) = document(ctx("index", "--json", cwd=tmp_path))["not_configured"]
+    assert status == {"source": "filesystem:docs", "documents": 2}
+    remark = "filesystem:docs: not configured, 2 documents kept (`ctx index --prune` drops them)"
+    assert remark in ctx("index", cwd=tmp_path).stdout
+    dry = ctx("index", "--prune", "--dry-run", cwd=tmp_path).stdout
+    assert "filesystem:docs: not configured, 2 documents would be dropped" in dry
+    refused = ctx("index", "--prune", "filesystem:other", cwd=tmp_path)
+    assert (refused.returncode, "leave the names of sources out" in refused.stderr) == (2, True)
+    assert len(document(ctx("sources", "--json", cwd=tmp_path))["sources"]) == 2
+    dropped = ctx("index", "--prune", cwd=tmp_path).stdout
+    assert "filesystem:docs: not configured, 2 documents dropped" in dropped
     assert [s["name"] for s in document(ctx("sources", "--json", cwd=tmp_path))["sources"]] == [
         "filesystem:other"
     ]
+
+
+def test_another_configuration_over_the_same_store_drops_nothing(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.md").write_text("# One\n\nA note.\n")
+    (tmp_path / "other.toml").write_text(
+        '[connectors.filesystem.notes]\nroot = "./notes"\n[embedding]\nprovider = "disabled"\n'
+    )
+    indexed = ctx("--config", "other.toml", "index", cwd=tmp_path)
+    assert "filesystem:docs: not configured, 2 documents kept" in indexed.stdout
+    assert "2 unchanged" in ctx("index", cwd=tmp_path).stdout
 
 
 def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
@@ -411,6 +434,7 @@ def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
     assert child.stdout is not None
     for line in child.stdout:

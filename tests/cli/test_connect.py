@@ -283,5 +283,7 @@ def test_a_link_to_a_folder_of_dotfiles_stays_a_link(folder: Path) -> None:
 
 def test_the_address_is_where_the_configured_server_listens(folder: Path) -> None:
     (folder / "ctx.toml").write_text('[server]\nbind = "0.0.0.0:9999"\n')
-    assert _connect(folder, "cursor").returncode == 0
+    refused = _connect(folder, "cursor")  # a stranger's file does not say where an editor connects to
+    assert (refused.returncode, "ctx trust ctx.toml" in refused.stderr) == (2, True)
+    assert _connect(folder, "cursor", "--config", "ctx.toml").returncode == 0
     assert _entry(_home(folder, "cursor"))["url"] == "http://127.0.0.1:9999/mcp"

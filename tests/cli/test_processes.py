@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project
+from kit import ctx, hear_ctrl_c, project
 
 DEADLINE_S = 60.0
 
@@ -27,6 +27,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
 
 

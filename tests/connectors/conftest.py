@@ -1,4 +1,4 @@
-"""What the tests of git sources stand on: repositories, and servers that give them out."""
+"""What the tests of sources stand on: a folder, repositories, and servers that give them out."""
 
 import base64
 import http.server
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from git_kit import TOKEN, Upstream
+
+from ctx.connectors.filesystem import FilesystemConnector
 
 
 @pytest.fixture
@@ -122,3 +124,15 @@ def web(tmp_path: Path) -> Iterator[str]:
         yield f"127.0.0.1:{server.server_address[1]}"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def connector(root: Path) -> FilesystemConnector:
+    return FilesystemConnector("filesystem:docs", str(root))

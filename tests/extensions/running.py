@@ -1,7 +1,8 @@
-"""A real `ctx serve mcp` process, watched from outside: what it connects to, what it imports, which processes it keeps.
+"""A real `ctx serve mcp` process, watched from outside: what it connects to, what it imports, which processes
+it keeps.
 
-Also a program: `python running.py --as-server WATCH ARGUMENTS...` is that process. It is `ctx` with an audit hook that notes every
-connection the process begins, whatever code begins it.
+Also a program: `python running.py --as-server WATCH ARGUMENTS...` is that process. It is `ctx` with an audit
+hook that notes every connection the process begins, whatever code begins it.
 """
 
 import http.client
@@ -40,7 +41,10 @@ class Answer(NamedTuple):
 class Running:
     """A server over a project folder, on a free port. `stop` it, or use it as a context manager."""
 
-    def __init__(self, folder: Path, *, uid: int | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, uid: int | None = None, env: dict[str, str] | None = None, named: bool = True
+    ) -> None:
+        """`named`: the configuration is the user's word, and not merely found."""
         self.folder = folder
         self.watch = folder / "watched.txt"
         self.log = folder / "server.log"
@@ -54,7 +58,8 @@ class Running:
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [python, __file__, "--as-server", str(self.watch), "serve", "mcp", "--bind", "127.0.0.1:0"],
+                [python, __file__, "--as-server", str(self.watch), "serve", "mcp", "--bind", "127.0.0.1:0"]
+                + (["--config", str(folder / "ctx.toml")] if named else []),
                 cwd=folder,
                 env=environ | (env or {}),
                 stdout=subprocess.PIPE,
@@ -123,10 +128,10 @@ class Running:
         """How many workers more than the idle ones there are, once it is none or `within_s` have passed."""
         until_s = time.monotonic() + within_s
         zygote = self.zygote
-        while (more := len(children(zygote)) - SPARES) > 0 and time.monotonic() < until_s:
+        while (excess := len(children(zygote)) - SPARES) > 0 and time.monotonic() < until_s:
             os.sched_yield()
             threading.Event().wait(0.01)
-        return max(0, more)  # fewer: one more is being forked
+        return max(0, excess)  # fewer: one more is being forked
 
     def resident_mb(self) -> float:
         return (
@@ -154,13 +159,13 @@ def send(connection: http.client.HTTPConnection, method: str, path: str, body: J
 
 def children(pid: int) -> list[int]:
     """The processes that a process's threads have started and that are still there."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            pids += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     except OSError:
         pass  # it ended while it was looked at
-    return found
+    return pids
 
 
 def python_for_anybody() -> str:

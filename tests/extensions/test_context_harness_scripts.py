@@ -1,4 +1,5 @@
-"""Scripts written for Context Harness v0.8 run unmodified: four of our own, each using what the published ones use.
+"""Scripts written for Context Harness v0.8 run unmodified: four of our own, each using what the published
+ones use.
 
 Embeddings are off: where a script asks for hybrid search it is answered by keyword.
 """
@@ -54,36 +55,36 @@ class Remote:
 
 @pytest.fixture
 def remote() -> Iterator[Remote]:
-    made = Remote()
+    upstream = Remote()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def _answer(self, status: int, value: JSON) -> None:
             body = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("X-RateLimit-Remaining", made.remaining)
+            self.send_header("X-RateLimit-Remaining", upstream.remaining)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
-            made.sent.append((self.path, dict(self.headers), None))
-            self._answer(200, made.issues(int(query["page"][0])))
+            upstream.sent.append((self.path, dict(self.headers), None))
+            self._answer(200, upstream.issues(int(query["page"][0])))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            made.sent.append((self.path, dict(self.headers), body))
-            self._answer(made.status, {"key": "OPS-7", "self": "https://t.example/7"})
+            upstream.sent.append((self.path, dict(self.headers), body))
+            self._answer(upstream.status, {"key": "OPS-7", "self": "https://t.example/7"})
 
         def log_message(self, *_: JSON) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.at = f"127.0.0.1:{server.server_address[1]}"
+    upstream.at = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield made
+    yield upstream
     server.shutdown()
     server.server_close()
     thread.join(5)
@@ -101,22 +102,22 @@ def test_echo_greets_counts_and_finds(tmp_path: Path) -> None:
         def echo(**arguments: JSON) -> JSON:
             return space.toolbox.call("echo", arguments, CALLER)
 
-        plain = echo(message="release token")
-        assert plain["echo"] == "Hello: release token"
-        assert plain["params"] == {"message": "release token", "search": False, "limit": 3}
-        assert plain["source_count"] == 1
-        now = datetime.now(UTC)
-        assert plain["today"] == now.strftime("%Y-%m-%d")
-        assert plain["year"] == now.year
-        assert abs(plain["stamp"] - now.timestamp()) < 60
-        found = echo(message="release token", search=True)
-        assert found["result_count"] == 1
-        assert found["search_results"][0]["title"] == "Release guide"
-        assert 0 <= float(found["search_results"][0]["score"]) <= 1
+        reply = echo(message="release token")
+        assert reply["echo"] == "Hello: release token"
+        assert reply["params"] == {"message": "release token", "search": False, "limit": 3}
+        assert reply["source_count"] == 1
+        today = datetime.now(UTC)
+        assert reply["today"] == today.strftime("%Y-%m-%d")
+        assert reply["year"] == today.year
+        assert abs(reply["stamp"] - today.timestamp()) < 60
+        match = echo(message="release token", search=True)
+        assert match["result_count"] == 1
+        assert match["search_results"][0]["title"] == "Release guide"
+        assert 0 <= float(match["search_results"][0]["score"]) <= 1
         assert echo(message="zebra", search=True)["result_count"] == 0
-        for wrong in ({}, {"message": "x", "limit": "3"}, {"message": 7}):
+        for arguments_refused in ({}, {"message": "x", "limit": "3"}, {"message": 7}):
             with pytest.raises(BadRequest):
-                echo(**wrong)
+                echo(**arguments_refused)
 
 
 def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote) -> None:
@@ -125,8 +126,8 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
         space.refresh([])
         _ = space.scripts
         call = {"title": "Rotate the release token", "description": "It is old.", "labels": ["ops"]}
-        made = space.toolbox.call("create-ticket", call, CALLER)
-        assert made == {
+        ticket = space.toolbox.call("create-ticket", call, CALLER)
+        assert ticket == {
             "success": True,
             "ticket_key": "OPS-7",
             "url": f"http://{remote.at}/browse/OPS-7",
@@ -151,10 +152,10 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
 def test_a_ticket_tool_without_its_settings_says_so_in_its_result(tmp_path: Path) -> None:
     with workspace(configured(tmp_path, table("tools", "create-ticket"))) as space:
         _ = space.scripts
-        told = space.toolbox.call(
+        reply = space.toolbox.call(
             "create-ticket", {"title": "t", "description": "d", "enrich": False}, CALLER
         )
-        assert told == {
+        assert reply == {
             "success": False,
             "error": "Missing config: url, email, and api_token are required",
             "description_preview": "d",

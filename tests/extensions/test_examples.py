@@ -51,9 +51,9 @@ def test_the_tool_lists_what_has_not_changed_for_long(tmp_path: Path) -> None:
     with workspace(config) as space:
         space.refresh([])
         _ = space.scripts
-        found = space.toolbox.call("stale-docs", {"topic": "token"}, CALLER)
-        assert [document["source_id"] for document in found["documents"]] == ["older", "old"]
-        assert found["count"] == 2
+        reply = space.toolbox.call("stale-docs", {"topic": "token"}, CALLER)
+        assert [document["source_id"] for document in reply["documents"]] == ["older", "old"]
+        assert reply["count"] == 2
         assert space.toolbox.call("stale-docs", {"topic": "nothing like it"}, CALLER)["documents"] == []
         assert space.toolbox.get("stale-docs").annotations.read_only
 

@@ -36,8 +36,8 @@ WALK = """
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool() as made:
-        yield made
+    with Pool() as started:
+        yield started
 
 
 def run(pool: Pool, body: str, grants: frozenset[str], kind: str = "tool") -> JSON:
@@ -55,8 +55,8 @@ def functions(pool: Pool, grants: frozenset[str]) -> set[str]:
 
 def test_every_function_is_on_the_page_and_the_page_lists_no_other(pool: Pool) -> None:
     connectors_only = {"emit", "context.emit"}
-    there = functions(pool, GRANTS) | connectors_only | {"context.memory.NAME"}
-    assert set(LISTED) == there
+    functions_there = functions(pool, GRANTS) | connectors_only | {"context.memory.NAME"}
+    assert set(LISTED) == functions_there
     head, packs = PAGE.split("Only packs have these:")
     assert dict(ROW.findall(head)).keys() == functions(pool, GRANTS - {"memory"}) | connectors_only
     assert packs
@@ -77,20 +77,20 @@ PACKS = dict(ROW.findall(PAGE.split("Only packs have these:")[1]))
     "name", sorted(name for name in LISTED if "emit" not in name and LISTED[name] != "memory")
 )
 def test_a_function_needs_the_grant_that_the_page_says(pool: Pool, name: str) -> None:
-    given = ARGUMENTS.get(name, '"a"' if LISTED[name] != "-" or name not in PACKS else "")
-    given = (
+    arguments = ARGUMENTS.get(name, '"a"' if LISTED[name] != "-" or name not in PACKS else "")
+    arguments = (
         ""
         if name.startswith(("os.", "time.", "collectgarbage", "context.request")) and name not in ARGUMENTS
-        else given
+        else arguments
     )
-    body = f"local ok, problem = pcall({', '.join(filter(None, (name, given)))}) return {{ problem = tostring(problem) }}"
+    body = f"local ok, problem = pcall({', '.join(filter(None, (name, arguments)))}) return {{ problem = tostring(problem) }}"
     grant = LISTED[name]
-    others = GRANTS if name in PACKS else GRANTS - {"memory"}
-    assert "not granted" not in run(pool, body, others)["problem"]
+    grants = GRANTS if name in PACKS else GRANTS - {"memory"}
+    assert "not granted" not in run(pool, body, grants)["problem"]
     if grant == "-":
         assert "not granted" not in run(pool, body, frozenset({"memory"} if name in PACKS else ()))["problem"]
     else:
-        problem = run(pool, body, others - {grant})["problem"]
+        problem = run(pool, body, grants - {grant})["problem"]
         assert f"not granted '{grant}'" in problem
 
 

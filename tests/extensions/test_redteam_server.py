@@ -48,13 +48,15 @@ def manifest(corpus: Path) -> list[JSON]:
 
 @contextmanager
 def listener() -> Iterator[list[int]]:
-    """Who connects to 127.0.0.1:7331, the address the corpus aims at, where that port is free here: process ids."""
-    seen: list[int] = []
+    """Who connects to 127.0.0.1:7331, the address the corpus aims at, where that port is free here: process
+    ids.
+    """
+    pids: list[int] = []
     with socket.socket() as server:
         try:
             server.bind(("127.0.0.1", 7331))
         except OSError:
-            yield seen  # taken: the server's own audit hook still sees every connection it begins
+            yield pids  # taken: the server's own audit hook still sees every connection it begins
             return
         server.listen()
 
@@ -65,11 +67,11 @@ def listener() -> Iterator[list[int]]:
                 except OSError:
                     return
                 with connection:
-                    seen.append(owner(port))
+                    pids.append(owner(port))
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
-        yield seen
+        yield pids
         server.shutdown(socket.SHUT_RDWR)
         thread.join(5)
 
@@ -110,8 +112,8 @@ def complaints(server: Running, row: JSON, slack_s: float) -> Iterator[str]:
         yield f"{name}: returned {answer.body!r:.300}"
     if answer.seconds > row["timeout_s"] + GRACE_S + slack_s:
         yield f"{name}: took {answer.seconds:.3f} s of {row['timeout_s']}"
-    if more := server.workers_beyond_spares(1.0):
-        yield f"{name}: {more} workers more than before, a second later"
+    if excess := server.workers_beyond_spares(1.0):
+        yield f"{name}: {excess} workers more than before, a second later"
     for _ in range(4 if "then" in row else 1):
         probe = server.call(PROBE)
         if probe.status == 408:  # it has one second, and a busy machine may need it for itself
@@ -131,8 +133,8 @@ def run(folder: Path, uid: int | None) -> None:
     with listener() as hits, Running(folder, uid=uid, env=SECRET) as server:
         assert server.call(PROBE).status == 200
         pid, zygote, before_mb = server.process.pid, server.zygote, server.resident_mb()
-        wrong = [line for row in rows for line in complaints(server, row, SLACK_S)]
-        assert wrong == []
+        lines = [line for row in rows for line in complaints(server, row, SLACK_S)]
+        assert lines == []
         assert server.process.poll() is None
         assert (server.process.pid, server.zygote) == (pid, zygote)
         assert server.ask("GET", "/health").body["status"] == "ok"
@@ -173,29 +175,29 @@ def test_health_answers_at_once_while_scripts_run_into_their_deadlines(tmp_path:
     project(tmp_path, rows, corpus)
     with Running(tmp_path, env=SECRET) as server:
         server.call(PROBE)
-        ended = threading.Event()
+        finish = threading.Event()
         times_s: list[float] = []
 
         def look() -> None:
             connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
-            while not ended.is_set():
+            while not finish.is_set():
                 answer = send(connection, "GET", "/health")
                 assert answer.status == 200
                 times_s.append(answer.seconds)
-                ended.wait(0.01)
+                finish.wait(0.01)
             connection.close()
 
         lookers = [threading.Thread(target=look) for _ in range(8)]
         for looker in lookers:
             looker.start()
         try:
-            late = [(row["name"], answer) for row in rows for answer in [server.call(row["name"])]]
+            replies = [(row["name"], answer) for row in rows for answer in [server.call(row["name"])]]
         finally:
-            ended.set()
+            finish.set()
             for looker in lookers:
                 looker.join()
         by_name = {row["name"]: row for row in rows}
-        for name, answer in late:
+        for name, answer in replies:
             assert answer.status in by_name[name]["expect"]["status"], (name, answer)
             assert answer.seconds < by_name[name]["timeout_s"] + GRACE_S + SLACK_S, (name, answer.seconds)
         assert len(times_s) > 500

@@ -6,7 +6,7 @@ import pytest
 from kit import workspace
 from running import Running, configured
 
-from ctx.errors import BadRequest, ConfigError, NotFound, ScriptTimeout, ToolError
+from ctx.errors import BadRequest, NotFound, ScriptTimeout, ToolError
 from ctx.types import JSON, Caller
 
 CALLER = Caller("cli")
@@ -95,9 +95,11 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
         prompts = {entry["name"]: entry for entry in rpc("prompts/list", {})["result"]["prompts"]}
         assert {"reviewer", "planner"} <= set(prompts)
         assert prompts["planner"]["arguments"][0]["required"] is True
-        got = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"]["messages"]
-        assert [message["role"] for message in got] == ["user", "assistant", "user"]
-        assert got[0]["content"]["text"].startswith("Consider release")
+        messages = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"][
+            "messages"
+        ]
+        assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+        assert messages[0]["content"]["text"].startswith("Consider release")
 
         (tmp_path / "agents" / "planner.lua").write_text(agent('return { system = "edited" }'))
         assert prompt("planner", {})[1]["system"] == "edited"
@@ -160,10 +162,11 @@ def test_an_agent_without_its_function_does_not_load(tmp_path: Path) -> None:
         assert "does not define the function" in (space.scripts.statuses()[0].error or "")
 
 
-def test_two_agents_of_one_name_end_the_start(tmp_path: Path) -> None:
+def test_of_two_agents_of_one_name_the_script_is_the_one_that_fails(tmp_path: Path) -> None:
     config = configure(tmp_path, reviewer=agent('return { system = "s" }'))
-    with (
-        workspace(config) as space,
-        pytest.raises(ConfigError, match=r"two agents are called 'reviewer': .*agents/reviewer\.lua"),
-    ):
-        _ = space.scripts
+    with workspace(config) as space:
+        (status,) = space.scripts.statuses()
+        assert not status.serving
+        assert "two agents are called 'reviewer': the configuration and " in (status.error or "")
+        assert "agents/reviewer.lua" in (status.error or "")
+        assert [entry.source for entry in space.agents.list()] == ["toml"]

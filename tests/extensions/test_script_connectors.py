@@ -124,7 +124,7 @@ def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(proj
     project.rows([ticket(1), ticket(2)])
     with workspace(project.config) as space:
         project.index(space)
-        bad: list[JSON] = [
+        rows: list[JSON] = [
             "text",
             7,
             {},
@@ -133,7 +133,7 @@ def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(proj
             {"source_id": True, "body": "x"},
             ticket(1, body="  "),
         ]
-        project.rows([*bad, ticket(3), ticket(3, body="twice"), ticket(4, metadata_json="{")])
+        project.rows([*rows, ticket(3), ticket(3, body="twice"), ticket(4, metadata_json="{")])
         report = project.index(space)
         assert counts(report) == (True, 2, 0, 0, 1, 9)
         assert ids(space) == ["T-1", "T-3", "T-4"]
@@ -250,7 +250,9 @@ def test_the_settings_reach_the_script_with_variables_put_in(
 
 
 def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
-    """120 items of a megabyte each never stand in memory together, in the server or in the script (128 MiB)."""
+    """120 items of a megabyte each never stand in memory together, in the server or in the script (128
+    MiB).
+    """
     text = """
     connector = {}
     function connector.scan(config)
@@ -265,10 +267,10 @@ def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
         )
         tracemalloc.start()
         count = sum(1 for _ in connector.scan({}, ScanLog()))
-        _, most = tracemalloc.get_traced_memory()
+        _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert count == 120
-    assert most < 30_000_000
+    assert peak < 30_000_000
 
 
 def test_a_scan_that_nobody_reads_to_the_end_ends_its_script(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trust(project: Path, *arguments: str) -> JSON:
-    done = ctx(
+    run = ctx(
         "trust", "--json", *arguments, cwd=project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["scripts"]
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)["scripts"]
 
 
 def test_nothing_of_the_folder_runs_before_it_is_trusted(project: Path) -> None:
@@ -133,7 +133,7 @@ def test_links_in_the_folder_are_passed_over(project: Path, tmp_path: Path) -> N
     (project / ".ctx" / "tools" / "link.lua").symlink_to(outside)
     os.mkfifo(project / ".ctx" / "tools" / "fifo.lua")
     (project / ".ctx" / "tools" / "folder.lua").mkdir()
-    assert [found.name for found in project_scripts(str(project), {})] == ["deploy", "guide"]
+    assert [script.name for script in project_scripts(str(project), {})] == ["deploy", "guide"]
 
 
 def test_the_folder_of_a_parent_is_not_looked_at(project: Path) -> None:

@@ -9,6 +9,8 @@ from kit import found, picture, project, workspace
 
 from ctx.types import Caller
 
+EMBEDDED = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+
 
 def test_new_changed_and_deleted_files_take_effect(tmp_path: Path) -> None:
     config = project(
@@ -170,3 +172,31 @@ def test_get_gives_the_whole_document_with_its_chunks(tmp_path: Path) -> None:
         )
         assert document["body"] == "# Authentication Guide\n\nJWT tokens are signed with a key."
         assert "".join(chunk["text"] for chunk in document["chunks"]).strip() in document["body"]
+
+
+def test_embeddings_of_texts_that_are_gone_do_not_stay_for_ever(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone"}, EMBEDDED)
+    with workspace(config) as space:
+        for revision in range(5):
+            (tmp_path / "docs/a.md").write_text(f"# Alpha\n\nrevision {revision}")
+            space.indexer.run()
+            space.indexer.embed()
+            assert (
+                space.catalog.stats()["embeddings"] <= 2 + 1
+            )  # what is in use, and as many kept in case they return
+        (tmp_path / "docs/a.md").unlink()
+        space.indexer.run()
+        assert space.catalog.stats()["embeddings"] == 0
+
+
+def test_a_text_that_comes_back_is_not_embedded_again(tmp_path: Path) -> None:
+    config = project(tmp_path, {f"{n}.md": f"# Part {n}\n\nxylophone {n}" for n in range(4)}, EMBEDDED)
+    with workspace(config) as space:
+        space.indexer.run()
+        assert space.indexer.embed().embedded == 4
+        text = (tmp_path / "docs/3.md").read_text()
+        (tmp_path / "docs/3.md").unlink()
+        space.indexer.run()
+        (tmp_path / "docs/3.md").write_text(text)
+        space.indexer.run()
+        assert space.indexer.embed().embedded == 0

@@ -1,5 +1,8 @@
-"""A server follows its sources: edits, editors' renames, branch switches, a folder that goes and comes back, remotes and embedders that fail."""
+"""A server follows its sources: edits, editors' renames, branch switches, a folder that goes and comes back,
+remotes and embedders that fail.
+"""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -13,6 +16,8 @@ import pytest
 from faults import eventually, serving, unprivileged
 from kit import found, project, workspace
 
+from ctx.indexing import watch
+from ctx.indexing.watch import Intervals, Watcher
 from ctx.workspace import Workspace
 
 
@@ -102,7 +107,7 @@ def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_i
         (tmp_path / "docs").rename(tmp_path / "away")
         eventually(lambda: not space.statuses()[0].healthy)
         assert found(space, "xylophone") == [["a.md"]]
-        assert any("filesystem:docs" in line for line in space.health()["degraded"])
+        eventually(lambda: any("filesystem:docs" in line for line in space.health()["degraded"]))
         (tmp_path / "away/a.md").write_text("# A\n\nmarimba")
         (tmp_path / "away").rename(tmp_path / "docs")
         eventually(lambda: found(space, "xylophone", "marimba") == [[], ["a.md"]])
@@ -176,11 +181,72 @@ def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
         eventually(lambda: not space.statuses()[0].healthy)
         assert found(space, "marimba") == [["a.md"]]
         (tmp_path / "gone").rename(remote)
-        eventually(lambda: space.statuses()[0].healthy)
+        assert [row["ok"] for row in space.refresh(["git:r"])] == [
+            True
+        ]  # whoever asks need not wait for the next turn
+        assert space.statuses()[0].healthy
+        assert space.health()["degraded"] == []
+
+
+def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "s.lua"
+    script.write_text("connector = {} function connector.scan() error('the wiki is down') end")
+    config = project(
+        tmp_path,
+        config='[connectors.script.s]\npath = "./s.lua"\n[embedding]\nprovider = "disabled"\n',
+    )
+    with workspace(config) as space, caplog.at_level(logging.INFO):
+        watcher = Watcher(space.indexer, Intervals({"script:s": 5.0}))
+        source = space.indexer.connectors["script:s"]
+        pauses: list[float] = []
+        for _ in range(8):
+            watcher._index(source, watch._Work(None))
+            pauses.append(watcher._next_s["script:s"] - time.monotonic())
+        assert pauses == pytest.approx([60, 120, 240, 480, 960, 1920, 3600, 3600], abs=20)
+        assert [line.message for line in caplog.records if "wiki is down" in line.message] == [
+            "source unhealthy source=script:s reason=script:s:1: the wiki is down"
+        ]
+        assert sum("ok=False" in line.message for line in caplog.records) == 1
+        script.write_text("connector = {} function connector.scan() error('the wiki moved') end")
+        watcher._index(source, watch._Work(None))
+        assert "reason=script:s:1: the wiki moved" in caplog.text
+        script.write_text(
+            "connector = {} function connector.scan() return {{source_id='a', body='quokka'}} end"
+        )
+        [report] = space.indexer.run(["script:s"])
+        watcher.after_run("script:s", report.ok)
+        assert report.ok
+        assert watcher._next_s["script:s"] - time.monotonic() < 6
+        assert space.indexer.activity.degraded == ()
+
+
+@pytest.mark.slow
+def test_names_that_are_not_utf_8_leave_the_watch_as_it_is(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
+    folder = os.fsencode(tmp_path / "docs") + b"/caf\xe9"
+    os.mkdir(folder)
+    with following(config) as space:
+        eventually(lambda: space.indexer.activity.watching == "native")
+        for number, word in enumerate(("marimba", "zeppelin")):
+            with open(folder + b"/%d.md" % number, "w") as file:
+                file.write(f"# B\n\n{word}")
+            (tmp_path / f"docs/{word}.md").write_text(f"# C\n\n{word}")
+            ids = [f"caf%E9/{number}.md", f"{word}.md"]
+            eventually(lambda ids=ids, word=word: found(space, word) == [sorted(ids)])  # type: ignore[misc]
+        os.mkdir(os.fsencode(tmp_path / "docs") + b"/na\xefve")
+        (tmp_path / "docs/a.md").write_text("# A\n\nquokka")
+        eventually(lambda: found(space, "quokka") == [["a.md"]])
+        assert space.health()["watching"] == "native"
+        assert space.health()["degraded"] == []
 
 
 def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: Path) -> None:
-    text = '[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "ollama"\nmodel = "m"\ndims = 4\nurl = "http://127.0.0.1:9"\nmax_retries = 0\n'
+    text = (
+        '[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "ollama"\nmodel = "m"\ndims = '
+        '4\nurl = "http://127.0.0.1:9"\nmax_retries = 0\n'
+    )
     with following(project(tmp_path, {"a.md": "# A\n\nxylophone"}, text)) as space:
         eventually(lambda: any(line.startswith("embeddings: ") for line in space.health()["degraded"]))
         assert space.health()["pending"] == 1

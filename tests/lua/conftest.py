@@ -5,9 +5,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from http_kit import Server
 from redteam_run import WatchedPool
 
 from ctx.types import JSON
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def other() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +36,8 @@ def pool(sandbox: WatchedPool) -> Iterator[WatchedPool]:
     """A running sandbox. After each test no process of its calls may live on (those kept for reuse aside)."""
     sandbox.used.clear()
     yield sandbox
-    kept = {id(worker) for workers in sandbox._resident.values() for worker in workers}
-    sandbox.used = [worker for worker in sandbox.used if id(worker) not in kept]
+    resident = {id(worker) for workers in sandbox._resident.values() for worker in workers}
+    sandbox.used = [worker for worker in sandbox.used if id(worker) not in resident]
     assert sandbox.survivors(1.0) == []
 
 
@@ -32,6 +47,6 @@ def corpus() -> Path:
     shared = Path(os.environ.get("CTX_SHARED", Path(__file__).parents[3] / "shared"))
     folder = shared / "redteam"
     if not (folder / "manifest.json").is_file():
-        missing: JSON = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        missing(f"the hostile scripts are not at {folder}; set CTX_SHARED")
+        refuse: JSON = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        refuse(f"the hostile scripts are not at {folder}; set CTX_SHARED")
     return folder

@@ -1,6 +1,8 @@
-"""Runs the hostile corpus against a pool, by its manifest. Also a program: `python redteam_run.py FOLDER` prints what failed.
+"""Runs the hostile corpus against a pool, by its manifest. Also a program: `python redteam_run.py FOLDER`
+prints what failed.
 
-The host here is the poorest there can be: it refuses files, variables and the network. The policies that the real one has for
+The host here is the poorest there can be: it refuses files, variables and the network. The policies that the
+real one has for
 them are tested with it; what is tested here is the process the scripts run in.
 """
 
@@ -106,44 +108,44 @@ def is_subset(wanted: JSON, value: JSON) -> bool:
 def complaints(pool: WatchedPool, folder: Path, row: JSON) -> list[str]:
     """What is wrong with one row of the manifest: its outcome, its time, what it left behind."""
     name = row["name"]
-    wrong = []
+    lines = []
     outcome = attempt(pool, (folder / row["file"]).read_bytes(), row["params"], row["timeout_s"])
     if outcome.seconds > row["timeout_s"] + GRACE_S:  # once more: the machine may have been elsewhere
         outcome = attempt(pool, (folder / row["file"]).read_bytes(), row["params"], row["timeout_s"])
     if outcome.status not in row["expect"]["status"]:
-        wrong.append(f"{name}: answered {outcome.status} {outcome.value!r}")
+        lines.append(f"{name}: answered {outcome.status} {outcome.value!r}")
     elif outcome.status == 200 and not is_subset(row["expect"].get("result_subset"), outcome.value):
-        wrong.append(f"{name}: returned {outcome.value!r}")
+        lines.append(f"{name}: returned {outcome.value!r}")
     if outcome.seconds > row["timeout_s"] + GRACE_S:
-        wrong.append(f"{name}: took {outcome.seconds:.3f} s of {row['timeout_s']}")
+        lines.append(f"{name}: took {outcome.seconds:.3f} s of {row['timeout_s']}")
     if alive := pool.survivors(1.0):
-        wrong.append(f"{name}: still alive after a second: {alive}")
+        lines.append(f"{name}: still alive after a second: {alive}")
     probe = (folder / "zz_probe.lua").read_bytes()
     for _ in range(4 if "then" in row else 1):
-        seen = attempt(pool, probe, {}, 1.0)
-        if seen.status != 200 or seen.value.get("clean") is not True:
-            wrong.append(f"{name}: the probe after it answered {seen.status} {seen.value!r}")
+        check = attempt(pool, probe, {}, 1.0)
+        if check.status != 200 or check.value.get("clean") is not True:
+            lines.append(f"{name}: the probe after it answered {check.status} {check.value!r}")
     pool.survivors(1.0)
-    return wrong
+    return lines
 
 
 def run_corpus(pool: WatchedPool, folder: Path) -> list[str]:
     manifest = json.loads((folder / "manifest.json").read_text())
     zygote = pool.zygote_pid
-    wrong = [line for row in manifest["scripts"] for line in complaints(pool, folder, row)]
+    lines = [complaint for row in manifest["scripts"] for complaint in complaints(pool, folder, row)]
     if pool.zygote_pid != zygote:
-        wrong.append("the zygote was replaced")
-    return wrong
+        lines.append("the zygote was replaced")
+    return lines
 
 
 def main() -> int:
     folder = Path(sys.argv[1])
     with WatchedPool() as pool:
         print(json.dumps({"uid": os.geteuid(), "level": pool.level, "layers": pool.selftest()}))
-        wrong = run_corpus(pool, folder)
-    for line in wrong:
+        lines = run_corpus(pool, folder)
+    for line in lines:
         print(line)
-    return 1 if wrong else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

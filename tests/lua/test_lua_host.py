@@ -16,22 +16,22 @@ from ctx.types import JSON
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A script's folder with what belongs to it, and beside it what does not."""
-    own = tmp_path / "scripts"
-    (own / "sub" / "deep").mkdir(parents=True)
-    (own / "ok.txt").write_text("ok")
-    (own / "empty").write_text("")
-    (own / "bytes.bin").write_bytes(b"\xff\0\xfe")
-    (own / "sub" / "note.md").write_text("a note")
-    (own / "sub" / "deep" / "far.md").write_text("far")
-    (own / "..hidden").write_text("a name that only begins with dots")
+    scripts = tmp_path / "scripts"
+    (scripts / "sub" / "deep").mkdir(parents=True)
+    (scripts / "ok.txt").write_text("ok")
+    (scripts / "empty").write_text("")
+    (scripts / "bytes.bin").write_bytes(b"\xff\0\xfe")
+    (scripts / "sub" / "note.md").write_text("a note")
+    (scripts / "sub" / "deep" / "far.md").write_text("far")
+    (scripts / "..hidden").write_text("a name that only begins with dots")
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "scripts-secret").mkdir()
     (tmp_path / "scripts-secret" / "key").write_text("a folder whose name begins like the root's")
-    (own / "link.txt").symlink_to(tmp_path / "secret.txt")
-    (own / "link_inside.txt").symlink_to("ok.txt")
-    (own / "link_dir").symlink_to(tmp_path)
-    os.mkfifo(own / "fifo")
-    return own
+    (scripts / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (scripts / "link_inside.txt").symlink_to("ok.txt")
+    (scripts / "link_dir").symlink_to(tmp_path)
+    os.mkfifo(scripts / "fifo")
+    return scripts
 
 
 def read(root: Path, path: str | bytes, *more: Path) -> bytes:
@@ -67,7 +67,8 @@ def test_a_script_reads_the_files_of_its_folder(folder: Path, path: str, said: b
     [
         "../secret.txt",
         "sub/../../secret.txt",
-        "sub/../ok.txt",  # harmless, and refused: what `..` means is not asked of a tree that others may change
+        # harmless, and refused: what `..` means is not asked of a tree that others may change
+        "sub/../ok.txt",
         "..",
         "/etc/passwd",
         "//etc/passwd",
@@ -112,10 +113,10 @@ def test_an_absolute_path_into_the_scripts_folder_is_read(folder: Path) -> None:
 
 
 def test_a_folder_that_the_operator_added_is_read_too(folder: Path) -> None:
-    more = folder.parent / "scripts-secret"
-    assert read(folder, str(more / "key"), more) == b"a folder whose name begins like the root's"
+    extra = folder.parent / "scripts-secret"
+    assert read(folder, str(extra / "key"), extra) == b"a folder whose name begins like the root's"
     with pytest.raises(ToolError):
-        read(folder, str(folder.parent / "secret.txt"), more)
+        read(folder, str(folder.parent / "secret.txt"), extra)
 
 
 def test_a_script_without_a_folder_reads_nothing() -> None:
@@ -209,8 +210,17 @@ def test_a_log_line_bears_the_scripts_name_and_level(caplog: pytest.LogCaptureFi
 
 
 def test_taking_the_path_check_away_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests above hold only while these flags and the refusal of `..` do: without them a link is followed."""
+    """The tests above hold only while these flags and the refusal of `..` do: without them a link is
+    followed.
+    """
     monkeypatch.setattr(host, "_FILE", os.O_RDONLY)
     monkeypatch.setattr(host, "_FOLDER", os.O_RDONLY)
     assert read(folder, "link.txt") == b"secret"
     assert read(folder, "link_dir/secret.txt") == b"secret"
+
+
+def test_a_hard_link_is_a_file_like_any_other(folder: Path) -> None:
+    """Decided: a name in the folder is what counts. Whoever may make the link may read the file, or copy it there."""
+    os.link(folder.parent / "secret.txt", folder / "hard.txt")
+    assert read(folder, "hard.txt") == b"secret"
+    assert "hard.txt" in [row["name"] for row in listed(folder)]

@@ -1,6 +1,7 @@
 """Each layer of the sandbox is there, and a test fails when it is taken away.
 
-A layer is taken away in the zygote of one test: its pool starts it with a line of Python put before its own. Nothing in the
+A layer is taken away in the zygote of one test: its pool starts it with a line of Python put before its own.
+Nothing in the
 product can do that.
 """
 
@@ -36,9 +37,9 @@ def without(
 ) -> WatchedPool:
     """A pool whose zygote runs `patch` first, and whose prelude has these texts replaced."""
     edits = "; s = json.loads(sys.argv[1])"
-    for old, new in prelude:
-        assert PRELUDE.read_text().count(old) == 1, old
-        edits += f"; s[3]['prelude'] = s[3]['prelude'].replace({old!r}, {new!r})"
+    for text, substitute in prelude:
+        assert PRELUDE.read_text().count(text) == 1, text
+        edits += f"; s[3]['prelude'] = s[3]['prelude'].replace({text!r}, {substitute!r})"
     start = (
         "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, seccomp, worker, zygote"
         + edits
@@ -66,7 +67,10 @@ def layer(pool: Pool, name: str) -> Layer:
 @pytest.fixture(scope="session")
 def bytecode() -> str:
     """`return 42` compiled, as a Lua string literal."""
-    code = "from lupa import lua54; print(lua54.LuaRuntime(encoding=None).eval(b\"string.dump(load('return 42'))\").hex())"
+    code = (
+        "from lupa import lua54; "
+        "print(lua54.LuaRuntime(encoding=None).eval(b\"string.dump(load('return 42'))\").hex())"
+    )
     dumped = bytes.fromhex(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     )
@@ -241,9 +245,15 @@ def test_without_the_hard_memory_limit_it_is_said() -> None:
 
 
 def test_without_lua_s_own_memory_limit_the_hard_one_holds() -> None:
-    patch = "made = worker.Interpreter.__init__; worker.Interpreter.__init__ = lambda self, prelude, size: made(self, prelude, 0)"
+    patch = (
+        "made = worker.Interpreter.__init__; worker.Interpreter.__init__ = lambda self, prelude, size: "
+        "made(self, prelude, 0)"
+    )
     with without(patch, memory_mb=32) as weak:
-        bomb = "tool = {} function tool.execute() local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end end"
+        bomb = (
+            "tool = {} function tool.execute() local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) "
+            ".. i end end"
+        )
         with pytest.raises(ToolError):
             weak.run(tool(bomb), poor_host, 30)
         assert weak.run(tool("tool = {} function tool.execute() return 1 end"), poor_host, 10) == 1
@@ -280,11 +290,11 @@ os.fork = refuse_some"""
 
 def test_where_there_are_no_pidfds_the_zygote_kills() -> None:
     """As on macOS."""
-    with without("zygote._pidfd = lambda pid: None") as plain:
-        assert layer(plain, KILL).detail.startswith("by the zygote")
+    with without("zygote._pidfd = lambda pid: None") as pool:
+        assert layer(pool, KILL).detail.startswith("by the zygote")
         with pytest.raises(ScriptTimeout):
-            plain.run(tool("tool = {} function tool.execute() while true do end end"), poor_host, 0.1)
-        assert plain.survivors(1.0) == []
+            pool.run(tool("tool = {} function tool.execute() while true do end end"), poor_host, 0.1)
+        assert pool.survivors(1.0) == []
 
 
 @pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs root and setpriv")
@@ -306,14 +316,15 @@ def test_strict_is_reached_without_namespaces_or_a_root_of_its_own(corpus: Path)
     """As on a machine that forbids both to ordinary accounts."""
     patch = (
         "lockdown._leave_namespaces = lambda: lockdown.Layer('namespaces', False, 'not permitted here')\n"
-        "lockdown._enter_root = lambda empty: lockdown.Layer('empty root folder', False, 'not permitted here')"
+        "lockdown._enter_root = lambda empty: lockdown.Layer('empty root folder', False, 'not permitted "
+        "here')"
     )
-    with without(patch) as plain:
-        assert not layer(plain, "namespaces").held
-        assert plain.level == "strict"
-        assert layer(plain, FILTER).held
+    with without(patch) as pool:
+        assert not layer(pool, "namespaces").held
+        assert pool.level == "strict"
+        assert layer(pool, FILTER).held
         for name in ("a01_forbidden_globals", "f01_fs_dotdot"):
-            assert passes(plain, corpus, name)
+            assert passes(pool, corpus, name)
 
 
 # ---------------------------------------------------------------------- the filter itself
@@ -326,21 +337,21 @@ def verdict(target: seccomp.Machine, number: int, *, arch: int | None = None, pr
     """What the kernel would answer: the filter run as the kernel runs it."""
     data = {0: number, 4: target.arch if arch is None else arch, 32: protection}
     program = seccomp.instructions(target)
-    at = accumulator = 0
+    step = accumulator = 0
     while True:
-        code, true, false, operand = program[at]
-        at += 1
+        code, true, false, operand = program[step]
+        step += 1
         if code == 0x20:
             accumulator = data[operand]
         elif code == 0x06:
             return operand
         else:
-            taken = {
+            jump = {
                 0x15: accumulator == operand,
                 0x35: accumulator >= operand,
                 0x45: bool(accumulator & operand),
             }[code]
-            at += true if taken else false
+            step += true if jump else false
 
 
 @pytest.mark.parametrize("name", list(seccomp.MACHINES))
@@ -349,8 +360,8 @@ def test_the_filter_allows_its_list_and_kills_for_the_rest(name: str) -> None:
     allowed = {target.numbers[call] for call in (*seccomp.ALLOWED, *seccomp.WITHOUT_EXEC)}
     refused = {target.numbers[call] for call in seccomp.REFUSED}
     for number in range(600):
-        wanted = _OPEN if number in allowed else (_ERRNO | 1) if number in refused else 0x80000000
-        assert verdict(target, number) == wanted, number
+        answer = _OPEN if number in allowed else (_ERRNO | 1) if number in refused else 0x80000000
+        assert verdict(target, number) == answer, number
     for call in seccomp.WITHOUT_EXEC:
         assert verdict(target, target.numbers[call], protection=3) == _OPEN
         assert verdict(target, target.numbers[call], protection=7) == 0x80000000
@@ -366,9 +377,9 @@ def test_the_call_numbers_are_the_kernel_s(name: str, header: str) -> None:
     if not path.is_file():
         pytest.skip(f"no kernel headers at {path}")
     text = path.read_text()
-    known = {call: int(number) for call, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    numbers = {call: int(number) for call, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     for call, number in seccomp.MACHINES[name].numbers.items():
-        assert known[call] == number, call
+        assert numbers[call] == number, call
 
 
 def test_a_zygote_that_does_not_start_is_a_tool_error_and_is_tried_again(
@@ -384,8 +395,8 @@ def test_a_zygote_that_does_not_start_is_a_tool_error_and_is_tried_again(
 
 def test_the_self_test_and_the_zygote_mean_the_same_probes() -> None:
     code = "from ctx.lua.zygote import PROBES, REFUSED; print([name for name, _ in PROBES], REFUSED)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == f"{[*FORBIDDEN, 'use more memory than allowed', 'run for ever']} 77"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == f"{[*FORBIDDEN, 'use more memory than allowed', 'run for ever']} 77"
 
 
 # ---------------------------------------------------------------------- processes
@@ -395,7 +406,8 @@ import os, sys, threading
 from ctx.lua.pool import Job, Pool
 pool = Pool(spares=2)
 pool.start()
-job = Job("loop", b"tool = {} function tool.execute() while true do end end", "execute", b"{}", b"{}", frozenset(), "untrusted")
+source = b"tool = {} function tool.execute() while true do end end"
+job = Job("loop", source, "execute", b"{}", b"{}", frozenset(), "untrusted")
 taken = pool._take
 def tell(*arguments):
     worker = taken(*arguments)
@@ -466,7 +478,8 @@ def test_lupa_is_never_loaded_in_the_server() -> None:
 import sys
 from ctx.lua.pool import Job, Pool
 with Pool() as pool:
-    job = Job("one", b"tool = {} function tool.execute() return 1 end", "execute", b"{}", b"{}", frozenset(), "untrusted")
+    source = b"tool = {} function tool.execute() return 1 end"
+    job = Job("one", source, "execute", b"{}", b"{}", frozenset(), "untrusted")
     assert pool.run(job, lambda *_: b"", 10) == 1
 assert not [name for name in sys.modules if name.startswith("lupa")]
 """

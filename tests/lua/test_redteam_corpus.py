@@ -79,7 +79,7 @@ def test_an_unprivileged_user_reaches_the_strict_level_and_holds_the_corpus(corp
     if os.geteuid() != 0:
         pytest.skip("this whole run is unprivileged already")
     packages = [entry for entry in sys.path if entry.endswith("site-packages")]
-    done = subprocess.run(
+    process = subprocess.run(
         [_python_for_anybody(), str(Path(__file__).with_name("redteam_run.py")), str(corpus)],
         user=NOBODY,
         group=NOBODY,
@@ -94,8 +94,8 @@ def test_an_unprivileged_user_reaches_the_strict_level_and_holds_the_corpus(corp
         check=False,
         timeout=110,
     )
-    first, _, rest = done.stdout.partition("\n")
-    assert done.returncode == 0, rest + done.stderr
-    said = json.loads(first)
-    assert said["uid"] == NOBODY
-    assert said["level"] == "strict"
+    first, _, complaints = process.stdout.partition("\n")
+    assert process.returncode == 0, complaints + process.stderr
+    report = json.loads(first)
+    assert report["uid"] == NOBODY
+    assert report["level"] == "strict"

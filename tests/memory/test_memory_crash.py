@@ -160,7 +160,7 @@ def test_a_write_that_fails_in_the_middle_leaves_no_trace(tmp_path: Path) -> Non
             def fail(*_: object, **__: object) -> None:
                 raise Broken
 
-            from ctx.memory.rows import Writer
+            from ctx.memory.writer import Writer
 
             original = getattr(Writer, step)
             setattr(Writer, step, fail)

@@ -56,7 +56,7 @@ def same(held: Any, wanted: Any) -> bool:
 
 def compare(operator: str, held: Any, wanted: Any) -> bool:
     if operator == "exists":
-        return (held is not None) == wanted
+        return (held is not None) is bool(wanted)
     if operator in ("eq", "ne"):
         equal = (
             held is None

@@ -86,6 +86,7 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
                 {"query": f"what of {canary(name)} apples", "budget": "high"} for name in BANKS[1:3]
             ],
             "history": [{"id": id} for id in foreign],
+            "contents": [{"ids": foreign}],
             "journal": [{"limit": 1000}],
             "links": [{"id": id} for id in foreign],
             "sessions": [{"id": id} for id in foreign],

@@ -12,7 +12,7 @@ from ctx.analyze import query_terms, terms
 from ctx.embed import open_embedder
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory import rows as rows_module
+from ctx.memory import reader as reader_module
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
 
@@ -306,7 +306,7 @@ def test_the_order_of_words_is_bm25_by_the_banks_own_statistics(tmp_path: Path) 
 def test_common_words_are_looked_for_among_the_newest_where_they_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "MAX_POSTINGS", 20)
+    monkeypatch.setattr(reader_module, "MAX_POSTINGS", 20)
     clock = Clock()
     with MemoryStore(str(tmp_path / "ctx.db"), None, clock) as store:
         bank = store.bank("a")

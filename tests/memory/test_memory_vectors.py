@@ -10,7 +10,8 @@ from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryStore
 from ctx.memory import vectors as vectors_module
-from ctx.memory.vectors import BankVectors, pack, unpack
+from ctx.memory.packing import pack, unpack
+from ctx.memory.vectors import BankVectors
 
 
 @settings(max_examples=50, deadline=None)
@@ -34,8 +35,8 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        vectors_module, "BLOCK_ROWS", 32
-    )  # several blocks, and a reading anew when a third is dead
+        vectors_module, "CODED_ROWS", 32
+    )  # both ways to multiply, and a reading anew when a third is dead
     monkeypatch.setattr(vectors_module, "_SCAN_ROWS", 7)
     chance = np.random.default_rng(3)
     words = [f"word{number}" for number in range(12)]
@@ -67,14 +68,12 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
             else:
                 bank.delete(ids.pop(), hard=True)
             query = embedder.embed_query(text())
-            with store.rows.reading() as reader:
-                row = reader.bank("a")
-                assert row is not None
+            with store.rows.reading("a") as reader:
                 model_no = reader.model_no(embedder.model)
                 assert model_no is not None
-                held.refresh(reader, row, model_no)
-                packed = list(reader.vectors(row.bank_no, model_no))
-                memories = reader.rows(row.bank_no, {no for no, _ in packed})
+                held.refresh(reader, model_no)
+                packed = list(reader.vectors(model_no))
+                memories = reader.rows({no for no, _ in packed})
             for superseded in (False, True):
                 best: dict[int, float] = {}
                 for no, vector in packed:
@@ -101,4 +100,4 @@ def test_banks_are_let_go_of_when_they_take_too_much_memory(tmp_path: Path) -> N
         for _ in range(2):
             for name in ("a", "b", "c"):
                 assert store.bank(name).search("apples", mode="semantic")["total"] == 1
-        assert len(store._vectors) == 1
+        assert len(store.embedding._banks) == 1

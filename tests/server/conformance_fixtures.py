@@ -1,4 +1,6 @@
-"""The tools, prompts and resources that the public conformance suite calls. Of the tests alone: no product serves them."""
+"""The tools, prompts and resources that the public conformance suite calls. Of the tests alone: no product
+serves them.
+"""
 
 import time
 from typing import Any
@@ -78,9 +80,9 @@ def _fail(arguments: dict[str, JSON], caller: Caller) -> JSON:
 
 
 def _steps(arguments: dict[str, JSON], caller: Caller) -> JSON:
-    for done in (0, 50, 100):
+    for process in (0, 50, 100):
         if caller.progress:
-            caller.progress(done, 100, f"Completed step {done} of 100")
+            caller.progress(process, 100, f"Completed step {process} of 100")
         time.sleep(0.02)  # the suite wants to see them one by one
     return {"content": [_text("done")]}
 
@@ -125,7 +127,7 @@ class ConformanceServer(McpServer):
         super().__init__(toolbox, agents, *rest, **named)
 
     async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
-        own = await super()._list_prompts(context, params)
+        reference_list = await super()._list_prompts(context, params)
         fixtures = [
             types.Prompt(
                 name=name,
@@ -134,19 +136,19 @@ class ConformanceServer(McpServer):
             )
             for name, arguments in PROMPTS.items()
         ]
-        return types.ListPromptsResult(prompts=[*own.prompts, *fixtures])
+        return types.ListPromptsResult(prompts=[*reference_list.prompts, *fixtures])
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        given = params.arguments or {}
+        inputs = params.arguments or {}
         words: dict[str, list[dict[str, JSON]]] = {
             "test_simple_prompt": [_text("This is a simple prompt for testing.")],
             "test_prompt_with_arguments": [
-                _text(f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'")
+                _text(f"Prompt with arguments: arg1='{inputs.get('arg1')}', arg2='{inputs.get('arg2')}'")
             ],
             "test_prompt_with_embedded_resource": [
-                _resource(given.get("resourceUri", "test://x"), "Embedded resource content for testing."),
+                _resource(inputs.get("resourceUri", "test://x"), "Embedded resource content for testing."),
                 _text("Please process the embedded resource above."),
             ],
             "test_prompt_with_image": [IMAGE, _text("Please analyze the image above.")],

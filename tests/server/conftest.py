@@ -17,26 +17,28 @@ from ctx.types import JSON, Caller
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers that end with the test. `bind` in the settings is replaced by a free port of 127.0.0.1 where it has none."""
+    """Starts servers that end with the test. `bind` in the settings is replaced by a free port of 127.0.0.1
+    where it has none.
+    """
     running: list[Served] = []
 
     def start(services: Services, settings: ServerSettings | None = None, **options: str) -> Served:
         settings = settings or ServerSettings()
         guard = create_app(services, settings, **options)
         sockets = open_sockets("127.0.0.1:0")
-        ready: list[str] = []
+        addresses: list[str] = []
         event = threading.Event()
 
         def announce(where: str) -> None:
-            ready.append(where)
+            addresses.append(where)
             event.set()
 
         server = HttpServer(guard, sockets, announce=announce)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         assert event.wait(10), "the server did not start"
-        assert ready == [address(sockets[0])]
-        served = Served(server, guard, thread, f"http://{ready[0]}")
+        assert addresses == [address(sockets[0])]
+        served = Served(server, guard, thread, f"http://{addresses[0]}")
         running.append(served)
         return served
 
@@ -48,7 +50,9 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def toolbox() -> Toolbox:
-    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail each in its way."""
+    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail
+    each in its way.
+    """
     box = Toolbox()
 
     def search(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -116,13 +120,13 @@ def toolbox() -> Toolbox:
             "get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True
         )
     )
-    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    no_parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     row = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
     box.add(
         Tool(
             "sources",
             "List sources",
-            nothing,
+            no_parameters,
             lambda a, c: {"sources": [row]},
             annotations=READING,
             builtin=True,
@@ -130,7 +134,8 @@ def toolbox() -> Toolbox:
         )
     )
     box.add(Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua"))
-    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua"))
+    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua", named=True))
+    box.add(Tool("lies_about", "Write a note", ANYTHING, whoami, origin="tools/lies_about.lua"))
     box.add(Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary"))
     box.add(Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault"))
     box.add(
@@ -161,14 +166,14 @@ def toolbox() -> Toolbox:
 @pytest.fixture
 def agents() -> Agents:
     """One inline agent and one of a script."""
-    known = Agents()
+    registry = Agents()
 
     def review(arguments: dict[str, JSON], caller: Caller) -> Prompt:
         return Prompt(
             f"You review {arguments['language']}.", ("search",), ({"role": "assistant", "content": "Ready."},)
         )
 
-    known.add(
+    registry.add(
         Agent(
             "reviewer",
             "Reviews code",
@@ -177,11 +182,11 @@ def agents() -> Agents:
             (AgentArgument("language", "Which language", True),),
         )
     )
-    known.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua"))
-    known.add(
+    registry.add(Agent("scripted", "Runs code", lambda a, c: Prompt("x"), source="lua", named=True))
+    registry.add(
         Agent("recall-context", "Reads memories", lambda a, c: Prompt("x"), source="pack", pack="diary")
     )
-    return known
+    return registry
 
 
 @pytest.fixture

@@ -38,12 +38,12 @@ def mcp_over(
 
 def message(method: str, params: JSON = None, id: int | None = 1) -> dict[str, JSON]:
     """One JSON-RPC message; a notification without `id`."""
-    made: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
+    entry: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
     if id is not None:
-        made["id"] = id
+        entry["id"] = id
     if params is not None:
-        made["params"] = params
-    return made
+        entry["params"] = params
+    return entry
 
 
 def answered(response: httpx.Response) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kit import ROOT, project
+from kit import ROOT, project, trust
 
 from ctx.types import JSON
 
@@ -74,7 +74,7 @@ def node() -> str:
 
 def chromium() -> str:
     """The browser."""
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    program = next((match for name in BROWSERS if (match := shutil.which(name))), None)
     if program is None:
         missing("a Chromium")
         raise AssertionError
@@ -112,8 +112,9 @@ def package_program(package: str, name: str) -> str:
 
 
 def tried_project(folder: Path, config: str = CONFIG) -> Path:
-    """A project with two documents, a Lua tool and an agent; its ctx.toml."""
+    """A project with two documents, a Lua tool and an agent, which the user has trusted; its ctx.toml."""
     path = project(folder, DOCUMENTS, config)
+    trust(path)
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools" / "shout.lua").write_text(SHOUT)
     return path
@@ -121,8 +122,8 @@ def tried_project(folder: Path, config: str = CONFIG) -> Path:
 
 def environment(**more: str) -> dict[str, str]:
     """An environment in which only the project's own configuration counts."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
-    return {**plain, "XDG_CONFIG_HOME": "/nonexistent", "PYTHONWARNINGS": "ignore", **more}
+    text = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
+    return {**text, "XDG_CONFIG_HOME": "/nonexistent", "PYTHONWARNINGS": "ignore", **more}
 
 
 class Running:

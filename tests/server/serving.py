@@ -66,15 +66,15 @@ class EchoDoor:
             if not message.get("more_body", False):
                 break
         access = scope[ACCESS]
-        caller = access.caller("mcp")
-        told = {
+        caller = access.caller()
+        reply = {
             "bank": caller.bank,
             "fixed": caller.bank_fixed,
             "principal": caller.principal,
             "size": size,
             "path": scope["path"],
         }
-        await JSONResponse(told)(scope, receive, send)
+        await JSONResponse(reply)(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

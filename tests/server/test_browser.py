@@ -1,6 +1,7 @@
 """What web pages can and cannot do, seen from a real browser.
 
-Names that end in `.example` are led to this machine by the browser, so that its pages are foreign to the server and yet reachable.
+Names that end in `.example` are led to this machine by the browser, so that its pages are foreign to the
+server and yet reachable.
 """
 
 import http.server
@@ -117,9 +118,9 @@ class Page:
 
 
 def _calls(served: Served, services: Services) -> list[str]:
-    made: list[str] = []
-    services.toolbox.observe(lambda call: made.append(call.tool))
-    return made
+    entry: list[str] = []
+    services.toolbox.observe(lambda call: entry.append(call.tool))
+    return entry
 
 
 def test_a_foreign_page_searches_and_reads_errors(

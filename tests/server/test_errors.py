@@ -11,7 +11,7 @@ from ctx.server import errors, openapi
 
 
 def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
-    return [kind, *(found for child in kind.__subclasses__() for found in _classes(child))]
+    return [kind, *(match for child in kind.__subclasses__() for match in _classes(child))]
 
 
 OURS = [kind for kind in _classes(CtxError) if kind.__module__ == "ctx.errors"]

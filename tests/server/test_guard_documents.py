@@ -50,8 +50,8 @@ def test_the_servers_key_opens_them(served: Served) -> None:
         "JWT"
         in _rpc(served, "server-key", "resources/read", uri=resource["uri"])["result"]["contents"][0]["text"]
     )
-    found = _rpc(served, "server-key", "tools/call", name="search", arguments={"query": "jwt"})["result"]
-    assert found["structuredContent"]["results"]
+    match = _rpc(served, "server-key", "tools/call", name="search", arguments={"query": "jwt"})["result"]
+    assert match["structuredContent"]["results"]
 
 
 def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
@@ -63,5 +63,5 @@ def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
     )
     refused = _rpc(served, "vault-key", "tools/call", name="search", arguments={"query": "jwt"})
     assert "error" in refused or refused["result"]["isError"]
-    kept = _rpc(served, "vault-key", "tools/call", name="vault", arguments={})["result"]
-    assert not kept.get("isError")
+    memory = _rpc(served, "vault-key", "tools/call", name="vault", arguments={})["result"]
+    assert not memory.get("isError")

@@ -23,7 +23,7 @@ ROUNDS = 4
 
 
 def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: Services) -> None:
-    kept: dict[str, list[str]] = {bank: [] for bank in BANKS}
+    memory: dict[str, list[str]] = {bank: [] for bank in BANKS}
     lock = threading.Lock()
 
     def keep(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -32,7 +32,7 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
             if caller.progress:
                 caller.progress(step, 3, f"{caller.bank}/{arguments['note']}")
         with lock:
-            kept[caller.bank].append(arguments["note"])
+            memory[caller.bank].append(arguments["note"])
         return {"bank": caller.bank, "fixed": caller.bank_fixed, "note": arguments["note"]}
 
     services.toolbox.add(Tool("keep", "Keeps a note", ANYTHING, keep))
@@ -45,21 +45,21 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
         async with Client(served.base + path, mode=mode) as client:
             for round_ in range(ROUNDS):
                 note = f"{bank}-{number}-{round_}"
-                told: list[str | None] = []
+                reply: list[str | None] = []
 
                 async def step(
-                    progress: float, total: float | None, message: str | None, told: Any = told
+                    progress: float, total: float | None, message: str | None, reply: Any = reply
                 ) -> None:
-                    told.append(message)
+                    reply.append(message)
 
-                kept_one, who = await asyncio.gather(
+                kept_one, identity = await asyncio.gather(
                     client.call_tool("keep", {"note": note}, progress_callback=step),
                     client.call_tool("whoami", {}),
                 )
                 assert kept_one.structured_content == {"bank": bank, "fixed": True, "note": note}
-                assert who.structured_content is not None
-                assert who.structured_content["bank"] == bank
-                assert set(told) <= {f"{bank}/{note}"}, told
+                assert identity.structured_content is not None
+                assert identity.structured_content["bank"] == bank
+                assert set(reply) <= {f"{bank}/{note}"}, reply
                 statuses[200] += 2
 
     async def watch(over: asyncio.Event) -> None:
@@ -86,4 +86,4 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
         expected = [
             f"{bank}-{number}-{round_}" for number in range(CLIENTS_A_BANK) for round_ in range(ROUNDS)
         ]
-        assert sorted(kept[bank]) == sorted(expected)
+        assert sorted(memory[bank]) == sorted(expected)

@@ -65,9 +65,9 @@ async def _everything(target: Any, mode: str) -> dict[str, Any]:
 
     async with Client(target, mode=mode) as client:
         tools = (await client.list_tools()).tools
-        found = await client.call_tool("search", {"query": "authentication"})
+        match = await client.call_tool("search", {"query": "authentication"})
         shout = await client.call_tool("shout", {"text": "hey"})
-        bad = await client.call_tool("search", {"query": "x", "limit": 0})
+        failure_reply = await client.call_tool("search", {"query": "x", "limit": 0})
         refreshed = await client.call_tool("refresh", {}, progress_callback=step)
         resources = (await client.list_resources()).resources
         document: Any = (await client.read_resource(resources[0].uri)).contents[0]
@@ -82,9 +82,9 @@ async def _everything(target: Any, mode: str) -> dict[str, Any]:
         return {
             "version": client.protocol_version,
             "tools": tools,
-            "found": found,
+            "found": match,
             "shout": shout.structured_content,
-            "bad": bad,
+            "bad": failure_reply,
             "refreshed": refreshed.is_error,
             "steps": steps,
             "text": document.text,
@@ -110,7 +110,7 @@ def _right(seen: dict[str, Any], version: str) -> None:
     assert "limit" in seen["bad"].content[0].text
     assert seen["refreshed"] is False
     assert seen["steps"], "no progress was reported"
-    assert [done for done, _ in seen["steps"]] == sorted(done for done, _ in seen["steps"])
+    assert [process for process, _ in seen["steps"]] == sorted(process for process, _ in seen["steps"])
     assert seen["steps"][-1][0] == len(DOCUMENTS)
     assert seen["text"] in DOCUMENTS.values()
     assert seen["templates"] == ["ctx://doc/{id}", "ctx://source/{source}/{+path}"]
@@ -142,13 +142,13 @@ def test_the_typescript_client_lists_and_calls_everywhere(
     running: Running, folder: Path, script: str, versions: list[str | None]
 ) -> None:
     targets = [*({"url": running.base + path} for path in PATHS), _pipe(folder)]
-    done = node_run(str(SCRIPTS / script), json.dumps(targets))
-    assert done.returncode == 0, done.stderr[-3000:]
-    seen = json.loads(done.stdout)
-    assert [(each["target"], each.get("version")) for each in seen] == [
+    process = node_run(str(SCRIPTS / script), json.dumps(targets))
+    assert process.returncode == 0, process.stderr[-3000:]
+    requests = json.loads(process.stdout)
+    assert [(each["target"], each.get("version")) for each in requests] == [
         (target.get("url", "stdio"), version) for target in targets for version in versions
     ]
-    for each in seen:
+    for each in requests:
         assert set(each["tools"]) == {"search", "get", "sources", "refresh", "shout"}
         assert each["hits"] == 2
         assert each["shout"] == {"said": "HEY"}
@@ -159,12 +159,12 @@ def test_the_typescript_client_lists_and_calls_everywhere(
 
 
 def _inspect(*arguments: str, cwd: Path) -> Any:
-    done = node_run(
+    process = node_run(
         package_program("@modelcontextprotocol/inspector", "mcp-inspector"), "--cli", *arguments, cwd=cwd
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "warn" not in done.stderr.lower(), done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    assert "warn" not in process.stderr.lower(), process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.clients

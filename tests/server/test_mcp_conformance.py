@@ -1,4 +1,6 @@
-"""The public conformance suite of MCP, both eras. What ctx declines is in a baseline file, with a reason each."""
+"""The public conformance suite of MCP, both eras. What ctx declines is in a baseline file, with a reason
+each.
+"""
 
 import json
 from collections.abc import Callable
@@ -32,7 +34,7 @@ def test_the_suite_finds_nothing_but_what_ctx_declines(
     serve: Serve, services: Services, tmp_path: Path, path: str, revision: str, at_least: int
 ) -> None:
     served = serve(services._replace(mcp=_door(services)))
-    done = node_run(
+    process = node_run(
         package_program("@modelcontextprotocol/conformance", "conformance"),
         "server",
         *("--url", served.base + path, "--requirements", revision),
@@ -40,7 +42,7 @@ def test_the_suite_finds_nothing_but_what_ctx_declines(
         *("--output-dir", str(tmp_path)),
         timeout_s=580,
     )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert process.returncode == 0, process.stdout[-6000:] + process.stderr[-2000:]
     checks = [check for file in tmp_path.rglob("checks.json") for check in json.loads(file.read_text())]
     passed = [check for check in checks if check["status"] == "SUCCESS"]
     assert len(passed) >= at_least, f"{len(passed)} of {len(checks)} checks: did the suite run?"

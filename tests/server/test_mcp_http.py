@@ -196,12 +196,12 @@ def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Service
     mcp.toolbox.add(Tool("draw", "Draws", ANYTHING, lambda arguments, caller: picture))
     mcp.toolbox.add(Tool("words", "Says", ANYTHING, lambda arguments, caller: "just text \ud800"))
     client = serve(mcp).client
-    drawn = answered(client.post("/mcp", json=message("tools/call", {"name": "draw"})))["result"]
-    assert [block["type"] for block in drawn["content"]] == ["image", "text"]
-    said = answered(client.post("/mcp", json=message("tools/call", {"name": "words"})))["result"]
-    assert (said["content"][0]["text"], said["structuredContent"]) == (
-        "just text ?",
-        {"result": "just text ?"},
+    picture_result = answered(client.post("/mcp", json=message("tools/call", {"name": "draw"})))["result"]
+    assert [block["type"] for block in picture_result["content"]] == ["image", "text"]
+    words_result = answered(client.post("/mcp", json=message("tools/call", {"name": "words"})))["result"]
+    assert (words_result["content"][0]["text"], words_result["structuredContent"]) == (
+        "just text \ufffd",
+        {"result": "just text \ufffd"},
     )
 
 
@@ -213,12 +213,12 @@ def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp:
     served = serve(mcp)
 
     async def sessions() -> list[str]:
-        told: list[str] = []
+        reply: list[str] = []
         first = anyio.Event()
 
         async def hear(message: Any) -> None:
-            told.append(type(message).__name__)
-            if len(set(told)) == 2:
+            reply.append(type(message).__name__)
+            if len(set(reply)) == 2:
                 first.set()
 
         async with Client(served.base + "/", mode="legacy", message_handler=hear) as client:
@@ -234,10 +234,10 @@ def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp:
                         await first.wait()
             after = await client.list_tools()
             assert len(after.tools) > len(before.tools)
-        return sorted(set(told))
+        return sorted(set(reply))
 
     async def listening() -> list[str]:
-        told = []
+        reply = []
         async with (
             Client(served.base + "/mcp") as client,
             client.listen(tools_list_changed=True, prompts_list_changed=True) as subscription,
@@ -247,10 +247,10 @@ def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp:
             mcp.agents.add(Agent("another", "", lambda arguments, caller: Prompt("x")))
             with anyio.fail_after(10):
                 async for event in subscription:
-                    told.append(type(event).__name__)
-                    if len(told) == 2:
+                    reply.append(type(event).__name__)
+                    if len(reply) == 2:
                         break
-        return sorted(told)
+        return sorted(reply)
 
     assert anyio.run(sessions) == ["PromptListChangedNotification", "ToolListChangedNotification"]
     assert anyio.run(listening) == ["PromptsListChanged", "ToolsListChanged"]
@@ -289,11 +289,12 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
         listen = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META})
         headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
         request = ("POST", "/mcp", {"json": listen, "headers": headers})
-    method, path, rest = request
+    method, path, options = request
+    stream_options: Any = options
     with (
         httpx.Client(base_url=served.base, timeout=20) as client,
-        client.stream(method, path, **rest) as stream,
-    ):  # type: ignore[arg-type]
+        client.stream(method, path, **stream_options) as stream,
+    ):
         assert stream.status_code == 200
         opened.set()
         lines.extend(line for line in stream.iter_lines() if line)
@@ -301,9 +302,9 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
 
 def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp: Services) -> None:
     served = serve(mcp)
-    heard: dict[str, list[str]] = {"sessions": [], "stateless": []}
+    streams: dict[str, list[str]] = {"sessions": [], "stateless": []}
     threads = []
-    for era, lines in heard.items():
+    for era, lines in streams.items():
         opened = threading.Event()
         threads.append(threading.Thread(target=_stream, args=(served, era, opened, lines)))
         threads[-1].start()
@@ -315,7 +316,9 @@ def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp:
         thread.join(5)
         assert not thread.is_alive()
     assert took_s < STOP_S
-    assert any('"result"' in line for line in heard["stateless"]), heard  # the older era's stream simply ends
+    assert any('"result"' in line for line in streams["stateless"]), (
+        streams
+    )  # the older era's stream simply ends
 
 
 def test_annotations_say_what_a_tool_does(serve: Serve, mcp: Services) -> None:
@@ -336,8 +339,8 @@ def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) ->
     prompts = answered(client.post("/mcp", json=message("prompts/list")))["result"]["prompts"]
     reviewer = next(prompt for prompt in prompts if prompt["name"] == "reviewer")
     assert reviewer["arguments"] == [{"name": "language", "description": "Which language", "required": True}]
-    asked = message("prompts/get", {"name": "reviewer", "arguments": {"language": "Lua"}})
-    messages = answered(client.post("/mcp", json=asked))["result"]["messages"]
+    preflight = message("prompts/get", {"name": "reviewer", "arguments": {"language": "Lua"}})
+    messages = answered(client.post("/mcp", json=preflight))["result"]["messages"]
     assert [(each["role"], each["content"]["text"]) for each in messages] == [
         ("user", "You review Lua."),
         ("assistant", "Ready."),

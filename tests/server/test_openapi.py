@@ -21,18 +21,18 @@ from ctx.types import JSON, Caller
 
 def _references(value: JSON) -> list[str]:
     if isinstance(value, list):
-        return [found for item in value for found in _references(item)]
+        return [match for item in value for match in _references(item)]
     if not isinstance(value, dict):
         return []
-    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-    return own + [found for item in value.values() for found in _references(item)]
+    reference_list = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+    return reference_list + [match for item in value.values() for match in _references(item)]
 
 
 def _resolve(document: JSON, reference: str) -> JSON:
-    found = document
+    match = document
     for step in reference.removeprefix("#/").split("/"):
-        found = found[step]
-    return found
+        match = match[step]
+    return match
 
 
 def _document(client: httpx.Client) -> JSON:
@@ -136,18 +136,19 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
     if importlib.util.find_spec("schemathesis") is None:
         message = "schemathesis is not installed; `make test` sets it up"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    config = '[embedding]\nprovider = "local"\n[watch]\nenabled = false\n[connectors.filesystem.docs]\nroot = "./docs"\n'
+    config = '[embedding]\nprovider = "local"\n[watch]\nenabled = false\n'
+    config += '[connectors.filesystem.docs]\nroot = "./docs"\n'
     with workspace(
         project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)
     ) as space:
         space.refresh([])
         _add_plan(space.toolbox)
-        (found,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
+        (match,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
         served = serve(Services(space.toolbox, agents, space.health))
         settings = tmp_path / "schemathesis.toml"
         # A document that exists, so that `get` is seen to succeed too.
         settings.write_text(
-            f'[[operations]]\ninclude-path = "/tools/get"\nparameters = {{ "body.id" = "{found["id"]}" }}\n'
+            f'[[operations]]\ninclude-path = "/tools/get"\nparameters = {{ "body.id" = "{match["id"]}" }}\n'
         )
         command = [
             sys.executable,
@@ -160,9 +161,9 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
                 "--no-color",
             ),
         ]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
-    assert "No issues found" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]
-    assert done.returncode == 0
+        process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
+    assert "No issues found" in process.stdout, process.stdout[-6000:] + process.stderr[-2000:]
+    assert process.returncode == 0
 
 
 def _add_plan(toolbox: Toolbox) -> None:

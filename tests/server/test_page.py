@@ -99,7 +99,9 @@ class Tab:
         self.until("document.getElementById('status').textContent.includes(' in ')")
 
     def until(self, claim: str) -> None:
-        """Waits until a JavaScript expression holds. (Playwright's own way evaluates text in the page, which the policy forbids.)"""
+        """Waits until a JavaScript expression holds. (Playwright's own way evaluates text in the page, which
+        the policy forbids.)
+        """
         for _ in range(1500):
             if self.page.evaluate(claim):
                 return
@@ -107,26 +109,28 @@ class Tab:
         raise AssertionError(f"never came true: {claim}")
 
     def titles(self) -> list[str]:
-        found: list[str] = self.page.locator("#results .title").all_text_contents()
-        return found
+        match: list[str] = self.page.locator("#results .title").all_text_contents()
+        return match
 
     def focused(self) -> str:
-        seen: str = self.page.evaluate(
+        requests: str = self.page.evaluate(
             "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
         )
-        return seen
+        return requests
 
     def violations(self) -> list[str]:
-        """What axe finds; its source is run in the page by the debugger, which the page's policy does not bind."""
+        """What axe finds; its source is run in the page by the debugger, which the page's policy does not
+        bind.
+        """
         self.page.evaluate((CLIENTS / "node_modules" / "axe-core" / "axe.min.js").read_text())
         # Once animations and fades are over: a half-faded text has half its contrast.
         self.page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
-        found = self.page.evaluate(
+        match = self.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then((result) => result.violations)"
         )
         return [
             f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
-            for each in found
+            for each in match
             for node in each["nodes"]
         ]
 
@@ -299,22 +303,22 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_the_screen(
     page = tab.page
     wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
     page.wait_for_selector("#facts li")
-    seen = {"welcome": tab.violations()}
+    requests = {"welcome": tab.violations()}
     tab.search("release")
     assert not page.evaluate(wide)
-    seen["results"] = tab.violations()
+    requests["results"] = tab.violations()
     page.screenshot(path=tmp_path / "results.png")
     page.locator(".result .open").first.click()
     page.locator("#document").wait_for(state="visible")
     assert not page.evaluate(wide)
-    seen["document"] = tab.violations()
+    requests["document"] = tab.violations()
     page.screenshot(path=tmp_path / "document.png")
     page.keyboard.press("Escape")
     for view in ("sources", "connect"):
         page.click(f"[data-view={view}]")
         page.wait_for_selector(f"#view-{view} .card")
         assert not page.evaluate(wide), view
-        seen[view] = tab.violations()
+        requests[view] = tab.violations()
         page.screenshot(path=tmp_path / f"{view}.png")
-    assert {view: found for view, found in seen.items() if found} == {}
+    assert {view: match for view, match in requests.items() if match} == {}
     tab.close()

@@ -54,7 +54,7 @@ def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, ver
                 steps.append(progress)
 
             await client.call_tool("refresh", {}, progress_callback=step)
-            shout, found = await asyncio.gather(
+            shout, match = await asyncio.gather(
                 client.call_tool("shout", {"text": "über"}), client.call_tool("search", {"query": "rollback"})
             )
             resources = (await client.list_resources()).resources
@@ -63,16 +63,16 @@ def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, ver
             return (
                 client.protocol_version,
                 shout.structured_content,
-                found.structured_content,
+                match.structured_content,
                 document.text,
                 tools,
                 steps,
             )
 
-    spoken, shout, found, text, tools, steps = asyncio.run(seen())
-    assert spoken == version
+    version_spoken, shout, match, text, tools, steps = asyncio.run(seen())
+    assert version_spoken == version
     assert shout == {"said": "über".upper()} or shout == {"said": "üBER"}  # Lua knows ASCII letters only
-    assert [hit["title"] for hit in found["results"]] == ["Deployment guide"]
+    assert [hit["title"] for hit in match["results"]] == ["Deployment guide"]
     assert text in DOCUMENTS.values()
     assert set(tools) >= {"search", "shout"}
     assert steps
@@ -86,7 +86,7 @@ def test_changed_lists_of_the_remote_are_told_to_the_client(
     pipe.shake_hands()
     called = pipe.ask("tools/call", {"name": "whoami", "arguments": {}})
     assert called["result"]["structuredContent"]["bank"] == "alice"
-    while not served.guard._tasks:  # until the proxy listens: it holds a request open
+    while not served.guard._open:  # until the proxy listens: it holds a request open
         pass
     mcp.toolbox.add(Tool("fresh", "New", ANYTHING, lambda arguments, caller: None))
     assert pipe.hear()["method"] == "notifications/tools/list_changed"
@@ -106,8 +106,8 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     refused = pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "b"}})
     assert "is `ctx serve mcp` running there?" in refused["error"]["message"]
     second = Running(config, "--bind", first.base.removeprefix("http://"))
-    again = pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "c"}})
-    assert again["result"]["structuredContent"] == {"said": "C"}
+    second_reply = pipe.ask("tools/call", {"name": "shout", "arguments": {"text": "c"}})
+    assert second_reply["result"]["structuredContent"] == {"said": "C"}
     assert pipe.end()[0] == 0
     second.stop()
 
@@ -151,7 +151,7 @@ def test_calls_under_way_are_answered_when_the_client_closes_its_end(
         },
         {"jsonrpc": "2.0", "id": 2, "method": "ping"},
     ]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "ctx", "mcp", "--url", running.base],
         cwd=tmp_path,
         env=environment(),
@@ -161,7 +161,7 @@ def test_calls_under_way_are_answered_when_the_client_closes_its_end(
         timeout=60,
         check=True,
     )
-    replies = {reply["id"]: reply for reply in map(json.loads, done.stdout.splitlines())}
+    replies = {reply["id"]: reply for reply in map(json.loads, process.stdout.splitlines())}
     assert set(replies) == {None, 1, 2}
     assert replies[None]["error"]["code"] == -32700
     assert len(replies[1]["result"]["structuredContent"]["results"]) == 1

@@ -176,33 +176,85 @@ def test_what_is_no_request_is_400_in_our_shape(
     assert served.client.get("/health").status_code == 200
 
 
-def test_connections_beyond_the_bound_are_503_and_those_within_are_served(
+def test_connections_beyond_the_bound_are_503_with_retry_after_where_all_are_at_work(
     serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 2)
+    served = serve(services._replace(mcp=StreamDoor))
+    headers = {"mcp-session-id": "s"}
+    with (
+        served.client.stream("GET", "/mcp", headers=headers) as first,
+        served.client.stream("GET", "/mcp", headers=headers) as second,
+    ):
+        chunks = [first.iter_text(), second.iter_text()]  # kept: a stream ends with its iterator
+        assert [next(each) for each in chunks] == [": open\n\n"] * 2
+        reply = _exchange(served.host, served.port, b"")
+    assert reply.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 1\r\n" in reply
+
+
+@pytest.mark.parametrize("bound", ["MAX_CONNECTIONS", "PEER_CONNECTIONS"])
+def test_who_never_ends_a_request_gives_way_to_who_comes_with_one(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"ctx.server.run.{bound}", 4)
     served = serve(services)
-    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with socket.create_connection((served.host, served.port), 10) as first, first.makefile("rb") as replies:
-        first.sendall(request)
-        assert b" 200 " in replies.readline()
-        with (
-            socket.create_connection((served.host, served.port), 10) as second,
-            second.makefile("rb") as others,
-        ):
-            second.sendall(request)
-            assert b" 200 " in others.readline()
-            assert _exchange(served.host, served.port, b"").startswith(b"HTTP/1.1 503 ")
+    slow = [socket.create_connection((served.host, served.port), 10) for _ in range(12)]
+    try:
+        for connection in slow[:8:2]:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+        for _ in range(4):
+            assert httpx.get(f"{served.base}/health", timeout=10).status_code == 200
+        assert slow[0].recv(1) == b"" if _is_open(slow[0]) else True
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        connection.send(b"")
+    except OSError:
+        return False
+    return True
+
+
+def test_who_sends_a_body_slowly_gives_way_when_the_server_is_full(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.guard.MAX_IN_FLIGHT", 3)
+    monkeypatch.setattr("ctx.server.exchange.SLOW_BODY_S", 0.0)
+    served = serve(services)
+    head = (
+        b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 9\r\n\r\n{"
+    )
+    slow = [socket.create_connection((served.host, served.port), 10) for _ in range(3)]
+    try:
+        for connection in slow:
+            connection.sendall(head)
+        while len(served.guard._open) < 3:  # until all three are being read
+            pass
+        assert httpx.get(f"{served.base}/health", timeout=10).status_code == 200
+        with slow[0].makefile("rb") as reply:  # the oldest
+            assert b" 503 " in reply.readline()
+    finally:
+        for connection in slow:
+            connection.close()
 
 
 def test_a_client_that_never_ends_its_request_is_hung_up_on(
     serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.HEAD_S", 0.1)
-    monkeypatch.setattr("ctx.server.guard.BODY_PAUSE_S", 0.1)
+    monkeypatch.setattr("ctx.server.exchange.BODY_PAUSE_S", 0.1)
     served = serve(services)
     assert _exchange(served.host, served.port, b"") == b""
     assert _exchange(served.host, served.port, b"GET /health HTTP/1.1\r\nHost: local") == b""
-    post = b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    post = (
+        b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 9\r\n\r\n{"
+    )
     assert _exchange(served.host, served.port, post).startswith(b"HTTP/1.1 400 ")
 
 
@@ -229,9 +281,28 @@ from ctx.tools.base import Toolbox
 
 if sys.argv[1:]:
     run.LEAVE_S = float(sys.argv[1])
-run.serve(create_app(Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True)), ServerSettings()), "127.0.0.1:0")
+services = Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True))
+run.serve(create_app(services, ServerSettings()), "127.0.0.1:0")
 print("returned", flush=True)
 """
+
+
+@pytest.mark.parametrize("hook", ["start", "ending", "stop"])
+def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: Path, hook: str) -> None:
+    stuck = SCRIPT.replace('stop=lambda: print("stopped", flush=True)', f"{hook}=hang").replace(
+        "if sys.argv", 'def hang():\n    print("hanging", flush=True)\n    time.sleep(60)\n\n\nif sys.argv'
+    )
+    # As a shell script starts what it leaves in the background.
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", stuck]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("hanging" if hook == "start" else "Listening on "), line
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
 
 
 def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
@@ -261,17 +332,17 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        where = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
-        assert where, line
-        assert httpx.get(f"http://{where[1]}/health").json()["status"] == "ok"
+        announcement = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
+        assert announcement, line
+        assert httpx.get(f"http://{announcement[1]}/health").json()["status"] == "ok"
         began_s = time.monotonic()
         process.send_signal(how)
-        rest, errors = process.communicate(timeout=20)
+        options, errors = process.communicate(timeout=20)
         took_s = time.monotonic() - began_s
     finally:
         process.kill()
         process.wait()
-    assert rest == "stopped\nreturned\n"
+    assert options == "stopped\nreturned\n"
     assert errors == ""
     assert process.returncode == 0
     assert took_s < STOP_S
@@ -281,7 +352,8 @@ def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, servi
     served = serve(services)
     with socket.create_connection((served.host, served.port), timeout=10) as connection:
         connection.sendall(
-            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\nconnection: close\r\n\r\n"
+            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\n"
+            b"connection: close\r\n\r\n"
         )
         reply = b"".join(iter(lambda: connection.recv(65536), b""))
     assert reply.startswith(b"HTTP/1.1 200")

@@ -1,6 +1,7 @@
 """The HTTP API of seed 003, example by example, on a real project behind a real socket.
 
-The examples are cut out of the seed itself. A reply fits an example when it has every field that the example has, of the same type.
+The examples are cut out of the seed itself. A reply fits an example when it has every field that the example
+has, of the same type.
 """
 
 import json
@@ -71,8 +72,8 @@ def _fits(example: JSON, actual: JSON, place: str = "$") -> None:
 
 
 def _git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+    caller = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *caller, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -154,10 +155,10 @@ def test_get_replays(client: httpx.Client) -> None:
         404,
         "not_found",
     )  # the id in the seed is made up
-    found = client.post("/tools/search", json={"query": "authentication", "source": "git"}).json()["results"][
+    match = client.post("/tools/search", json={"query": "authentication", "source": "git"}).json()["results"][
         0
     ]
-    reply = client.post("/tools/get", json={**request, "id": found["id"]})
+    reply = client.post("/tools/get", json={**request, "id": match["id"]})
     assert reply.status_code == 200
     _fits(response, reply.json())
     assert (reply.json()["source"], reply.json()["source_id"]) == ("git", "docs/auth.md")
@@ -180,13 +181,13 @@ def test_sources_replays(client: httpx.Client) -> None:
 def test_list_replays(client: httpx.Client) -> None:
     (response,) = _examples("GET /tools/list")
     tools = {tool["name"]: tool for tool in client.get("/tools/list").json()["tools"]}
-    for wanted in response["tools"]:
-        told = tools[wanted["name"]]
-        assert (told["description"], told["builtin"]) == (wanted["description"], wanted["builtin"])
-        assert told["parameters"]["required"] == wanted["parameters"]["required"]
-        for name, rule in wanted["parameters"]["properties"].items():
-            kept = told["parameters"]["properties"][name]
-            assert {key: kept[key] for key in rule if key != "description"} == {
+    for expected in response["tools"]:
+        caller = tools[expected["name"]]
+        assert (caller["description"], caller["builtin"]) == (expected["description"], expected["builtin"])
+        assert caller["parameters"]["required"] == expected["parameters"]["required"]
+        for name, rule in expected["parameters"]["properties"].items():
+            memory = caller["parameters"]["properties"][name]
+            assert {key: memory[key] for key in rule if key != "description"} == {
                 key: value for key, value in rule.items() if key != "description"
             }
 

@@ -60,8 +60,8 @@ def test_nothing_but_messages_leaves_on_standard_output(folder: Path) -> None:
         "ok": True
     }
     assert pipe.ask("tools/call", {"name": "refresh", "arguments": {}}, 2)["result"]["isError"] is False
-    found = pipe.ask("tools/call", {"name": "search", "arguments": {"query": "rollback"}}, 3)
-    assert len(found["result"]["structuredContent"]["results"]) == 1
+    match = pipe.ask("tools/call", {"name": "search", "arguments": {"query": "rollback"}}, 3)
+    assert len(match["result"]["structuredContent"]["results"]) == 1
     code, out, err = pipe.end()
     assert (code, out) == (0, "")
     assert "tool=" in err or "indexed" in err
@@ -80,11 +80,11 @@ subprocess.run(["echo", "from a child"])
 assert sys.stdin.read() == "", "a child could eat the wire"
 writing.write(b"message\\n" + reading.read(4))
 """
-    done = subprocess.run(
+    completed_run = subprocess.run(
         [sys.executable, "-c", program], input="wire", capture_output=True, text=True, timeout=30, check=True
     )
-    assert done.stdout == "message\nwire"
-    assert [line for line in done.stderr.splitlines() if line.startswith("from ")] == [
+    assert completed_run.stdout == "message\nwire"
+    assert [line for line in completed_run.stderr.splitlines() if line.startswith("from ")] == [
         "from print",
         "from a library",
         "from a child",
@@ -97,8 +97,8 @@ def test_both_eras_are_served_by_one_process(folder: Path) -> None:
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    found = pipe.ask("server/discover", {"_meta": meta}, 1)
-    assert "2026-07-28" in found["result"]["supportedVersions"]
+    match = pipe.ask("server/discover", {"_meta": meta}, 1)
+    assert "2026-07-28" in match["result"]["supportedVersions"]
     assert pipe.end()[0] == 0
     pipe = Pipe(folder)
     assert pipe.shake_hands()["protocolVersion"] == "2025-11-25"
@@ -108,7 +108,7 @@ def test_both_eras_are_served_by_one_process(folder: Path) -> None:
 def test_the_alias_of_serve_is_the_same(folder: Path) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "ctx", "serve", "mcp", "--stdio"],
         cwd=folder,
         env=environment(),
@@ -118,17 +118,17 @@ def test_the_alias_of_serve_is_the_same(folder: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "ctx"
+    assert json.loads(process.stdout)["result"]["serverInfo"]["name"] == "ctx"
 
 
 def test_an_edited_script_is_news_over_pipes(folder: Path) -> None:
     pipe = Pipe(folder)
     pipe.shake_hands()
     tool = folder / "tools" / "shout.lua"
-    fresh = folder / "tools" / "fresh.lua"
-    fresh.write_text(tool.read_text().replace('"shout"', '"fresh"'))
-    while (told := pipe.hear()).get("method") != "notifications/tools/list_changed":
-        assert "id" not in told
+    names = folder / "tools" / "fresh.lua"
+    names.write_text(tool.read_text().replace('"shout"', '"fresh"'))
+    while (caller := pipe.hear()).get("method") != "notifications/tools/list_changed":
+        assert "id" not in caller
     assert "fresh" in {tool["name"] for tool in pipe.ask("tools/list", id=5)["result"]["tools"]}
     assert pipe.end()[0] == 0
 
@@ -143,7 +143,7 @@ def test_a_process_whose_client_is_gone_ends(folder: Path) -> None:
 
 def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> None:
     (tmp_path / "ctx.toml").write_text("[server]\nbnid = 1\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "ctx", "mcp"],
         cwd=tmp_path,
         env=environment(),
@@ -152,8 +152,8 @@ def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> Non
         text=True,
         timeout=30,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "did you mean 'bind'" in done.stderr
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "did you mean 'bind'" in process.stderr
 
 
 def test_an_open_subscription_does_not_keep_the_process(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from store_tree import MODEL, embed_pending, make
 
 from ctx.errors import Busy, StoreError
-from ctx.store import sqlite as catalog_module
+from ctx.store import connections as catalog_module
 from ctx.store.base import Run
 from ctx.store.schema import connect, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog

@@ -1,0 +1,150 @@
+"""How a memory serves somebody who lives with it: `python benchmarks/memory.py --life`.
+
+One bank of about 200 memories as a coding agent's user leaves them: statements that later ones replace (`change`, and `change2`, on which
+nothing was tuned), plain facts, dated events, and everyday notes besides. Asked are the newest of each pair, the facts, the dates, and
+questions that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and how often an
+unanswerable question is answered by nothing.
+"""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctx.clock import parse_ms
+from ctx.embed import open_embedder
+from ctx.memory import MemoryBank, MemoryStore
+
+NOW = "2026-11-22T09:00:00Z"
+DAY_MS = 86_400_000
+_PEOPLE = ("Tobias", "Marta", "Yusuf", "Ingrid", "Chen", "Paulina", "Dmitri", "Noor", "Felix")
+_NOTES = (
+    "{person} reviewed the pull request about {thing}",
+    "Talked with {person} about the roadmap for {thing}",
+    "The user asked {person} to look into {thing}",
+    "{person} thinks the documentation of {thing} is too long",
+    "Refactored the module for {thing} together with {person}",
+    "A test for {thing} fails on {person}'s machine only",
+    "User would like {person} to present {thing} at the all-hands",
+    "{person} is writing a blog post about {thing}",
+    "Investigated a slow query behind {thing}, {person} knows the details",
+    "Lunch with {person}; we discussed {thing} and the weather",
+    "The user finds {thing} confusing and told {person} so",
+    "{person} opened a ticket: {thing} needs better error messages",
+    "We agreed with {person} that {thing} can wait until next quarter",
+    "{person} borrowed the book about {thing}",
+    "The demo of {thing} went well, {person} was happy",
+)
+_THINGS = (
+    "the search index", "invoice export", "the cache layer", "the onboarding wizard", "dark mode", "the webhook worker",
+    "image uploads", "the recommendation service", "audit logging",
+)  # fmt: skip
+
+
+class Line(NamedTuple):
+    """One line of memory_life.tsv: its kind, a statement, what came of it (or its date), and the question."""
+
+    kind: str
+    text: str
+    second: str
+    question: str
+
+
+def read_lines() -> list[Line]:
+    lines = (Path(__file__).parent / "memory_life.tsv").read_text().splitlines()
+    return [Line._make(line.split("\t")) for line in lines]
+
+
+def notes(count: int) -> list[str]:
+    """So many everyday notes, each different."""
+    pairs = itertools.product(range(len(_THINGS)), range(len(_NOTES)))
+    return [
+        _NOTES[form].format(person=_PEOPLE[(thing * 4 + form) % len(_PEOPLE)], thing=_THINGS[thing])
+        for thing, form in itertools.islice(pairs, count)
+    ]
+
+
+def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
+    """Stores the older statements first, the newer ones last."""
+
+    def put(text: str, **fields: object) -> None:
+        clock[0] += 20 * 60_000
+        bank.put(text, context="general", type="world", **fields)  # type: ignore[arg-type]
+
+    changes = [line for line in lines if line.kind.startswith("change")]
+    facts = [line.text for line in lines if line.kind == "fact"]
+    for text in [line.text for line in changes]:
+        put(text)
+    for pair in itertools.zip_longest(facts, notes(135)):
+        for text in pair:
+            if text:
+                put(text)
+    for line in lines:
+        if line.kind == "date":
+            put(line.text, timestamp=line.second)
+    for line in changes:
+        put(line.second)
+
+
+def judge(recall: Callable[[str], list[str]], lines: list[Line]) -> dict[str, Any]:
+    """The figures, and what missed."""
+    figures: dict[str, Any] = {}
+    misses: list[str] = []
+    for kind in ("change", "change2"):
+        pairs = [line for line in lines if line.kind == kind]
+        rankings = [recall(line.question) for line in pairs]
+        above = [
+            _rank(line.second, texts) < _rank(line.text, texts)
+            for line, texts in zip(pairs, rankings, strict=True)
+        ]
+        top = [_rank(line.second, texts) < 5 for line, texts in zip(pairs, rankings, strict=True)]
+        figures[f"{kind}: newest above"] = f"{sum(above)}/{len(pairs)}"
+        figures[f"{kind}: newest in 5"] = f"{sum(top)}/{len(pairs)}"
+        misses += [
+            f"{line.question} -> {line.second}" for line, good in zip(pairs, above, strict=True) if not good
+        ]
+    for kind in ("fact", "date"):
+        asked_lines = [line for line in lines if line.kind == kind]
+        ranks = [_rank(line.text, recall(line.question)) for line in asked_lines]
+        figures[f"{kind}: in 5"] = f"{sum(rank < 5 for rank in ranks)}/{len(ranks)}"
+        figures[f"{kind}: first"] = f"{sum(rank == 0 for rank in ranks)}/{len(ranks)}"
+        misses += [
+            f"{line.question} -> {line.text}"
+            for line, rank in zip(asked_lines, ranks, strict=True)
+            if rank >= 5
+        ]
+    unanswered = [(line.question, recall(line.question)) for line in lines if line.kind == "none"]
+    figures["none: nothing"] = f"{sum(not texts for _, texts in unanswered)}/{len(unanswered)}"
+    misses += [f"{question} -> {texts[0]}" for question, texts in unanswered if texts]
+    return {"figures": figures, "misses": misses}
+
+
+def _rank(text: str, texts: list[str]) -> int:
+    return texts.index(text) if text in texts else 1_000
+
+
+def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The figures of `search` with the options that the `recall` tool gives it."""
+    lines = read_lines()
+    clock = [parse_ms(NOW) - 10 * DAY_MS]
+    with tempfile.TemporaryDirectory() as folder:
+        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        with store:
+            bank = store.bank("life")
+            fill(bank, clock, lines)
+            clock[0] = parse_ms(NOW)
+
+            def recall(question: str) -> list[str]:
+                found = bank.search(question, filter={"kind": "fact"}, **(options or RECALL))["results"]
+                return [result["record"]["text"] for result in found]
+
+            return {"memories": bank.count(), **judge(recall, lines)}
+
+
+RECALL: dict[str, Any] = {
+    "limit": 10,
+    "window": "auto",
+    "floor": True,
+}  # as extensions/hindsight/recall.lua asks

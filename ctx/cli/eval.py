@@ -1,0 +1,192 @@
+"""`ctx eval`: your own questions with the files that answer them, in every mode; what was missed, and what stood above it.
+
+A line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.md"}` (or a list of paths, and `source` where only
+that one is to be searched), or the question and a path parted by a tab. A path without a folder fits any folder.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ctx.cli.common import configuration, parser, plain, print_json
+from ctx.errors import BadRequest
+from ctx.tools.base import Toolbox
+from ctx.types import JSON, MODES, Caller
+from ctx.workspace import open_workspace
+
+DEPTH = 100  # how far down an answer is looked for
+ABOVE = 3  # documents told of that stood above a missed one
+
+
+class Question(NamedTuple):
+    """A question, and the paths of which each answers it."""
+
+    query: str
+    expect: tuple[str, ...]
+    source: str | None = None
+
+
+class Outcome(NamedTuple):
+    """Where the first answer to a question stood. `rank` counts from 1; None: not among the first DEPTH."""
+
+    question: Question
+    rank: int | None
+    above: tuple[JSON, ...]  # the first results that are no answers, with their reasons
+    answer: JSON | None  # the result that is one, with its reasons
+
+
+class Summary(NamedTuple):
+    """Of one mode: the shares of questions answered at rank 1, within 5 and within 12, and the mean of 1 / rank."""
+
+    mode: str
+    first: float
+    in_5: float
+    in_12: float
+    mrr: float
+
+
+def read_questions(text: str, name: str) -> list[Question]:
+    """The questions of a file. Raises `BadRequest` that names the line."""
+    questions = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            question = _question(line)
+            if question is None:
+                raise BadRequest(
+                    f'{name}:{number}: wants {{"query": "...", "expect": "path"}}, or a question, a tab and a path'
+                )
+            questions.append(question)
+    if not questions:
+        raise BadRequest(f"{name}: holds no questions")
+    return questions
+
+
+def _question(line: str) -> Question | None:
+    if not line.lstrip().startswith("{"):
+        query, _, path = line.rpartition("\t")
+        return Question(query.strip(), (path.strip(),)) if query.strip() and path.strip() else None
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    query, expect, source = entry.get("query"), entry.get("expect"), entry.get("source")
+    paths = [expect] if isinstance(expect, str) else expect
+    if not isinstance(query, str) or not query.strip() or not isinstance(paths, list) or not paths:
+        return None
+    if not all(isinstance(path, str) and path for path in paths) or not isinstance(source, str | None):
+        return None
+    return Question(query, tuple(paths), source)
+
+
+def ask(
+    toolbox: Toolbox, question: Question, mode: str, limit: int = DEPTH, *, explain: bool = True
+) -> list[JSON]:
+    """The first results for a question, by the `search` tool."""
+    arguments: dict[str, JSON] = {"query": question.query, "mode": mode, "limit": limit, "explain": explain}
+    if question.source is not None:
+        arguments["source"] = question.source
+    results: list[JSON] = toolbox.call("search", arguments, Caller("cli"))["results"]
+    return results
+
+
+def outcome(question: Question, results: Sequence[JSON]) -> Outcome:
+    """Where the first answer stands among the results, and what stands above it."""
+    for rank, result in enumerate(results, 1):
+        if any(fits(result["source_id"], path) for path in question.expect):
+            return Outcome(question, rank, tuple(results[: min(rank - 1, ABOVE)]), result)
+    return Outcome(question, None, tuple(results[:ABOVE]), None)
+
+
+def fits(source_id: str, path: str) -> bool:
+    """Whether a document is the one that is expected: the same path, or one that ends in it."""
+    return source_id == path or source_id.endswith(f"/{path}")
+
+
+def summary(mode: str, outcomes: Iterable[Outcome]) -> Summary:
+    """The figures of one mode."""
+    ranks = [outcome.rank for outcome in outcomes]
+    count = len(ranks)
+    first, in_5, in_12 = (sum(rank is not None and rank <= depth for rank in ranks) for depth in (1, 5, 12))
+    mrr = sum(1 / rank for rank in ranks if rank) / count
+    return Summary(mode, first / count, in_5 / count, in_12 / count, mrr)
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("eval", "Ask your own questions, and see what is missed and why.", json=True)
+    options.add_argument(
+        "questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path'
+    )
+    options.add_argument("--mode", action="append", choices=MODES, help="only this one; may be repeated")
+    options.add_argument(
+        "--within", type=int, default=5, metavar="N", help="a later rank is a miss (default: 5)"
+    )
+    args = options.parse_args(argv)
+    try:
+        with open(args.questions, encoding="utf-8") as file:
+            questions = read_questions(file.read(), args.questions)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{args.questions}: cannot be read: {error}") from error
+    settings = configuration(args.config)
+    modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)
+    with open_workspace(settings, reading=True) as workspace:
+        by_mode = {
+            mode: [outcome(question, ask(workspace.toolbox, question, mode)) for question in questions]
+            for mode in modes
+        }
+    if args.json:
+        print_json({"modes": [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]})
+        return 0
+    print(f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions")
+    for mode, outcomes in by_mode.items():
+        _, first, in_5, in_12, mrr = summary(mode, outcomes)
+        print(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
+    for mode, outcomes in by_mode.items():
+        for miss in _misses(outcomes, args.within):
+            _show_miss(mode, miss)
+    return 0
+
+
+def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.rank is None or outcome.rank > within]
+
+
+def _show_miss(mode: str, miss: Outcome) -> None:
+    position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
+    print(
+        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: {position}"
+    )
+    for rank, result in enumerate(miss.above, 1):
+        print(f"  {rank:>3}. {plain(result['source_id'])}  {reasons(result['explain'])}")
+    if miss.answer is not None:
+        print(f"  {miss.rank:>3}. {plain(miss.answer['source_id'])}  {reasons(miss.answer['explain'])}")
+
+
+def reasons(explanation: JSON) -> str:
+    """Why a result stands where it stands, on one line."""
+    parts = [f"{explanation['score']:.3f}"]
+    for leg in ("keyword", "semantic"):
+        if leg in explanation:
+            parts.append(f"{leg} rank {explanation[leg]['rank']} ({explanation[leg]['score']:.2f})")
+    parts += [f"{name} {value:g}" for name, value in explanation.get("rules", {}).items()]
+    return ", ".join([*parts, f"words: {' '.join(explanation['terms']) or 'none'}"])
+
+
+def _mode_json(mode: str, outcomes: Sequence[Outcome], within: int) -> JSON:
+    figures = summary(mode, outcomes)
+    return {
+        **figures._asdict(),
+        "misses": [
+            {
+                "query": miss.question.query,
+                "expect": list(miss.question.expect),
+                "rank": miss.rank,
+                "above": [_reasons_json(result) for result in miss.above],
+                "answer": None if miss.answer is None else _reasons_json(miss.answer),
+            }
+            for miss in _misses(outcomes, within)
+        ],
+    }
+
+
+def _reasons_json(result: JSON) -> JSON:
+    return {"source": result["source"], "source_id": result["source_id"], **result["explain"]}

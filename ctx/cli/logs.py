@@ -1,0 +1,70 @@
+"""Log lines on standard error, one an event: whatever a name holds, it begins no line of its own and drives
+no terminal.
+"""
+
+import json
+import logging
+import sys
+
+from ctx.cli.common import json_printable
+from ctx.text import one_line
+
+MAX_LINE = 16_000  # characters; a script's own line has 2000 at most, escaped
+_QUIET = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
+
+
+class Lines(logging.Formatter):
+    """A record as one printable line; the lines of a traceback follow it, indented, so that none can pass for
+    a record.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = one_line(record.getMessage(), MAX_LINE)
+        if self.usesTime():
+            record.asctime = self.formatTime(record, self.datefmt)
+        lines = [self.formatMessage(record)]
+        if record.exc_info:
+            lines += _indented(self.formatException(record.exc_info))
+        if record.stack_info:
+            lines += _indented(record.stack_info)
+        return "\n".join(lines)
+
+
+class JsonLines(logging.Formatter):
+    """A record as one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json_printable(json.dumps(line, ensure_ascii=False))
+
+
+def log_to_stderr(level: str, form: str = "text") -> None:
+    """Log lines on standard error; standard output belongs to answers. `form` is "text", "json", or "bare":
+    the message alone.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonLines()
+        if form == "json"
+        else Lines("%(message)s" if form == "bare" else "%(asctime)s %(levelname)s %(name)s %(message)s")
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def guard_last_resort() -> None:
+    """Where a command sets no log up, Python prints warnings as they are; they are made lines as well."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Lines("%(message)s"))
+
+
+def _indented(text: str) -> list[str]:
+    return ["    " + one_line(line, MAX_LINE) for line in text.splitlines()]

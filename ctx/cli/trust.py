@@ -1,0 +1,179 @@
+"""`ctx trust`, and the question that a configuration raises which was found and asks for more than its own
+folder.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ctx.cli.common import NO_PROJECT, parser, print_json, table
+from ctx.errors import BadRequest, ConfigError
+from ctx.extensions.trust import ProjectScript, TrustFile, digest_of, project_scripts, trust_path
+from ctx.project import Location, find_config, project_root, shown_path
+from ctx.reach import requests
+from ctx.text import one_line
+from ctx.toml import read_text, tables_of
+from ctx.types import JSON
+
+SHOWN_REQUESTS = 3  # in an error's one line; `ctx trust --list` shows all
+MAX_LINE = 400  # characters of one request: a longer one is cut where it can be seen to be cut
+
+
+def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
+    """Returns where the user has trusted these bytes at this path, or does so now. Raises `ConfigError`.
+
+    Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
+    command that trusts.
+    """
+    file = TrustFile(trust_path(os.environ))
+    if file.vouches(_key(path), content):
+        return
+    name = one_line(shown_path(path), MAX_LINE)
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{name} was found, not named, and asks for more than reading its own folder:", file=sys.stderr)
+        print(_bullets(lines), file=sys.stderr)
+        print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            file.record({_key(path): digest_of(content)})
+            return
+    excess = len(lines) - SHOWN_REQUESTS
+    excess_line = [f"and {excess} more"] if excess > 0 else []
+    summary = "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *excess_line])
+    raise ConfigError(
+        f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
+        f"Look at it, then `{_command(path)}` trusts it as it is now"
+    )
+
+
+def trust_as_written(path: str) -> None:
+    """Trusts a configuration that the user has just had written. Raises `ConfigError`."""
+    configured = _read(Location(path, False))
+    if configured.requests:
+        TrustFile(trust_path(os.environ)).record({_key(path): configured.digest})
+
+
+def _key(path: str) -> str:
+    """A configuration's name in the list of what is trusted: the file itself, by whatever way one came."""
+    return os.path.realpath(path)
+
+
+def _command(path: str) -> str:
+    """What to type in this folder to trust the configuration there."""
+    root = project_root(path)
+    return f"ctx trust {os.path.relpath(path, root)}"
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"  - it {one_line(line, MAX_LINE)}" for line in lines)
+
+
+class _Configured(NamedTuple):
+    """The project's configuration as `ctx trust` sees it.
+
+    `chosen` ones need no trust, and those without requests neither.
+    """
+
+    path: str
+    chosen: bool
+    digest: str
+    requests: list[str]
+
+    @property
+    def name(self) -> str:
+        return os.path.relpath(self.path, project_root(self.path))
+
+    def state(self, trusted: bool) -> str:
+        if not self.requests:
+            return "asks for nothing"
+        return "trusted" if trusted else "named" if self.chosen else "NOT trusted"
+
+
+def _read(location: Location) -> _Configured:
+    path, name = location.path, shown_path(location.path)
+    content = read_text(path, name)
+    tables = tables_of(content, path, name, os.environ)
+    return _Configured(path, location.chosen, digest_of(content), requests(tables, project_root(path)))
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser(
+        "trust",
+        "Trust this project's configuration, where it asks for more than reading its own folder, "
+        "and the scripts of its .ctx folder. Look at them first: each text is trusted by its hash.",
+        json=True,
+    )
+    options.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="only these: a script's name, or the configuration's (ctx.toml); everything when absent",
+    )
+    options.add_argument(
+        "--list", action="store_true", help="only show what is trusted and what is asked for"
+    )
+    options.add_argument("--revoke", action="store_true", help="trust them no longer")
+    args = options.parse_args(argv)
+    location = find_config(args.config, os.environ, os.getcwd())
+    if location is None:
+        raise ConfigError(NO_PROJECT)
+    file = TrustFile(trust_path(os.environ))
+    digests = file.digests()
+    configured = _read(location)
+    scripts = project_scripts(project_root(location.path), digests)
+    _check_names(args.names, configured, scripts)
+    picked = [script for script in scripts if not args.names or script.name in args.names]
+    configured_too = not args.names or configured.name in args.names
+    trusted = digests.get(_key(configured.path)) == configured.digest
+    if not args.json and configured_too and configured.requests:
+        print(f"{one_line(configured.name)} asks for more than reading its own folder:")
+        print(_bullets(configured.requests), flush=True)
+    if not args.list:
+        changes = {script.path: None if args.revoke else script.digest for script in picked}
+        if configured_too and (args.revoke or configured.requests):
+            changes[_key(configured.path)] = None if args.revoke else configured.digest
+            trusted = not args.revoke
+        file.record(changes)
+        picked = [script._replace(trusted=not args.revoke) for script in picked]
+    if args.json:
+        print_json(_as_json(configured, trusted, picked))
+    else:
+        _print_states(configured if configured_too else None, trusted, picked)
+    return 0
+
+
+def _check_names(names: Sequence[str], configured: _Configured, scripts: Sequence[ProjectScript]) -> None:
+    unknown = set(names) - {script.name for script in scripts} - {configured.name}
+    if unknown:
+        raise BadRequest(
+            f"nothing called {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
+            f"and the configuration is {configured.name}"
+        )
+
+
+def _as_json(configured: _Configured, trusted: bool, scripts: Sequence[ProjectScript]) -> JSON:
+    return {
+        "configuration": {
+            "name": configured.name,
+            "sha256": configured.digest,
+            "trusted": trusted or configured.chosen or not configured.requests,
+            "asks": configured.requests,
+        },
+        "scripts": [
+            {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
+            for script in scripts
+        ],
+    }
+
+
+def _print_states(configured: _Configured | None, trusted: bool, scripts: Sequence[ProjectScript]) -> None:
+    rows = [
+        (script.kind, script.name, "trusted" if script.trusted else "NOT trusted", script.digest[:16])
+        for script in scripts
+    ]
+    if configured is not None:
+        state = configured.state(trusted)
+        rows.insert(0, ("configuration", configured.name, state, configured.digest[:16]))
+    print(table(rows, ("KIND", "NAME", "STATE", "SHA-256")))
+    if not scripts:
+        print("This project's .ctx folder holds no scripts.")

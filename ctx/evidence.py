@@ -1,0 +1,253 @@
+"""The passage that answers: which chunk of a document is shown, and how a ranking is told of (docs/ranking.md)."""
+
+from collections.abc import Mapping, Sequence
+
+from ctx import analyze, kinds, ranking, rules
+from ctx.lean import TYPE_CHECKING, NamedTuple
+from ctx.snippet import Matcher, Text, is_bare
+from ctx.store.base import Catalog, ChunkRow
+from ctx.types import JSON, Filters, Hit, Passage, SearchResult
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
+    import numpy as np
+
+_SHOWN_HITS = 3  # passages and chunks of a document, of each leg, among which the one to show is looked for
+_DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
+_FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
+_SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
+_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
+
+
+class Request(NamedTuple):
+    """A search as it goes to the legs."""
+
+    query: str  # with misspelt words put right
+    mode: str
+    filters: Filters
+    prefix: bool
+    exact: bool
+    vector: "np.ndarray | None"
+    question: rules.Question
+    matcher: Matcher
+    defining: frozenset[int]  # the first chunks of passages that define a name of the query
+
+
+class Leg(NamedTuple):
+    """What one way of searching gave: all its hits by document, and its ranking of documents."""
+
+    hits: dict[int, list[Hit]]
+    documents: list[Hit]
+    exhausted: bool  # there is nothing deeper
+
+    @property
+    def ranked(self) -> ranking.Leg:
+        return [(hit.document_no, hit.score) for hit in self.documents]
+
+
+NO_LEG = Leg({}, [], True)
+
+
+class Stage(NamedTuple):
+    """A ranking to one depth, and what led to it."""
+
+    ranked: ranking.Leg
+    keyword: Leg
+    semantic: Leg
+    alpha: float  # the weight of the semantic leg that was used
+    rulings: dict[int, rules.Ruling]
+
+
+class Choice(NamedTuple):
+    """A chunk that may be shown, how well it answers, and the terms it has."""
+
+    row: ChunkRow
+    worth: float
+    terms: frozenset[str]
+
+
+class Rows:
+    """The rows of the catalog that one search has read, each read once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._rows: dict[int, ChunkRow] = {}
+        self._asked: set[int] = set()
+
+    def read(self, chunk_nos: Sequence[int]) -> None:
+        unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._asked]
+        if unread:
+            self._asked.update(unread)
+            self._rows.update(self._catalog.chunk_rows(unread))
+
+    def get(self, chunk_no: int) -> ChunkRow | None:
+        return self._rows.get(chunk_no)
+
+    def current(self, document_no: int) -> Sequence[int]:
+        """A document's chunks as they are now, read; the first ones of a long document."""
+        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
+        self.read(chunk_nos)
+        return chunk_nos
+
+
+def by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
+    by_document: dict[int, list[Hit]] = {}
+    for hit in hits:
+        by_document.setdefault(hit.document_no, []).append(hit)
+    return by_document
+
+
+def chunks_to_read(number: int, stage: Stage) -> list[int]:
+    """The chunks of a document among which the one to show is, and their neighbours: a heading alone has its text behind it."""
+    hits = [
+        *stage.keyword.hits.get(number, ())[:_SHOWN_HITS],
+        *stage.semantic.hits.get(number, ())[:_SHOWN_HITS],
+    ]
+    return list(
+        dict.fromkeys(no for hit in hits for no in range(hit.chunk_no - 1, hit.chunk_no + hit.span + 1))
+    )
+
+
+def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
+    """A document's chunks that may be shown, the one that answers best first.
+
+    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
+    that defines the name asked for is worth more; a heading alone, front matter or a label nothing where there is another.
+    """
+    nearness = _nearness(stage.semantic, number)
+    choices: list[Choice] = []
+    for chunk_no in chunks_to_read(number, stage):
+        row = rows.get(chunk_no)
+        if row is None or row.document_no != number:
+            continue
+        terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+        worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(chunk_no, 0.0)
+        if chunk_no in request.defining and _defines(row.text, request.question.names):
+            worth += _DEFINING_SHARE
+        if is_bare(_text(row)):
+            worth -= 2.0
+        choices.append(Choice(row, worth, frozenset(terms)))
+    return sorted(choices, key=lambda choice: -choice.worth)
+
+
+def _nearness(leg: Leg, number: int) -> dict[int, float]:
+    """How near the chunks of a document are, on the leg's own spread from 0 to 1."""
+    hits = leg.hits.get(number)
+    if not hits:
+        return {}
+    high, low = leg.documents[0].score, leg.documents[-1].score
+    width = high - low
+    return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
+
+
+def _defines(text: str, names: Sequence[str]) -> bool:
+    for name in names:
+        start = text.find(name)
+        while start >= 0:
+            before = text[max(0, start - 40) : start].split()
+            if before and before[-1] in analyze.DEFINING:
+                return True
+            start = text.find(name, start + 1)
+    return False
+
+
+def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
+    """What to show of a document that was rewritten since the index was published: its text as it is now.
+
+    Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
+    is left out: the index is a moment old, the answer must not be wrong.
+    """
+    choices = []
+    for row in map(rows.get, rows.current(number)):
+        if row is not None:
+            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+            choices.append(Choice(row, request.matcher.share(terms), frozenset(terms)))
+    if not choices:
+        return []
+    choices.sort(key=lambda choice: -choice.worth)
+    row = choices[0].row
+    by_words = number not in stage.semantic.hits
+    if by_words and not choices[0].terms and not request.matcher.terms_in(f"{row.title} {row.source_id}"):
+        return []
+    return choices
+
+
+def _text(row: ChunkRow) -> Text:
+    return Text(row.text, row.title, row.heading, kinds.is_prose(row.media_type))
+
+
+def share_of_best(request: Request, choices: list[Choice]) -> float:
+    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that it has."""
+    if request.mode != "keyword":
+        return 1.0
+    return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
+
+
+def _terms_of(choices: list[Choice], request: Request) -> list[str]:
+    """The terms that the chunks, the title or the path have, in the query's order."""
+    row = choices[0].row
+    present = request.matcher.terms_in(f"{row.title} {row.source_id}").union(
+        *(choice.terms for choice in choices)
+    )
+    return [term for term in request.matcher.terms if term in present]
+
+
+def result_of(matcher: Matcher, choices: list[Choice], score: float, per_document: int) -> SearchResult:
+    row = choices[0].row
+    rows = {choice.row.chunk_no: choice.row for choice in choices}
+    passages = [_passage(matcher, row, rows)]
+    threshold = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
+    for choice in choices[1:]:
+        if len(passages) == per_document or choice.worth < threshold:
+            break
+        if all(not passage.start_line <= choice.row.start_line <= passage.end_line for passage in passages):
+            passages.append(_passage(matcher, choice.row, rows))
+    best = passages[0]
+    return SearchResult(
+        id=row.id,
+        source=row.source,
+        source_id=row.source_id,
+        title=row.title,
+        score=score,
+        snippet=best.snippet,
+        source_url=row.source_url,
+        updated_ms=row.updated_ms,
+        heading=best.heading,
+        start_line=best.start_line,
+        end_line=best.end_line,
+        highlights=best.highlights,
+        passages=tuple(passages[1:]),
+    )
+
+
+def _passage(matcher: Matcher, row: ChunkRow, rows: Mapping[int, ChunkRow]) -> Passage:
+    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
+    snippet, highlights = matcher.snippet(_text(row))
+    first = last = row
+    if kinds.is_prose(row.media_type):
+        room = _SECTION_CHARS - len(row.text)
+        before, after = rows.get(row.chunk_no - 1), rows.get(row.chunk_no + 1)
+        if before is not None and before.heading == row.heading and len(before.text) <= room:
+            first, room = before, room - len(before.text)
+        if after is not None and after.heading == row.heading and len(after.text) <= room:
+            last = after
+    return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
+
+
+def explanation_of(number: int, score: float, stage: Stage, choices: list[Choice], request: Request) -> JSON:
+    explanation: dict[str, JSON] = {"score": round(score, 6)}
+    for name, leg in (("keyword", stage.keyword), ("semantic", stage.semantic)):
+        for rank, hit in enumerate(leg.documents, 1):
+            if hit.document_no == number:
+                explanation[name] = {"rank": rank, "score": round(hit.score, 6)}
+                break
+    if stage.keyword.documents and stage.semantic.documents:
+        explanation["semantic_weight"] = round(stage.alpha, 3)
+    ruling = stage.rulings.get(number)
+    if ruling is not None:
+        changes = {"path": round(ruling.path, 3), "definition": ruling.definition}
+        explanation["rules"] = {name: value for name, value in changes.items() if value}
+        if ruling.role is not None:
+            explanation["rules"][ruling.role] = ruling.factor
+    explanation["terms"] = _terms_of(choices, request)
+    explanation["chunk"] = choices[0].row.ordinal
+    return explanation

@@ -1,0 +1,113 @@
+"""What a file is, told by its name and media type: prose, code or data; a test, an example, a list of exports, a change log.
+
+Pure: names in, kinds out, without a pattern, since every candidate of every search is asked (docs/ranking.md has the reasons).
+"""
+
+from ctx.formats.table import PROSE
+from ctx.lean import NamedTuple
+
+DATA = frozenset(
+    {
+        "application/json", "application/jsonl", "application/xml", "application/yaml", "application/toml",
+        "image/svg+xml", "text/csv", "text/tab-separated-values", "text/x-ini", "text/x-properties",
+        "text/x-lock", "text/x-diff",
+    }
+)  # fmt: skip
+FAMILIES = ("prose", "code")  # what `type` of a search may name beside a media type
+
+TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
+
+_TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
+_TEST_BEGINNINGS = ("test_", "test-", "tests_", "spec_")
+_TEST_ENDINGS = ("_test", "-test", ".test", "_tests", "_spec", "-spec", ".spec", ".cy", ".stories")
+_TEST_HUMPS = ("Test", "Tests", "TestCase", "Spec", "IT")  # FooTest.java, BarSpec.scala
+_EXAMPLE_FOLDERS = frozenset(
+    {
+        "example", "examples", "sample", "samples", "demo", "demos", "tutorial", "tutorials", "docs_src",
+        "benchmark", "benchmarks", "bench", "compat", "legacy", "deprecated", "_vendor", "vendor", "third_party",
+    }
+)  # fmt: skip
+_EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
+_CHANGE_STEMS = frozenset(
+    {
+        "changelog", "changes", "release-notes", "release_notes", "releasenotes", "releases", "whatsnew",
+        "whats-new", "whats_new", "migration-log",
+    }
+)  # fmt: skip
+_CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are pages about other things
+_CHANGE_FOLDERS = frozenset(
+    {"changelog", "changelog.d", "changelogs", "release-notes", "releasenotes", "whatsnew"}
+)
+
+
+class Place(NamedTuple):
+    """A path in the parts that its rules look at."""
+
+    folders: tuple[str, ...]  # from the top
+    stem: str  # of the file, without the last suffix
+
+
+def place(path: str) -> Place:
+    """`src/flask/app.py` is the stem `app` in the folders `src` and `flask`."""
+    *folders, name = path.split("/")
+    stem, dot, _ = name.rpartition(".")
+    return Place(tuple(folders), stem if dot and stem else name)
+
+
+def is_prose(media_type: str) -> bool:
+    return media_type in PROSE
+
+
+def is_code(media_type: str) -> bool:
+    """Whether it is neither prose nor data."""
+    return media_type not in PROSE and media_type not in DATA
+
+
+def in_family(media_type: str, family: str) -> bool:
+    """Whether a media type is of a family (`prose`, `code`), or is the type named."""
+    if family == "prose":
+        return is_prose(media_type)
+    return is_code(media_type) if family == "code" else media_type == family.lower()
+
+
+def role(file: Place, media_type: str) -> str | None:
+    """What a file is beside its subject: TEST, EXAMPLE or EXPORTS of code, CHANGES of prose; None where it is its subject.
+
+    A folder of prose may be called `spec` or `testing` and is none of these.
+    """
+    if is_code(media_type):
+        return _role_of_code(file)
+    return CHANGES if is_prose(media_type) and _logs_changes(file) else None
+
+
+def _role_of_code(file: Place) -> str | None:
+    low = file.stem.lower()
+    if (
+        low.startswith(_TEST_BEGINNINGS)
+        or low.endswith(_TEST_ENDINGS)
+        or low in ("conftest", "tests")
+        or _ends_in_hump(file.stem)
+        or not _TEST_FOLDERS.isdisjoint(map(str.lower, file.folders))
+    ):
+        return TEST
+    if not _EXAMPLE_FOLDERS.isdisjoint(map(str.lower, file.folders)):
+        return EXAMPLE
+    return EXPORTS if low in _EXPORT_STEMS else None
+
+
+def _ends_in_hump(stem: str) -> bool:
+    """Whether a name in humps ends in one that tests bear (`ParserTest`, but neither `latest` nor `Test`)."""
+    for hump in _TEST_HUMPS:
+        before = stem[: -len(hump)]
+        if before and stem.endswith(hump) and (before[-1].islower() or before[-1].isdigit()):
+            return True
+    return False
+
+
+def _logs_changes(file: Place) -> bool:
+    low = file.stem.lower()
+    if low in _CHANGE_STEMS or low.startswith("changelog"):
+        return True
+    if low in _CHANGE_STEMS_ON_TOP:
+        return not file.folders or file.stem.isupper()
+    return not _CHANGE_FOLDERS.isdisjoint(map(str.lower, file.folders))

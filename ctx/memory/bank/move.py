@@ -1,0 +1,99 @@
+"""Moving a bank: its memories as lines of JSON, out and in."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ctx.errors import BadRequest, Conflict
+from ctx.memory.bank.base import BankView
+from ctx.memory.columns import Memory
+from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.reader import UNDELETED
+from ctx.memory.records import from_line, to_line
+from ctx.memory.writer import Writer
+from ctx.types import JSON
+
+_BATCH = 200
+_EVERYTHING = Condition("1", ())
+
+
+class _Line(NamedTuple):
+    """A line of an export, read."""
+
+    number: int
+    memory: Memory
+    names: list[str]
+    sessions: list[str]
+
+    @property
+    def text(self) -> str:
+        return to_line(self.memory, self.names, self.sessions)
+
+
+class Moving(BankView):
+    """What carries a bank elsewhere."""
+
+    def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
+        """One line of JSON for each memory, superseded ones too, oldest first; no newline at its end.
+
+        Imported into any bank and exported again, the lines are the same bytes. The journal and the history stay.
+        """
+        conditions = [_EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
+        with self._view() as view:
+            for memory in view.select(conditions, "m.created_ms, m.id"):
+                names = view.aliases([memory.no]).get(memory.no, [])
+                yield to_line(memory, names, view.sessions(memory.no))
+
+    def import_(self, lines: Iterable[str]) -> JSON:
+        """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
+
+        A memory that is there already, the same, is skipped; another under the same id is a conflict, named and left as it is.
+        Raises `BadRequest` with the number of a line that is not of an export.
+        """
+        counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
+        batch: list[_Line] = []
+        for line in _read(lines):
+            batch.append(line)
+            if len(batch) == _BATCH:
+                self._take_in(batch, counts)
+                batch = []
+        if batch:
+            self._take_in(batch, counts)
+        return counts
+
+    def _take_in(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
+        vectors = self._embedding.packed([line.memory.text for line in batch])
+        with self._writing("import") as writer:
+            for line, packed in zip(batch, vectors, strict=True):
+                stored = writer.row(line.memory.id)
+                if stored is None:
+                    self._insert(writer, line, packed)
+                    counts["imported"] += 1
+                elif line.text == to_line(
+                    stored, writer.aliases([stored.no]).get(stored.no, []), writer.sessions(stored.no)
+                ):
+                    counts["skipped"] += 1
+                else:
+                    counts["conflicts"].append(stored.id)
+
+    def _insert(self, writer: Writer, line: _Line, vectors: Sequence[bytes]) -> None:
+        stored = writer.insert(line.memory, self._embedding.model, vectors)
+        for name in line.names:
+            try:
+                writer.alias(stored, name)
+            except Conflict as error:
+                raise Conflict(f"line {line.number}: {error.message}") from error
+        for session in line.sessions:
+            writer.join_session(stored.no, session)
+
+
+def _read(lines: Iterable[str]) -> Iterator[_Line]:
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            yield _Line(number, *from_line(json.loads(text)))
+        except (ValueError, RecursionError):
+            raise BadRequest(f"line {number}: not JSON") from None
+        except BadRequest as error:
+            raise BadRequest(f"line {number}: {error.message}") from error

@@ -1,0 +1,207 @@
+"""Reading a bank: records by name, pages of them, counts, and what happened to them."""
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+
+from ctx.errors import BadRequest
+from ctx.memory.bank.base import MAX_LIMIT, BankView, check_id
+from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
+from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.reader import visible
+from ctx.memory.records import public_name
+from ctx.types import JSON
+
+_GROUPS = ("kind", "type", "context", "folder", "label", "status", "session", "role", "document_id")
+_TAG = re.compile(r'metadata\.([^"\\.\x00-\x1f]{1,128})')
+_FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from other changes
+
+
+class Reading(BankView):
+    """What is in a bank."""
+
+    def exists(self) -> bool:
+        """Whether anything was ever written to it."""
+        with self._view() as view:
+            return view.exists
+
+    def config(self) -> JSON:
+        """What was configured: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`; other keys are kept."""
+        with self._view() as view:
+            return view.bank.config
+
+    def get(self, id: str, *, include_deleted: bool = False) -> JSON | None:
+        """The record of an id or alias, also of one that was superseded; None where there is none."""
+        return self.get_many([id], include_deleted=include_deleted)[0]
+
+    def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
+        """The records in the order asked, None for those that are not there."""
+        if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
+            raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        for id in ids:
+            check_id(id)
+        with self._view() as view:
+            memories = [self._find(view, id, deleted=include_deleted) for id in ids]
+            records = iter(self._records(view, [memory for memory in memories if memory]))
+            return [next(records) if memory else None for memory in memories]
+
+    def children(self, id: str, *, limit: int = 1000, cursor: str | None = None) -> JSON:
+        """What a container holds, in order: `{"items", "cursor"}`. Raises `NotFound`."""
+        with self._view() as view:
+            parent = self._must_find(view, id)
+        return self.browse(
+            {"parent": parent.id}, order="ordinal", limit=limit, cursor=cursor, include_superseded=True
+        )
+
+    def browse(
+        self,
+        filter: JSON = None,
+        *,
+        order: str = "-created",
+        limit: int = 100,
+        cursor: str | None = None,
+        include_superseded: bool = False,
+        as_of: JSON = None,
+    ) -> JSON:
+        """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of `ctx.memory.columns.ORDERS`;
+        with `-` in front, descending. Pages stay right while others write."""
+        descending, name = order.startswith("-"), order.removeprefix("-")
+        if name not in ORDERS:
+            raise BadRequest(f"order: one of {', '.join(ORDERS)}, with '-' in front for descending")
+        limit = whole("limit", limit, 1, MAX_LIMIT)
+        conditions = [self._shown(as_of, include_superseded), compile_filter(filter)]
+        key, sign, direction = order_key(name), "<" if descending else ">", "DESC" if descending else "ASC"
+        if cursor is not None:
+            conditions.append(Condition(f"({key}, m.no) {sign} (?, ?)", _open_cursor(cursor, order)))
+        with self._view() as view:
+            memories = list(view.select(conditions, f"{key} {direction}, m.no {direction}", limit + 1))
+            page = memories[:limit]
+            records = self._records(view, page)
+        return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
+
+    def count(self, filter: JSON = None, *, include_superseded: bool = False, as_of: JSON = None) -> int:
+        with self._view() as view:
+            return view.count([self._shown(as_of, include_superseded), compile_filter(filter)])
+
+    def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
+        """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.
+
+        `group_by`: kind, type, context, folder, label, status, session, role, document_id or metadata.KEY; a group's value may be null.
+        """
+        column, values = _group_column(group_by)
+        conditions = [visible(self._now()), compile_filter(filter)]
+        with self._view() as view:
+            total = view.summary(conditions, None)
+            groups = view.summary(conditions, column, values) if column else []
+        whole_bank = _summary(total[0]) if total else _summary((None, 0, None, None, None, None))
+        return {**whole_bank, "groups": [{"value": row[0], **_summary(row)} for row in groups]}
+
+    def contents(self, ids: Sequence[str]) -> JSON:
+        """What containers hold, by id: `{"count", "characters", "first"}`; those that are empty are left out."""
+        if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
+            raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        with self._view() as view:
+            return {
+                id: {"count": count, "characters": characters, "first": first}
+                for id, (count, characters, first) in view.contents(ids).items()
+            }
+
+    def sessions(self, id: str) -> list[str]:
+        """The sessions that wrote or read a memory or anything in it. Raises `NotFound`."""
+        with self._view() as view:
+            members = view.with_contents(self._must_find(view, id))
+            return sorted({session for member in members for session in view.sessions(member.no)})
+
+    def links(self, id: str) -> list[JSON]:
+        """Near duplicates of a memory, most alike first: `{"id", "score"}`. Raises `NotFound`."""
+        with self._view() as view:
+            memory = self._must_find(view, id)
+            return [{"id": linked, "score": score} for linked, score in view.links(memory.no)]
+
+    def history(self, id: str) -> list[JSON]:
+        """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field: {"from", "to"}}}`.
+
+        Also of a deleted one. Raises `NotFound`.
+        """
+        with self._view() as view:
+            memory = self._must_find(view, id, deleted=True)
+            changes = view.history(memory.no)
+        later: dict[str, JSON] = memory._asdict()
+        entries = []
+        for change in reversed(changes):
+            before = change.before or {}
+            changed = {
+                public_name(name): {"from": value, "to": later[name]}
+                for name, value in before.items()
+                if name not in _FOLLOWING
+            }
+            later = {**later, **before}
+            entries.append(
+                {
+                    "version": change.version,
+                    "op": change.op,
+                    "op_id": change.op_id,
+                    "at": change.at_ms,
+                    "by": change.actor,
+                    "changed": changed,
+                }
+            )
+        return entries[::-1]
+
+    def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
+        """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
+        with self._view() as view:
+            lines = list(view.journal(whole("after", after, 0, 2**53), whole("limit", limit, 1, MAX_LIMIT)))
+        return [
+            {
+                "no": line.no,
+                "op": line.op,
+                "op_id": line.op_id,
+                "at": line.at_ms,
+                "by": json.loads(line.actor),
+                "detail": json.loads(line.detail),
+                "hash": line.hash,
+            }
+            for line in lines
+        ]
+
+
+def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
+    if group_by is None:
+        return None, ()
+    if group_by in _GROUPS:
+        return f"m.{group_by}", ()
+    match = _TAG.fullmatch(group_by) if isinstance(group_by, str) else None
+    if match is None:
+        raise BadRequest(f"group_by: one of {', '.join(_GROUPS)} or metadata.KEY")
+    return "json_extract(m.metadata, ?)", (f'$."{match[1]}"',)
+
+
+def _summary(row: Sequence[JSON]) -> dict[str, JSON]:
+    _, count, mean, first_ms, last_ms, characters = row
+    return {
+        "count": count,
+        "average_importance": None if mean is None else round(mean, 4),
+        "first_created": first_ms,
+        "last_created": last_ms,
+        "characters": characters or 0,
+    }
+
+
+def _make_cursor(order: str, memory: Memory) -> str:
+    entry = canonical([order, order_value(order.removeprefix("-"), memory), memory.no])
+    return base64.urlsafe_b64encode(entry.encode()).decode()
+
+
+def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
+    try:
+        order_of_cursor, value, no = json.loads(base64.urlsafe_b64decode(cursor))
+    except (ValueError, TypeError, AttributeError):
+        raise BadRequest("cursor: not one that this list gave") from None
+    if order_of_cursor != order or isinstance(value, list | dict):
+        raise BadRequest("cursor: it belongs to a list in another order")
+    whole("cursor", no, -(2**63) + 1, 2**63 - 1)
+    if isinstance(value, int | float) and not abs(value) < 2**63:
+        raise BadRequest("cursor: not one that this list gave")
+    return value, no

@@ -1,0 +1,360 @@
+"""Searching a bank: what answers a query, in which order, and what the memories say together."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ctx.analyze import query_terms
+from ctx.errors import BadRequest, EmbeddingsDisabled
+from ctx.memory.bank.base import MAX_LIMIT, BankView
+from ctx.memory.change import MAX_CHARS, Statement, replaces
+from ctx.memory.columns import Memory, moment_ms, number, whole
+from ctx.memory.currency import aged, answered, current, succeeded, timely
+from ctx.memory.dates import Window, window
+from ctx.memory.evidence import Evidence
+from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.findings import Disposition
+from ctx.memory.legs import MemoryHit, search_legs, weighed
+from ctx.memory.reader import Candidate, Reader, visible
+from ctx.memory.reflect import reflect
+from ctx.types import JSON
+
+DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
+MODES = ("hybrid", "keyword", "semantic")
+NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
+NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
+NEIGHBOURS = 20  # of a new memory, among which it may take another's place
+CHARS_PER_TOKEN = 4
+_DAY_MS = 86_400_000
+
+
+class Question(NamedTuple):
+    """What is asked of a bank, checked."""
+
+    query: str
+    mode: str = "hybrid"
+    budget: str = "low"
+    needed: int = 10  # hits
+    filter: JSON = None
+    window: JSON = None
+    as_of: JSON = None
+    include_superseded: bool = False
+    half_life_days: float | None = None
+    asked_ms: int | None = None  # the moment against which times in the query are read; None: now
+
+    def check(self) -> "Question":
+        """Itself. Raises `BadRequest`."""
+        if not isinstance(self.query, str) or not self.query.strip():
+            raise BadRequest("query: a text with at least one character is needed")
+        if self.mode not in MODES:
+            raise BadRequest(f"mode: one of {', '.join(MODES)}")
+        if self.budget not in DEPTHS:
+            raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
+        return self
+
+    @property
+    def depth(self) -> int:
+        """Candidates of each leg: one depth for all pages of a query, or a page would be ranked otherwise than the one before."""
+        depth = DEPTHS[self.budget]
+        return max(depth, -(-self.needed // 1000) * 1000 if self.needed > depth else 0)
+
+
+class Searching(BankView):
+    """What finds memories by what they say."""
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        offset: int = 0,
+        mode: str = "hybrid",
+        filter: JSON = None,
+        min_score: float = 0.0,
+        budget: str = "low",
+        max_tokens: int | None = None,
+        window: JSON = None,
+        as_of: JSON = None,
+        include_superseded: bool = False,
+        order: str = "rank",
+        half_life_days: float | None = None,
+        floor: bool = False,
+        asked_at: JSON = None,
+        explain: bool = False,
+        touch: bool = False,
+    ) -> JSON:
+        """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?, "signals"?}], "total", "answered", "degraded"}`.
+
+        `order`: "rank" fuses both legs (reciprocal ranks), "score" sorts by the calibrated score. `total` counts what reached
+        `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before `offset` and `limit`.
+        `max_tokens` ends the page before it is exceeded (a token is four characters), but never before the first result.
+        `window`: "auto" lifts what falls in a time named by the query, `{"since", "until"}` admits nothing else.
+        `asked_at`: the moment against which times in the query are read, now unless given.
+        `answered`: whether anything speaks to the question; with `floor` nothing is shown where nothing does.
+        `half_life_days` moves ranks by age, by a tenth at most. `touch` counts a reading of what is returned.
+        `degraded` says why the search was less than asked: "no_embedder".
+        """
+        if order not in ("rank", "score"):
+            raise BadRequest("order: rank or score")
+        limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
+        if max_tokens is not None:
+            max_tokens = whole("max_tokens", max_tokens, 1, 10_000_000)
+        if half_life_days is not None:
+            half_life_days = number("half_life_days", half_life_days, 0.001, 1e6)
+        least_score = number("min_score", min_score, 0.0, 1.0)
+        question = Question(
+            query,
+            mode,
+            budget,
+            offset + limit,
+            filter,
+            window,
+            as_of,
+            include_superseded,
+            half_life_days,
+            moment_ms("asked_at", asked_at),
+        )
+        with self._view() as view:
+            hits, degraded = self._hits(view, question.check())
+            hits = [hit for hit in hits if hit.score >= least_score]
+            answers = answered(hits, with_meaning=self._embedding.model is not None and mode != "keyword")
+            if floor and not answers:
+                hits = []
+            if order == "score":
+                hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
+            page = _within_tokens(hits[offset : offset + limit], max_tokens)
+            results = self._results(view, page, explain=explain)
+        if touch and page:
+            self._count_reading([hit.memory.no for hit in page])
+        return {"results": results, "total": len(hits), "answered": answers, "degraded": degraded}
+
+    def synthesize(
+        self,
+        query: str,
+        *,
+        budget: str = "low",
+        context: str | None = None,
+        disposition: JSON = None,
+        filter: JSON = None,
+        as_of: JSON = None,
+    ) -> JSON:
+        """What the memories say to a question, each sentence with its evidence: see `ctx.memory.reflect.reflect`.
+
+        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures. The same memories, query
+        and clock give the same bytes.
+        """
+        if budget not in DEPTHS:
+            raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
+        if context is not None and not isinstance(context, str):
+            raise BadRequest("context: a text is needed")
+        with self._view() as view:
+            manner = Disposition.of({**view.bank.config, **(disposition or {})})
+
+            def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
+                question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
+                hits = self._hits(view, question)[0]
+                answers = answered(hits, with_meaning=self._embedding.model is not None)
+                rows = view.rows([hit.memory.no for hit in hits[:count]])
+                replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
+                return [_evidence(rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
+
+            return reflect(
+                query,
+                evidence,
+                now_ms=self._now(),
+                budget=budget,
+                context=context,
+                disposition=manner,
+                language_model=self._resources.language_model,
+            )
+
+    def near(self, text: str, kind: str) -> list[tuple[Candidate, float]]:
+        """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
+        terms = set(query_terms(text))
+        alike = []
+        for candidate, cosine in self._neighbours(text):
+            terms_of_candidate = set(query_terms(candidate.text))
+            shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
+            if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
+                alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
+        return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
+
+    def replaced(self, memory: Memory) -> list[tuple[Candidate, str]]:
+        """The current memories whose place a new one plainly takes, each with the reason."""
+        statement = Statement.of(memory.text)
+        if memory.kind != "fact" or (statement.slot is None and not statement.changes):
+            return []
+        uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
+        return [
+            (candidate, reason)
+            for candidate, cosine in self._neighbours(memory.text)
+            if candidate.kind == memory.kind
+            and candidate.uttered_ms <= uttered_ms
+            and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
+        ]
+
+    def _neighbours(self, text: str) -> list[tuple[Candidate, float | None]]:
+        """The current memories nearest to a text, with the cosine."""
+        with self._view() as view:
+            shown = [visible(self._now())]
+            legs = search_legs(
+                view, self._embedding, text[:MAX_CHARS], "hybrid", shown, NEIGHBOURS, superseded=False
+            )
+            hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
+        return [(hit.memory, hit.signals["cosine"]) for hit in hits]
+
+    def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
+        """Everything the legs found, best rank first, and why it may be less than asked."""
+        if self._embedding.model is None and question.mode == "semantic":
+            raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
+        now_ms = self._now()
+        lifted, admitted = _window(
+            question.window, question.query, now_ms if question.asked_ms is None else question.asked_ms
+        )
+        narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
+        shown = [self._shown(question.as_of, question.include_superseded), *narrowed]
+        if not view.exists:
+            return [], None
+        # A memory whose place was taken leads to the one that took it: that may say it in other words than the question.
+        follows = question.as_of is None and not question.include_superseded
+        searched = [visible(now_ms, superseded=True), *narrowed] if follows else shown
+        legs = search_legs(
+            view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
+        )
+        hits = weighed(view, legs, self._embedding.model)
+        if lifted is not None:
+            hits = timely([*hits, *self._of_window(view, lifted, shown, hits, question.depth)], lifted)
+        if follows:
+            hits = succeeded(hits, self._heads(view, hits, shown))
+        if question.half_life_days is not None:
+            hits = aged(hits, question.half_life_days, now_ms)
+        if lifted is None and question.mode != "semantic":
+            vectors = legs.vectors or self._embedding.of_bank(view)
+            hits = current(hits, vectors.vectors_of if vectors is not None else lambda nos: {})
+        unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
+        return hits, "no_embedder" if unread and question.mode != "keyword" else None
+
+    def _of_window(
+        self, view: Reader, span: Window, shown: Sequence[Condition], hits: Sequence[MemoryHit], depth: int
+    ) -> list[MemoryHit]:
+        """What happened, or was dated, in the window and no leg found."""
+        nos = view.numbers(
+            [*shown, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+        )
+        known = {hit.memory.no for hit in hits}
+        candidates = view.candidates([no for no in nos if no not in known])
+        signals: dict[str, JSON] = {
+            "fused": 0.0,
+            "bm25": 0.0,
+            "cosine": None,
+            "lexical": 0.0,
+            "semantic": 0.0,
+        }
+        return [
+            MemoryHit(candidates[no], 0.0, {**signals, "word_rank": None, "vector_rank": None})
+            for no in nos
+            if no in candidates
+        ]
+
+    def _heads(
+        self, view: Reader, hits: Sequence[MemoryHit], shown: Sequence[Condition]
+    ) -> dict[str, Candidate | None]:
+        """The last successor of every replaced hit; None where that is not to be shown."""
+        successor = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
+        ends: dict[str, str] = {id: id for id in successor}
+        step: dict[str, str] = {}
+        pending = set(successor)
+        while pending:
+            step |= view.successors(pending)
+            pending = {step[id] for id in pending if id in step} - set(step)
+        for id in ends:
+            chain = {id}
+            while (following := step.get(ends[id])) is not None and following not in chain:
+                ends[id] = following
+                chain.add(following)
+        heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
+        passing = set(view.numbers(shown, [row.no for row in heads.values()]))
+        candidates = view.candidates(passing)
+        return {id: candidates.get(heads[end].no) if end in heads else None for id, end in ends.items()}
+
+    def _results(self, view: Reader, hits: Sequence[MemoryHit], *, explain: bool) -> list[JSON]:
+        rows = view.rows([hit.memory.no for hit in hits]) if hits else {}
+        records = self._records(view, [rows[hit.memory.no] for hit in hits])
+        containers = self._containers(view, {record["parent"] for record in records if record["parent"]})
+        replaced = view.replaced_by([record["id"] for record in records])
+        results = []
+        for hit, record in zip(hits, records, strict=True):
+            result = {"record": record, "score": hit.score}
+            if record["parent"] in containers:
+                result["container"] = containers[record["parent"]]
+            if record["id"] in replaced:
+                result["replaced"] = [
+                    {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
+                    for row in replaced[record["id"]]
+                ]
+            if hit.signals.get("updated_by"):
+                result["updated_by"] = hit.signals["updated_by"]
+            if explain:
+                result["signals"] = hit.signals
+            results.append(result)
+        return results
+
+    def _containers(self, view: Reader, ids: set[str]) -> dict[str, JSON]:
+        parents = [parent for id in sorted(ids) if (parent := view.row(id)) is not None]
+        undeleted = [parent for parent in parents if parent.deleted_ms is None]
+        return {record["id"]: record for record in self._records(view, undeleted)}
+
+
+# -- ranking ------------------------------------------------------------------------------------------------------
+
+
+def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
+    """(window whose memories are lifted, window outside which nothing is shown)."""
+    if value is None:
+        return None, None
+    if value == "auto":
+        return window(query, now_ms), None
+    if not isinstance(value, dict) or not set(value) <= {"since", "until"}:
+        raise BadRequest('window: "auto" or {"since", "until"}')
+    until = value.get("until")
+    last_ms = moment_ms("window.until", until)
+    if isinstance(until, str) and len(until.strip()) == 10 and last_ms is not None:
+        last_ms += _DAY_MS - 1  # a date alone is the whole day
+    return None, Window(moment_ms("window.since", value.get("since")), last_ms)
+
+
+def _in_window(admitted: Window) -> Condition:
+    first = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
+    last = f"ifnull(iif(m.event_ms IS NULL, NULL, m.event_last_ms), {first})"
+    ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
+    bounds = [(sql, ms) for sql, ms in ends if ms is not None]
+    return Condition(" AND ".join(sql for sql, _ in bounds) or "1", tuple(ms for _, ms in bounds))
+
+
+def _dated() -> Condition:
+    return Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
+
+
+def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[MemoryHit]:
+    if max_tokens is None:
+        return hits
+    page: list[MemoryHit] = []
+    tokens = 0
+    for hit in hits:
+        tokens += -(-len(hit.memory.text) // CHARS_PER_TOKEN)
+        if page and tokens > max_tokens:
+            break
+        page.append(hit)
+    return page
+
+
+def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Candidate]]) -> Evidence:
+    return Evidence(
+        memory.id,
+        memory.text,
+        memory.context,
+        memory.event_ms,
+        hit.memory.uttered_ms,
+        hit.score,
+        tuple(memory.flags),
+        tuple((row.id, row.text, row.uttered_ms) for row in replaced.get(memory.id, ())),
+    )

@@ -1,0 +1,458 @@
+"""Writing to a bank: storing, changing, forgetting, and taking back."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.memory.bank.base import BankView
+from ctx.memory.bank.search import Searching
+from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
+from ctx.memory.dates import happened
+from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.findings import Disposition
+from ctx.memory.gist import gist
+from ctx.memory.reader import Candidate, Reader, visible
+from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
+from ctx.memory.screen import screen_json
+from ctx.memory.writer import Writer
+from ctx.types import JSON
+
+DEDUPES = ("exact", "near", "off")
+MAX_ITEMS = 1000  # of one put_many
+MAX_KEY_CHARS = 200
+_DAY_MS = 86_400_000
+# Besides the gist: what two memories must share to be one.
+_PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms")
+_SCREENED = ("text", "metadata", "label", "context")
+
+
+class Request(NamedTuple):
+    """A call that may come twice: the key that its caller gave it, and the digest of what it asks."""
+
+    key: str | None
+    digest: str
+
+    @classmethod
+    def of(cls, key: JSON, op: str, arguments: dict[str, JSON]) -> "Request":
+        """Raises `BadRequest`."""
+        try:
+            content = json.dumps([op, arguments], sort_keys=True, default=str)
+        except (TypeError, ValueError):
+            raise BadRequest(f"{op}: the arguments are not JSON") from None
+        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(given_name("idempotency_key", key), digest)
+
+    def answered(self, reader: Reader) -> JSON | None:
+        """The reply of the first call; None where this is the first. Raises `Conflict` where the key was used for another."""
+        kept_reply = reader.reply(self.key) if self.key is not None else None
+        if kept_reply is None:
+            return None
+        if kept_reply[0] != self.digest:
+            raise Conflict("the idempotency key was used for another request; choose a new one")
+        return kept_reply[1]
+
+    def keep(self, writer: Writer, reply: JSON) -> None:
+        if self.key is not None:
+            writer.keep_reply(self.key, self.digest, reply)
+
+
+class Writing(Searching, BankView):
+    """What changes a bank."""
+
+    def ensure(self) -> None:
+        """Makes the bank if it is not there."""
+        with self._view() as view:
+            if view.exists:
+                return
+        with self._writing("ensure"):
+            pass
+
+    def configure(self, config: JSON) -> JSON:
+        """Replaces the configuration; gives it back."""
+        if not isinstance(config, dict):
+            raise BadRequest("config: a JSON object is needed")
+        check_json("config", config, 0)
+        Disposition.of(config)
+        with self._writing("configure") as writer:
+            writer.configure(config)
+        return config
+
+    def put(
+        self,
+        text: str,
+        *,
+        dedupe: str | None = None,
+        supersedes: Sequence[str] = (),
+        alias: str | None = None,
+        idempotency_key: str | None = None,
+        **fields: JSON,
+    ) -> JSON:
+        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "near", "flags", "op_id"}`.
+
+        `dedupe`: "exact" (facts' default) answers with the id of a memory that says the same, and stores nothing but what is new of
+        it (a context, a tag); "near" stores and links what is almost the same; "off" (the default of other kinds) only stores.
+        `supersedes` names memories whose place this takes: they are kept, and found `as_of` their time. A second call with the same
+        `idempotency_key` has the reply of the first. Other fields are those of `ctx.memory.columns.SETTABLE`.
+        """
+        if dedupe is not None and dedupe not in DEDUPES:
+            raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
+        if not isinstance(supersedes, list | tuple) or not all(isinstance(id, str) for id in supersedes):
+            raise BadRequest("supersedes: a list of ids")
+        alias = given_name("alias", alias)
+        arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
+        request = Request.of(idempotency_key, "put", arguments)
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:
+                return reply
+        memory = self._draft({**fields, "text": text})
+        dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
+        [vectors] = self._embedding.packed([memory.text])
+        neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
+        outdated = self.replaced(memory) if dedupe != "off" else []
+        with self._writing("put") as writer:
+            if (reply := request.answered(writer)) is not None:
+                return reply
+            memory = self._placed(writer, memory)
+            twin = self._twin(writer, memory) if dedupe != "off" else None
+            if twin is not None:
+                memory = _merged(writer, twin, memory)
+            else:
+                memory = writer.insert(memory, self._embedding.model, vectors)
+                if alias is not None:
+                    writer.alias(memory, alias)
+                for neighbour, score in neighbours:
+                    writer.link(memory, neighbour.no, score)
+            reply = {
+                "id": memory.id,
+                "created": twin is None,
+                "duplicate_of": None if twin is None else twin.id,
+                "superseded": [
+                    *self._supersede(writer, memory, supersedes),
+                    *(self._supersede_plain(writer, memory, outdated) if twin is None else []),
+                ],
+                "near": [{"id": neighbour.id, "score": score} for neighbour, score in neighbours],
+                "flags": memory.flags,
+                "op_id": writer.op_id if writer.changed else None,
+            }
+            request.keep(writer, reply)
+        return reply
+
+    def put_many(
+        self, items: Sequence[JSON], container: JSON = None, *, idempotency_key: str | None = None
+    ) -> JSON:
+        """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "op_id"}`.
+
+        Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message" unless it says otherwise.
+        The container's text is its label unless it has one, its kind "conversation". Nothing is deduplicated.
+        """
+        _check_items(items, container)
+        request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:
+                return reply
+        drafts = (
+            [self._draft(item) for item in items] if container is None else self._contained(items, container)
+        )
+        vectors = self._embedding.packed([memory.text for memory in drafts])
+        with self._writing("put_many") as writer:
+            if (reply := request.answered(writer)) is not None:
+                return reply
+            ids = []
+            for memory, packed in zip(drafts, vectors, strict=True):
+                memory = memory if container is not None else self._placed(writer, memory)
+                ids.append(writer.insert(memory, self._embedding.model, packed).id)
+            reply = {
+                "id": ids[0] if container is not None else None,
+                "ids": ids[container is not None :],
+                "created": len(ids),
+                "op_id": writer.op_id,
+            }
+            request.keep(writer, reply)
+        return reply
+
+    def _contained(self, items: Sequence[JSON], container: JSON) -> list[Memory]:
+        """The container, then its items."""
+        parent = self._draft({"kind": "conversation", "text": container.get("label"), **container})
+        drafts = [parent]
+        for ordinal, item in enumerate(items):
+            memory = self._draft({"kind": "message", "ordinal": ordinal, **item})._replace(parent=parent.id)
+            drafts.append(memory._replace(content_hash=content_hash(memory)))
+        return drafts
+
+    def update(self, id: str, patch: JSON, *, expect_version: int | None = None) -> JSON:
+        """Changes fields of a memory: `{"record", "changed", "op_id"}`; what was is kept in its history.
+
+        Raises `Conflict` where the memory has another version than expected, `NotFound`, `BadRequest`.
+        """
+        if not isinstance(patch, dict):
+            raise BadRequest("patch: an object is needed")
+        changes, flags = self._screened(checked(patch, UPDATABLE))
+        vectors = self._embedding.packed([changes["text"]])[0] if "text" in changes else []
+        with self._writing("update") as writer:
+            memory = self._must_find(writer, id)
+            if expect_version is not None and memory.version != expect_version:
+                raise Conflict(
+                    f"the memory has version {memory.version}, not {expect_version}: read it again",
+                    data={"version": memory.version},
+                )
+            if "text" in changes or "metadata" in changes:
+                rescreened = {"text", "metadata"} <= set(changes)
+                changes["flags"] = sorted(flags if rescreened else flags | set(memory.flags))
+            changed = sorted(
+                public_name(name)
+                for name, value in changes.items()
+                if name != "flags" and getattr(memory, name) != value
+            )
+            if changed:
+                memory = self._patched(writer, memory, changes, vectors)
+            aliases = writer.aliases([memory.no]).get(memory.no, [])
+            return {
+                "record": to_json(memory, self.id, aliases),
+                "changed": changed,
+                "op_id": writer.op_id if writer.changed else None,
+            }
+
+    def _patched(
+        self, writer: Writer, memory: Memory, changes: dict[str, JSON], vectors: Sequence[bytes]
+    ) -> Memory:
+        following: dict[str, JSON] = {"updated_ms": writer.at_ms}
+        if "text" in changes:
+            following["gist"] = gist(changes["text"])
+        following["content_hash"] = content_hash(memory._replace(**changes))
+        patched = writer.patch(memory, {**changes, **following})
+        if patched.text != memory.text:
+            writer.put_vectors(patched, self._embedding.model, vectors)
+        writer.touch([patched.no], self.source.session)
+        return self._must_find(writer, patched.id)
+
+    def delete(
+        self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
+    ) -> JSON:
+        """Forgets a memory and what it contains: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings back: text, words,
+        vectors and history are overwritten in the file, and its id alone stays in the journal. A dry run only counts."""
+        if not isinstance(hard, bool) or not isinstance(dry_run, bool):
+            raise BadRequest("hard, dry_run: true or false")
+        if dry_run:
+            with self._view() as view:
+                memory = self._must_find(view, id, deleted=hard)
+                members = view.with_contents(memory)
+            return {"count": sum(hard or member.deleted_ms is None for member in members), "op_id": None}
+        if hard:
+            return self.purge([id], reason=reason)
+        with self._writing("delete") as writer:
+            memory = self._must_find(writer, id)
+            if reason is not None:
+                writer.detail(reason=short_text("reason", reason))
+            count = writer.delete_under([Condition("m.no = ?", (memory.no,))], writer.at_ms)
+            return {"count": count, "op_id": writer.op_id}
+
+    def purge(self, ids: Sequence[str], *, reason: str | None = None) -> JSON:
+        """Erases memories and what they contain, in one operation: `{"count", "op_id"}`. Raises `NotFound`."""
+        with self._writing("purge") as writer:
+            doomed = {
+                member.no: member
+                for id in ids
+                for member in writer.with_contents(self._must_find(writer, id, deleted=True))
+            }
+            if reason is not None:
+                writer.detail(reason=short_text("reason", reason))
+            for member in doomed.values():
+                writer.purge(member)
+            reply = {"count": len(doomed), "op_id": writer.op_id}
+        self._resources.rows.shred()
+        return reply
+
+    def delete_where(self, filter: JSON, *, reason: str | None = None, dry_run: bool = False) -> JSON:
+        """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings it back.
+
+        A dry run only counts.
+        """
+        condition = compile_filter(filter)
+        if condition.sql == "1":
+            raise BadRequest(
+                'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
+            )
+        conditions = [visible(self._now(), superseded=True), condition]
+        if dry_run:
+            with self._view() as view:
+                doomed = {
+                    member.no
+                    for memory in view.select(conditions)
+                    for member in view.with_contents(memory)
+                    if member.deleted_ms is None
+                }
+            return {"count": len(doomed), "op_id": None}
+        with self._writing("delete_where") as writer:
+            if reason is not None:
+                writer.detail(reason=short_text("reason", reason))
+            count = writer.delete_under(conditions, writer.at_ms)
+            return {"count": count, "op_id": writer.op_id if count else None}
+
+    def undo(self, op_id: str) -> JSON:
+        """Takes an operation back, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
+
+        What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped and named; where all
+        were, `Conflict`. A purge cannot be undone.
+        """
+        texts = self._texts_before(op_id)
+        embedded = dict(zip(texts, self._embedding.packed(list(texts.values())), strict=True))
+        with self._writing("undo") as writer:
+            op_no = writer.operation(op_id)
+            if op_no is None:
+                raise NotFound("no such operation in this bank")
+            writer.detail(of=op_id)
+            states = _states_before(writer, op_no)
+            memories = writer.rows(states)
+            count, skipped = 0, []
+            for no, (version, before) in states.items():
+                memory = memories[no]
+                if memory.version != version:
+                    skipped.append(memory.id)
+                elif before is None:
+                    count += writer.delete_under([Condition("m.no = ?", (no,))], writer.at_ms)
+                else:
+                    restored = writer.patch(memory, before)
+                    if restored.text != memory.text:
+                        writer.put_vectors(restored, self._embedding.model, embedded.get(no, []))
+                    count += 1
+            if not count:
+                reason = "nothing is left to take back: the memories were changed since"
+                raise Conflict(
+                    reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
+                )
+            return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
+
+    def touch(self, ids: Sequence[str]) -> int:
+        """Counts a reading of these memories (access_count, last_accessed, the session); how many there were."""
+        with self._view() as view:
+            memories = [self._find(view, id) for id in ids]
+        nos = [memory.no for memory in memories if memory]
+        self._count_reading(nos)
+        return len(nos)
+
+    # -- within --------------------------------------------------------------------------------------------------
+    def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
+        """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
+        flags: set[str] = set()
+        for name in _SCREENED:
+            if columns.get(name):
+                columns[name], flags_of_value = screen_json(columns[name], self._resources.secrets)
+                flags |= flags_of_value
+        return columns, flags
+
+    def _draft(self, fields: dict[str, JSON]) -> Memory:
+        columns, flags = self._screened(checked(fields))
+        if "text" not in columns:
+            raise BadRequest("text: a text with at least one character is needed")
+        said_ms = columns.get("said_ms")
+        span = happened(columns["text"], self._now() if said_ms is None else said_ms)
+        if columns.get("event_ms") is None and span is not None:
+            columns |= {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+        memory = draft(columns, self._now(), self.source, self._resources.new_id)
+        return memory._replace(flags=sorted(flags))
+
+    def _placed(self, writer: Writer, memory: Memory) -> Memory:
+        """The memory with its container's own id and the next place in it."""
+        if memory.parent is None:
+            return memory
+        parent = self._must_find(writer, memory.parent)
+        ordinal = writer.next_ordinal(parent.id) if memory.ordinal is None else memory.ordinal
+        memory = memory._replace(parent=parent.id, ordinal=ordinal)
+        return memory._replace(content_hash=content_hash(memory))
+
+    def _twin(self, writer: Writer, memory: Memory) -> Memory | None:
+        """The oldest visible memory that says the same of the same time, with nothing in its metadata that disagrees."""
+        for twin in writer.same_gist(memory.gist, writer.at_ms):
+            if all(getattr(twin, name) == getattr(memory, name) for name in _PLACE) and all(
+                twin.metadata.get(key, value) == value for key, value in memory.metadata.items()
+            ):
+                return twin
+        return None
+
+    def _supersede(self, writer: Writer, memory: Memory, ids: Sequence[str]) -> list[str]:
+        replaced = []
+        for id in ids:
+            older = self._must_find(writer, id)
+            if older.id == memory.id:
+                raise BadRequest("supersedes: a memory cannot take its own place")
+            if older.superseded_by == memory.id:
+                continue
+            if older.superseded_by is not None:
+                raise Conflict(f"the memory {older.id} was superseded by {older.superseded_by} already")
+            end_ms = max(memory.valid_from_ms, older.valid_from_ms)
+            writer.patch(older, {"valid_to_ms": end_ms, "superseded_by": memory.id})
+            replaced.append(older.id)
+        return replaced
+
+    def _supersede_plain(
+        self, writer: Writer, memory: Memory, outdated: Sequence[tuple[Candidate, str]]
+    ) -> list[str]:
+        """What a new memory plainly takes the place of, unless something happened to it meanwhile."""
+        ids = []
+        for candidate, reason in outdated:
+            older = writer.row(candidate.id)
+            if (
+                older is not None
+                and older.superseded_by is None
+                and older.deleted_ms is None
+                and older.id != memory.id
+            ):
+                ids += self._supersede(writer, memory, [older.id])
+                writer.detail(reason=reason)
+        return ids
+
+    def _texts_before(self, op_id: str) -> dict[int, str]:
+        with self._view() as view:
+            op_no = view.operation(op_id)
+            if op_no is None:
+                raise NotFound("no such operation in this bank")
+            return {
+                no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
+            }
+
+
+def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
+    """The memory that is there, with what a second saying adds: a context, tags, metadata, a longer life, a later day."""
+    changes: dict[str, JSON] = {}
+    if memory.context and memory.context not in all_contexts(twin):
+        changes["contexts"] = [*twin.contexts, memory.context]
+    if added_tags := [tag for tag in memory.tags if tag not in twin.tags]:
+        changes["tags"] = [*twin.tags, *added_tags]
+    changes["metadata"] = {**twin.metadata, **memory.metadata}
+    if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
+        changes["expires_ms"] = memory.expires_ms
+    uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
+    earlier_ms = twin.created_ms if twin.said_ms is None else twin.said_ms
+    if uttered_ms - earlier_ms > _DAY_MS:  # within a day it is a retry
+        changes["said_ms"] = uttered_ms
+    changes["content_hash"] = content_hash(twin._replace(**changes))
+    return writer.patch(twin, changes)
+
+
+def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str, JSON] | None]]:
+    """By memory: the last version that an operation made of it, and the columns as they were before; None: it was not there."""
+    states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
+    for no, version, before in writer.changes_of(op_no):  # latest version first
+        last, later = states.get(no, (version, {}))
+        states[no] = (last, None if before is None else {**(later or {}), **before})
+    return states
+
+
+def _check_items(items: Sequence[JSON], container: JSON) -> None:
+    if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
+        raise BadRequest("items: a list of objects, each with a text")
+    if container is not None and not isinstance(container, dict):
+        raise BadRequest("container: an object is needed")
+    if not items and container is None:
+        raise BadRequest("items: nothing to store")
+    if len(items) > MAX_ITEMS:
+        raise BadRequest(f"items: {len(items)} given, at most {MAX_ITEMS} in one call")
+
+
+def given_name(name: str, value: JSON) -> str | None:
+    """A name that a caller gives. Raises `BadRequest`."""
+    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
+        raise BadRequest(f"{name}: a text of 1 to {MAX_KEY_CHARS} characters")
+    return short_text(name, value)

@@ -1,0 +1,289 @@
+"""When a statement takes an earlier one's place: by what stands in the two texts, and how near they are in meaning.
+
+`replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts at"), or the later one
+says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a question finds both:
+it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine, no clock, no chance.
+"""
+
+import re
+from typing import NamedTuple
+
+from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.gist import first_person, normal_words
+
+# What says that something is no longer as it was. English and German.
+_CUE = re.compile(
+    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|renam\w+|upgrad\w+|downgrad\w+|converted"
+    r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
+    r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
+    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
+    r"|since\s+(?:this|last|yesterday|today|then)|as\s+of|again|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
+    r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
+    r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|umgezogen|gewechselt|wechselte|geändert|ersetzt|verschoben|neuerdings|ab\s+sofort|seit)\b"
+)
+_ENDED = re.compile(
+    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold|of)\s+((?:[\w.'’:-]+\s*){1,4})"
+)
+# Somebody else than the speaker: their statements do not replace the speaker's own.
+_KIN = frozenset(
+    [
+        "mother",
+        "father",
+        "mom",
+        "mum",
+        "dad",
+        "parents",
+        "sister",
+        "brother",
+        "wife",
+        "husband",
+        "partner",
+        "son",
+        "daughter",
+        "child",
+        "children",
+        "kid",
+        "aunt",
+        "uncle",
+        "cousin",
+        "grandma",
+        "grandpa",
+        "grandmother",
+        "grandfather",
+        "friend",
+        "neighbour",
+        "neighbor",
+        "boss",
+        "manager",
+        "colleague",
+        "roommate",
+        "girlfriend",
+        "boyfriend",
+        "fiance",
+        "nephew",
+        "niece",
+    ]
+)
+_VALUE_TYPES = (
+    ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
+    ("day", re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
+    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
+    ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
+)  # fmt: skip
+_ATTRIBUTES = frozenset(
+    [
+        "colour",
+        "color",
+        "name",
+        "number",
+        "address",
+        "email",
+        "mail",
+        "birthday",
+        "date",
+        "time",
+        "deadline",
+        "budget",
+        "limit",
+        "price",
+        "cost",
+        "rate",
+        "password",
+        "version",
+        "port",
+        "url",
+        "size",
+        "favourite",
+        "favorite",
+        "preferred",
+        "default",
+        "primary",
+        "main",
+        "current",
+        "owner",
+        "lead",
+        "leader",
+        "manager",
+        "boss",
+        "landlord",
+        "doctor",
+        "dentist",
+        "therapist",
+        "language",
+        "timezone",
+        "salary",
+        "title",
+        "position",
+        "role",
+        "job",
+        "weight",
+        "height",
+        "status",
+        "goal",
+        "target",
+        "theme",
+        "font",
+        "location",
+        "office",
+        "hometown",
+        "diet",
+        "plan",
+    ]
+)
+_LIVING = r"(?:live|lived|reside|stay|(?:be|am|is|are)\s+(?:based|located|living|situated))\s+(?:in|at|near)"
+_WORKING = r"(?:work|working|(?:be|am|is|are)\s+employed)\s+(?:at|for|with)"
+_HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
+_SLOTS = (
+    # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
+    re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_LIVING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_WORKING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drive|ride|study\s+at|bank\s+with|live\s+with|report\s+to))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefer|use|like|want))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
+    re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
+)  # fmt: skip
+
+_SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
+_PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
+_SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
+
+MAX_CHARS = 600  # of a statement; longer texts are told apart by their beginning
+PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
+SAME_FRAME_COSINE = 0.86  # of two texts that differ in one value
+RELATED = 0.5  # cosine, and what else speaks for it, from which on two texts are about one thing
+RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to be about one thing
+CUE_WORTH = 0.2
+NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
+SLOT_WORTH = 0.3
+
+
+class Slot(NamedTuple):
+    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like. `single`: whatever the value is,
+    there is one at a time."""
+
+    key: tuple[str, ...]
+    value: str
+    types: frozenset[str]
+    single: bool
+
+
+def says_change(text: str) -> bool:
+    """Whether a text says by itself that something is no longer as it was."""
+    return _CUE.search(text) is not None
+
+
+def slot(text: str) -> Slot | None:
+    """The slot that a text fills, where it has the form of such a statement."""
+    sentence = first_person(text).strip().rstrip(".!")
+    for number, pattern in enumerate(_SLOTS):
+        match = pattern.match(sentence)
+        if match is None:
+            continue
+        purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
+        key = tuple(
+            word
+            for word in terms(f"{match['slot']} {purpose}")
+            if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
+        )
+        value = match["value"].strip()
+        types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
+        return Slot(key, value, types, number in _SINGLE) if key and value else None
+    return None
+
+
+def content(text: str) -> set[str]:
+    """The terms of a text that say something: without stop words, the speaker, and the words that say that something changed."""
+    words = terms(" ".join(normal_words(_CUE.sub(" ", text))))
+    return {word for word in words if word not in STOP_WORDS and word != "user"}
+
+
+class Statement(NamedTuple):
+    """What stands in a text, looked at once."""
+
+    text: str
+    slot: Slot | None
+    changes: bool  # says by itself that something is no longer as it was
+    content: frozenset[str]
+    terms: frozenset[str]
+    names: frozenset[str]  # terms of names and numbers, by which a later text can refer to it
+    others: frozenset[str]  # persons besides the speaker
+
+    @classmethod
+    def of(cls, text: str) -> "Statement":
+        text = text[:MAX_CHARS]
+        proper = [term for word in _PROPER.findall(text) for term in terms(word)]
+        return cls(
+            text,
+            slot(text),
+            says_change(text),
+            frozenset(content(text)),
+            frozenset(terms(text)),
+            frozenset(proper),
+            frozenset(re.findall(r"[a-z]+", text.lower())) & _KIN,
+        )
+
+
+def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
+    """Whether both fill one slot, with values of one kind that differ."""
+    if earlier is None or later is None or earlier.key != later.key:
+        return False
+    if terms(earlier.value) == terms(later.value):
+        return False
+    return earlier.single or bool(earlier.types & later.types) or bool(set(earlier.key) & _ATTRIBUTES)
+
+
+def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
+    """How much two texts speak of one thing: the cosine, or the share of their terms that they share where that is more."""
+    shared = 2 * len(earlier.content & later.content) / (len(earlier.content) + len(later.content) or 1)
+    return shared if cosine is None else max(cosine, shared)
+
+
+def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str | None:
+    """Why a later statement plainly takes an earlier one's place; None where it does not.
+
+    "value": both fill one slot. "change": the later one says that something changed, and names what the earlier one is about.
+    """
+    if earlier.others != later.others or likeness(earlier, later, cosine) < PLAIN_COSINE:
+        return None
+    if _same_slot(earlier.slot, later.slot):
+        return "value"
+    if not later.changes:
+        return None
+    ended = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
+    referred = (earlier.names | earlier.content) & ended
+    if not referred:
+        return None
+    spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)
+    return "change" if spoken_by_self or (earlier.content - referred) & later.content else None
+
+
+def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
+    """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one to go by."""
+    worth = likeness(earlier, later, cosine)
+    if worth < RELATED - CUE_WORTH - NAMED_WORTH:
+        return False
+    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content):
+        worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
+        return worth >= RELATED
+    if _same_slot(earlier.slot, later.slot):
+        return worth + SLOT_WORTH >= RELATED
+    return worth >= SAME_FRAME_COSINE
+
+
+def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:
+    """The order of `count` ranked things in which none stands above what updates it: that goes just before it."""
+    order: list[int] = []
+    ranked: set[int] = set()
+
+    def rank(index: int) -> None:
+        if index not in ranked:
+            ranked.add(index)
+            for later in sorted(updated_by.get(index, ())):
+                rank(later)
+            order.append(index)
+
+    for index in range(count):
+        rank(index)
+    return order

@@ -1,0 +1,344 @@
+"""A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and the orders.
+
+`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called outside, who may set
+it and how it is compared. Times are milliseconds since the epoch, UTC.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, get_type_hints
+
+from ctx.clock import parse_ms
+from ctx.errors import BadRequest
+from ctx.types import JSON
+
+MAX_TEXT_CHARS = 1_000_000
+MAX_METADATA_CHARS = 256_000  # as JSON
+MAX_METADATA_DEPTH = 32
+MAX_TAGS = 100
+MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
+STATUSES = ("active", "archived")
+
+TEXT, NUMBER, TIME, LIST, OBJECT = "text", "number", "time", "list", "object"
+
+Check = Callable[[str, JSON], JSON]
+
+
+def canonical(value: JSON) -> str:
+    """JSON with sorted keys and no spaces: the same value is the same text."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+# -- what a caller may give ----------------------------------------------------------------------------------------
+
+
+def moment_ms(name: str, value: JSON) -> int | None:
+    """Milliseconds of a time given as such or in ISO 8601."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return parse_ms(value)
+        except ValueError:
+            raise BadRequest(f"{name}: '{value[:40]}' is not an ISO 8601 date or time") from None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
+        raise BadRequest(f"{name}: give milliseconds since the epoch or an ISO 8601 text")
+    return value
+
+
+def _last_moment(name: str, value: JSON) -> int | None:
+    """The same, where a bare date stands for its last moment."""
+    if isinstance(value, str):
+        try:
+            return parse_ms(value, end_of_day=True)
+        except ValueError:
+            pass
+    return moment_ms(name, value)
+
+
+def check_unicode(name: str, value: str) -> None:
+    """Raises `BadRequest` for what UTF-8 cannot hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"{name}: half of a character (a lone surrogate) is not text") from None
+
+
+def body_text(name: str, value: JSON) -> str:
+    """A memory's text."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadRequest(f"{name}: a text with at least one character is needed")
+    if len(value) > MAX_TEXT_CHARS:
+        raise BadRequest(
+            f"{name}: {len(value)} characters, at most {MAX_TEXT_CHARS} are kept; store it in parts"
+        )
+    check_unicode(name, value)
+    return value
+
+
+def short_text(name: str, value: JSON) -> str | None:
+    """A name of some sort."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
+        raise BadRequest(f"{name}: a text of at most {MAX_NAME_CHARS} characters is needed")
+    check_unicode(name, value)
+    return value
+
+
+def _folder(name: str, value: JSON) -> str | None:
+    folder = short_text(name, value)
+    if folder is None:
+        return None
+    if not folder.startswith("/") or ".." in folder.split("/") or any(ord(char) < 32 for char in folder):
+        raise BadRequest(f"{name}: a folder starts with '/' and has no '..'")
+    return "/" + "/".join(part for part in folder.split("/") if part)
+
+
+def _status(name: str, value: JSON) -> str:
+    if value not in STATUSES:
+        raise BadRequest(f"{name}: one of {', '.join(STATUSES)}")
+    return str(value)
+
+
+def _kind(name: str, value: JSON) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", value):
+        raise BadRequest(f"{name}: a word in small letters (fact, conversation, message)")
+    return value
+
+
+def _importance(name: str, value: JSON) -> float | None:
+    if value is None:
+        return None
+    return number(name, value, 0, 10)
+
+
+def _ordinal(name: str, value: JSON) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest(f"{name}: a whole number from 0")
+    if not 0 <= value < 2**53 or value != int(value):
+        raise BadRequest(f"{name}: a whole number from 0")
+    return int(value)
+
+
+def number(name: str, value: JSON, low: float, high: float) -> float:
+    """The number itself. Raises `BadRequest` outside [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise BadRequest(f"{name}: a number from {low:g} to {high:g}")
+    return value
+
+
+def whole(name: str, value: JSON, low: int, high: int) -> int:
+    """The whole number, also one that JSON wrote as 3.0. Raises `BadRequest` outside [low, high]."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise BadRequest(f"{name}: a whole number from {low} to {high}")
+    return value
+
+
+def _metadata(name: str, value: JSON) -> JSON:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name}: a JSON object is needed")
+    check_json(name, value, 0)
+    if len(canonical(value)) > MAX_METADATA_CHARS:
+        raise BadRequest(f"{name}: more than {MAX_METADATA_CHARS} characters of JSON")
+    return value
+
+
+def check_json(name: str, value: JSON, depth: int) -> None:
+    """Raises `BadRequest` for what JSON cannot say, or says too deeply."""
+    if depth > MAX_METADATA_DEPTH:
+        raise BadRequest(f"{name}: nested more than {MAX_METADATA_DEPTH} deep")
+    if isinstance(value, str):
+        check_unicode(name, value)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            if not isinstance(key, str):
+                raise BadRequest(f"{name}: keys are texts")
+            check_unicode(name, key)
+            check_json(name, entry, depth + 1)
+    elif isinstance(value, list):
+        for entry in value:
+            check_json(name, entry, depth + 1)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRequest(f"{name}: a number that is not finite")
+    elif value is not None and not isinstance(value, bool | int):
+        raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
+
+
+def names(name: str, value: JSON) -> list[str]:
+    """A list of short texts, each once."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > MAX_TAGS:
+        raise BadRequest(f"{name}: a list of at most {MAX_TAGS} texts")
+    entries = [short_text(name, entry) for entry in value]
+    if not all(entries):
+        raise BadRequest(f"{name}: an entry is a text with at least one character")
+    return list(dict.fromkeys(entry for entry in entries if entry))
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """How a field is kept: `sql` declares it, `public` is its name outside (None: it stays inside), `check` reads what a caller sets
+    (None: nobody sets it), `fixed`: set at the beginning and never changed, `compared`: how filters see it, `identity`: part of what
+    makes two memories the same, `order`: the value by which lists may be sorted stands in for NULL. `since` is the schema's version.
+    """
+
+    sql: str
+    public: str | None = None
+    check: Check | None = None
+    fixed: bool = False
+    compared: str | None = None
+    identity: bool = False
+    order: JSON = None
+    since: int = 1
+
+
+_REQUIRED = object()  # an order of a column that is never NULL
+
+
+class Memory(NamedTuple):
+    """A memory as it is kept; the fields are the columns, in order.
+
+    `said_ms` is when it was said, `event_ms` to `event_last_ms` when what it tells of happened, `created_ms` when it was stored.
+    `valid_to_ms` is when another took its place (`superseded_by`); `deleted_ms` when it was forgotten, which can be undone;
+    `expires_ms` when it stops being found. `version` counts from 1 and grows with every change but reading.
+    """
+
+    no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
+    seq: Annotated[int, Column("INTEGER NOT NULL")] = 0
+    id: Annotated[str, Column("TEXT NOT NULL", "id", compared=TEXT)] = ""
+    kind: Annotated[str, Column("TEXT NOT NULL", "kind", _kind, fixed=True, compared=TEXT, identity=True)] = (
+        "fact"
+    )
+    parent: Annotated[
+        str | None, Column("TEXT", "parent", short_text, fixed=True, compared=TEXT, identity=True)
+    ] = None
+    ordinal: Annotated[
+        int | None, Column("INTEGER", "ordinal", _ordinal, compared=NUMBER, identity=True, order=-1)
+    ] = None
+    role: Annotated[str | None, Column("TEXT", "role", short_text, compared=TEXT, identity=True)] = None
+    text: Annotated[str, Column("TEXT NOT NULL", "text", body_text, compared=TEXT, identity=True)] = ""
+    type: Annotated[str | None, Column("TEXT", "type", short_text, compared=TEXT, identity=True)] = None
+    context: Annotated[str | None, Column("TEXT", "context", short_text, compared=TEXT, identity=True)] = None
+    folder: Annotated[str | None, Column("TEXT", "folder", _folder, compared=TEXT, identity=True)] = None
+    label: Annotated[
+        str | None, Column("TEXT", "label", short_text, compared=TEXT, identity=True, order="")
+    ] = None
+    status: Annotated[str, Column("TEXT NOT NULL", "status", _status, compared=TEXT)] = "active"
+    importance: Annotated[float | None, Column("", "importance", _importance, compared=NUMBER, order=-1)] = 5
+    metadata: Annotated[
+        JSON, Column("TEXT NOT NULL", "metadata", _metadata, compared=OBJECT, identity=True)
+    ] = None
+    tags: Annotated[list[str], Column("TEXT NOT NULL", "tags", names, compared=LIST, identity=True)] = None  # type: ignore[assignment]  # `draft` gives each memory lists of its own
+    session: Annotated[str | None, Column("TEXT", "session", short_text, fixed=True, compared=TEXT)] = None
+    source: Annotated[JSON, Column("TEXT NOT NULL", "source", compared=OBJECT)] = None
+    flags: Annotated[list[str], Column("TEXT NOT NULL", "flags", compared=LIST)] = None  # type: ignore[assignment]
+    event_ms: Annotated[
+        int | None,
+        Column("INTEGER", "event_date", moment_ms, compared=TIME, identity=True, order=-(2**53)),
+    ] = None
+    created_ms: Annotated[int, Column("INTEGER NOT NULL", "created", compared=TIME, order=_REQUIRED)] = 0
+    updated_ms: Annotated[int, Column("INTEGER NOT NULL", "updated", compared=TIME, order=_REQUIRED)] = 0
+    accessed_ms: Annotated[
+        int, Column("INTEGER NOT NULL", "last_accessed", compared=TIME, order=_REQUIRED)
+    ] = 0
+    access_count: Annotated[int, Column("INTEGER NOT NULL", "access_count", compared=NUMBER)] = 0
+    valid_from_ms: Annotated[int, Column("INTEGER NOT NULL", "valid_from", compared=TIME)] = 0
+    valid_to_ms: Annotated[int | None, Column("INTEGER", "valid_to", compared=TIME)] = None
+    superseded_by: Annotated[str | None, Column("TEXT", "superseded_by", compared=TEXT)] = None
+    expires_ms: Annotated[int | None, Column("INTEGER", "expires_at", moment_ms, compared=TIME)] = None
+    deleted_ms: Annotated[int | None, Column("INTEGER", "deleted_at")] = None
+    content_hash: Annotated[str, Column("TEXT NOT NULL", "content_hash")] = ""
+    version: Annotated[int, Column("INTEGER NOT NULL", "version", compared=NUMBER)] = 1
+    term_count: Annotated[int, Column("INTEGER NOT NULL")] = 0
+    said_ms: Annotated[
+        int | None, Column("INTEGER", "timestamp", moment_ms, compared=TIME, order=_REQUIRED, since=2)
+    ] = None
+    event_last_ms: Annotated[
+        int | None, Column("INTEGER", "event_end", _last_moment, compared=TIME, since=2)
+    ] = None
+    contexts: Annotated[
+        list[str], Column("TEXT NOT NULL DEFAULT '[]'", "contexts", compared=LIST, since=2)
+    ] = None  # type: ignore[assignment]
+    document_id: Annotated[str | None, Column("TEXT", "document_id", short_text, compared=TEXT, since=2)] = (
+        None
+    )
+    gist: Annotated[str, Column("TEXT NOT NULL DEFAULT ''", since=2)] = ""
+
+
+COLUMNS: dict[str, Column] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Memory, include_extras=True).items()
+}
+PUBLIC = {name: column.public for name, column in COLUMNS.items() if column.public}
+COLUMN_OF = {public: name for name, public in PUBLIC.items()}
+IDENTITY = tuple(name for name, column in COLUMNS.items() if column.identity)
+CHECKS: dict[str, Check] = {
+    column.public: column.check for column in COLUMNS.values() if column.public and column.check
+}
+SETTABLE = tuple(CHECKS)
+UPDATABLE = tuple(name for name in SETTABLE if not COLUMNS[COLUMN_OF[name]].fixed)
+COMPARED = {PUBLIC[name]: (column.compared, name) for name, column in COLUMNS.items() if column.compared}
+JSON_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.compared in (LIST, OBJECT))
+ORDERS = {PUBLIC[name]: name for name, column in COLUMNS.items() if column.order is not None}
+
+
+def order_key(name: str) -> str:
+    """The SQL of the value that a public name sorts by; never NULL, so that a page can go on behind it."""
+    column = ORDERS[name]
+    stand_in = COLUMNS[column].order
+    if column == "said_ms":
+        return "ifnull(m.said_ms, m.created_ms)"
+    return f"m.{column}" if stand_in is _REQUIRED else f"ifnull(m.{column}, {_sql_literal(stand_in)})"
+
+
+def order_value(name: str, memory: Memory) -> JSON:
+    """The value of `order_key` in a memory."""
+    column = ORDERS[name]
+    value = getattr(memory, column)
+    if value is not None:
+        return value
+    return memory.created_ms if column == "said_ms" else COLUMNS[column].order
+
+
+def _sql_literal(value: JSON) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def table_sql(version: int) -> str:
+    """The columns' part of `CREATE TABLE memories` as of a version of the schema; the bank's number comes second."""
+    lines = [f"{name} {column.sql}".rstrip() for name, column in COLUMNS.items() if column.since == version]
+    lines.insert(1, "bank_no INTEGER NOT NULL REFERENCES memory_banks (bank_no)")
+    return ",\n      ".join([*lines, "UNIQUE (bank_no, id)"])
+
+
+def added_sql(version: int) -> str:
+    """The statements that add what a version of the schema added."""
+    return "\n".join(
+        f"ALTER TABLE memories ADD COLUMN {name} {column.sql};"
+        for name, column in COLUMNS.items()
+        if column.since == version
+    )
+
+
+def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dict[str, JSON]:
+    """Checked values by column. Raises `BadRequest` that names the field."""
+    values = {}
+    for name, value in fields.items():
+        if name not in allowed:
+            raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
+        values[COLUMN_OF[name]] = CHECKS[name](name, value)
+    return values

@@ -1,0 +1,76 @@
+"""What among the evidence disagrees, and what took what's place."""
+
+import re
+from collections.abc import Sequence
+
+from ctx.memory.change import Statement, says_change, updates
+from ctx.memory.evidence import Evidence, Vector, day, sentences, shortened
+from ctx.types import JSON
+
+OVERLAP = 0.5  # share of terms at which a negation contradicts
+MAX_CONFLICTS = 5
+
+_NEGATION = re.compile(
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n't)\b"
+)
+
+
+def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[JSON]:
+    """Pairs that cannot both hold now: "changed" where the later says so or is later, "conflict" where no order is known.
+
+    What was replaced when the later one was stored is told with it; that older one is no evidence and has no number.
+    """
+    pairs = [
+        _pair("changed", "replaced", (id, text, uttered_ms, None), _side(entry, number))
+        for number, entry in enumerate(evidence, 1)
+        for id, text, uttered_ms in entry.replaced[:1]
+    ]
+    terms_of = [set(vector) for vector in vectors]
+    statements = [Statement.of((sentences(entry.text) or [entry.text])[0]) for entry in evidence]
+    for first in range(len(evidence)):
+        for second in range(first + 1, len(evidence)):
+            earlier, later = sorted(
+                (first, second), key=lambda index: (evidence[index].when_ms, evidence[index].id)
+            )
+            reason = _disagreement(statements[earlier], statements[later], terms_of[earlier], terms_of[later])
+            if reason is not None:
+                ordered = evidence[earlier].when_ms < evidence[later].when_ms
+                sides = (_side(evidence[index], index + 1) for index in (earlier, later))
+                pairs.append(_pair("changed" if ordered else "conflict", reason, *sides))
+    return pairs[:MAX_CONFLICTS]
+
+
+def _side(entry: Evidence, number: int | None) -> tuple[str, str, int, int | None]:
+    return entry.id, entry.text, entry.when_ms, number
+
+
+def _pair(
+    kind: str, reason: str, older: tuple[str, str, int, int | None], newer: tuple[str, str, int, int | None]
+) -> JSON:
+    shown = [
+        {"id": id, "text": shortened(text), "date": day(ms), "n": number}
+        for id, text, ms, number in (older, newer)
+    ]
+    return {"kind": kind, "why": reason, "older": shown[0], "newer": shown[1]}
+
+
+def _disagreement(
+    earlier: Statement, later: Statement, earlier_terms: set[str], later_terms: set[str]
+) -> str | None:
+    """Why two statements cannot both hold; None where they can."""
+    if earlier.text == later.text or earlier.others != later.others:
+        return None
+    shared = len(earlier_terms & later_terms) / (min(len(earlier_terms), len(later_terms)) or 1)
+    if bool(_NEGATION.search(earlier.text)) != bool(_NEGATION.search(later.text)) and shared >= OVERLAP:
+        return "negation"
+    if says_change(later.text) and shared >= OVERLAP:
+        return "change"
+    if (
+        earlier.slot
+        and later.slot
+        and not later.changes
+        and updates(earlier, later, None)
+        and earlier.slot.value != later.slot.value
+    ):
+        return "value"
+    return None

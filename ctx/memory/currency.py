@@ -1,0 +1,139 @@
+"""What is current among the hits of a search: times that the question names, and the newest of what speaks of one thing.
+
+Each step takes hits in order of rank and gives them in order of rank, and writes into their signals what it did.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ctx.memory.change import Statement, newest_first, updates
+from ctx.memory.dates import Window
+from ctx.memory.legs import MemoryHit, rank_key
+from ctx.memory.reader import Candidate
+from ctx.memory.scores import either
+from ctx.memory.vectors import Floats
+from ctx.types import JSON
+
+COMPARED_HITS = 30  # the best, among which the newest of what speaks of one thing is looked for
+RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
+NAMED_TIME_LIFT = (
+    1.0  # of a memory whose own time falls in the window that the question names: above all that does not
+)
+STORED_TIME_LIFT = 0.3  # of one that was merely stored then
+NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
+# How well, as a share of the earlier one's score, a later memory must answer the question to stand before it: if it says that
+# something changed, and if it does not.
+CUE_SHARE = 0.4
+NO_CUE_SHARE = 0.85
+ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
+ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
+_DAY_MS = 86_400_000
+
+
+def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
+    """Ranks moved by age, by a tenth at most."""
+    moved = []
+    for hit in hits:
+        age_days = max(0.0, (now_ms - hit.memory.when_ms) / _DAY_MS)
+        factor = 1 + RECENCY_SPAN * (2 * 0.5 ** (age_days / half_life_days) - 1)
+        moved.append(_with_signals(hit, fused=hit.signals["fused"] * factor))
+    return sorted(moved, key=rank_key)
+
+
+def in_window(memory: Candidate, window: Window) -> bool:
+    """Whether what a memory tells of happened, in part at least, in the window."""
+    first_ms = memory.when_ms
+    last_ms = first_ms if memory.event_ms is None or memory.event_last_ms is None else memory.event_last_ms
+    return (window.first_ms is None or last_ms >= window.first_ms) and (
+        window.last_ms is None or first_ms <= window.last_ms
+    )
+
+
+def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
+    """What falls in the window comes first, and is evidence by itself; what was merely stored then is lifted."""
+    lifted = []
+    for hit in hits:
+        if not in_window(hit.memory, window):
+            lifted.append(hit)
+        elif hit.memory.event_ms is None and hit.memory.said_ms is None:
+            lifted.append(_with_signals(hit, fused=hit.signals["fused"] * (1 + STORED_TIME_LIFT)))
+        else:
+            hit = hit._replace(score=max(hit.score, NAMED_TIME_SCORE))
+            lift = NAMED_TIME_LIFT * (1 + _exactness(hit.memory, window)) / 2
+            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + lift, in_window=True))
+    return sorted(lifted, key=rank_key)
+
+
+def _exactness(memory: Candidate, window: Window) -> float:
+    """The share of a memory's own time that falls in the window: of "in November" little is on a day in November."""
+    if memory.event_ms is None or memory.event_last_ms is None or memory.event_last_ms <= memory.event_ms:
+        return 1.0
+    first_ms = max(memory.event_ms, memory.event_ms if window.first_ms is None else window.first_ms)
+    last_ms = min(memory.event_last_ms, memory.event_last_ms if window.last_ms is None else window.last_ms)
+    return max(0, last_ms - first_ms) / (memory.event_last_ms - memory.event_ms)
+
+
+def answered(hits: Sequence[MemoryHit], *, with_meaning: bool) -> bool:
+    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure."""
+    floor = ANSWER_FLOOR if with_meaning else ANSWER_FLOOR_BY_WORDS
+    return any(
+        either(hit.signals["semantic"], hit.signals["lexical"]) >= floor or hit.signals.get("in_window")
+        for hit in hits
+    )
+
+
+def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
+    """What took a memory's place stands where that memory would: `heads` gives it by the replaced one's id, None where it is not
+    to be shown."""
+    best: dict[str, MemoryHit] = {}
+    for hit in hits:
+        if hit.memory.superseded_by is not None and hit.memory.id in heads:
+            head = heads[hit.memory.id]
+            if head is None:
+                continue
+            hit = _with_signals(hit._replace(memory=head), through=hit.memory.id)
+        earlier = best.get(hit.memory.id)
+        if earlier is None:
+            best[hit.memory.id] = hit
+        else:
+            fused = max(earlier.signals["fused"], hit.signals["fused"])
+            through = earlier.signals.get("through") or hit.signals.get("through")
+            stronger = _with_signals(earlier._replace(score=max(earlier.score, hit.score)), fused=fused)
+            best[hit.memory.id] = _with_signals(stronger, through=through) if through else stronger
+    return sorted(best.values(), key=rank_key)
+
+
+def current(
+    hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]]
+) -> list[MemoryHit]:
+    """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older ones names it."""
+    best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
+    facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
+    statements = {index: Statement.of(best[index].memory.text) for index in facts}
+    vectors = vectors_of([best[index].memory.no for index in facts])
+    updated_by: dict[int, set[int]] = {}
+    for earlier in facts:
+        for later in facts:
+            if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
+                continue
+            cosine = _cosine(vectors, best[earlier].memory.no, best[later].memory.no)
+            answers = best[later].score >= best[earlier].score * (
+                CUE_SHARE if statements[later].changes else NO_CUE_SHARE
+            )
+            if answers and updates(statements[earlier], statements[later], cosine):
+                updated_by.setdefault(earlier, set()).add(later)
+    ordered = []
+    for index in newest_first(len(best), updated_by):
+        later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
+        ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
+    return [*ordered, *further]
+
+
+def _cosine(vectors: Mapping[int, Floats], earlier_no: int, later_no: int) -> float | None:
+    earlier, later = vectors.get(earlier_no), vectors.get(later_no)
+    if earlier is None or later is None:
+        return None
+    return float((earlier[0] * later[0]).sum())
+
+
+def _with_signals(hit: MemoryHit, **signals: JSON) -> MemoryHit:
+    return hit._replace(signals={**hit.signals, **signals})

@@ -1,0 +1,95 @@
+"""The embedder as memory uses it: texts to packed vectors, a question to a unit vector, and the banks' vectors kept in memory.
+
+Where there is no embedder, or it fails, a memory is stored and found by its words; it is embedded later.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ctx.errors import CtxError
+from ctx.memory.gist import first_person
+from ctx.memory.packing import pack
+from ctx.memory.passages import embedding_texts
+from ctx.memory.reader import Reader
+from ctx.memory.vectors import BankVectors, Floats
+
+logger = logging.getLogger(__name__)
+
+VECTOR_CACHE_MB = 1536
+
+
+class Embedder(Protocol):
+    """What memory needs of an embedder (ctx/embed/base.py)."""
+
+    @property
+    def model(self) -> str: ...
+
+    def embed(self, texts: Sequence[str]) -> Iterable[Floats]:
+        """A vector for each text, in order."""
+        ...
+
+    def embed_query(self, text: str) -> Floats: ...
+
+
+class Embedding:
+    """One store's embedder, or none, with the vectors of the banks last searched. Safe from several threads."""
+
+    def __init__(self, embedder: Embedder | None, cache_mb: int = VECTOR_CACHE_MB) -> None:
+        self.embedder = embedder
+        self._cache_bytes = cache_mb << 20
+        self._banks: OrderedDict[int, BankVectors] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def model(self) -> str | None:
+        return self.embedder.model if self.embedder else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._banks.clear()
+
+    def packed(self, texts: Sequence[str]) -> list[list[bytes]]:
+        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed."""
+        if self.embedder is None or not texts:
+            return [[] for _ in texts]
+        passages = [embedding_texts(text) for text in texts]
+        try:
+            vectors = self.embedder.embed([passage for entry in passages for passage in entry])
+            packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
+        except CtxError as error:
+            # A memory without a vector is found by its words, and embedded later; one not stored is lost.
+            logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
+            return [[] for _ in texts]
+        return [[next(packed) for _ in entry] for entry in passages]
+
+    def query_vector(self, query: str) -> Floats | None:
+        """The unit vector of a question; None where there is none."""
+        if self.embedder is None:
+            return None
+        try:
+            vector = np.asarray(self.embedder.embed_query(first_person(query)), np.float32)
+        except CtxError as error:
+            logger.warning("memory=embed_query outcome=%s", error.word)
+            return None
+        length = float(np.linalg.norm(vector))
+        return vector / np.float32(length) if length else None
+
+    def of_bank(self, reader: Reader) -> BankVectors | None:
+        """The bank's vectors in memory, brought up to date; None where none can be."""
+        if self.model is None or (model_no := reader.model_no(self.model)) is None:
+            return None
+        with self._lock:
+            vectors = self._banks.setdefault(reader.bank_no, BankVectors())
+            self._banks.move_to_end(reader.bank_no)
+            while (
+                len(self._banks) > 1
+                and sum(bank.size_bytes for bank in self._banks.values()) > self._cache_bytes
+            ):
+                self._banks.popitem(last=False)
+        vectors.refresh(reader, model_no)
+        return vectors

@@ -1,0 +1,67 @@
+"""What a text says apart from how it is put: capitals, full stops, spacing, and whether its speaker is "I" or "the user".
+
+Two texts of one gist are one memory. The rule is narrow on purpose: a word more, a number, a tense or a "not" makes another gist.
+"""
+
+import hashlib
+import re
+import unicodedata
+
+from ctx.identity import TEXT_HASH_BYTES
+
+_SELF = re.compile(r"(?i)\b(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|\bthe\s+user\b")
+_THIRD_PERSON = {"is": "be", "was": "was", "has": "have", "does": "do"}
+_WORD = re.compile(r"\S+")
+_EDGES = " \t.,;:!?\"“”„«»()[]…’'"
+_BE = {
+    "am": "be",
+    "is": "be",
+    "are": "be",
+    "i'm": "be",
+    "i’m": "be",
+    "we're": "be",
+    "isn't": "be not",
+    "i've": "have",
+}
+_ARTICLES = frozenset(("the", "a", "an"))
+_SPEAKER = frozenset(("i", "my", "we", "our", "user", "user's", "user’s", "users"))
+
+
+def normal_words(text: str) -> list[str]:
+    """The words of a text in order, folded, without articles and without the speaker."""
+    words: list[str] = []
+    third_person = False
+    for match in _WORD.finditer(unicodedata.normalize("NFKC", text).casefold()):
+        word = match[0].strip(_EDGES) or match[0]
+        if word in _SPEAKER:
+            third_person = word == "user"
+            continue
+        if word in _ARTICLES:
+            continue
+        if third_person:
+            word = _THIRD_PERSON.get(word, _first_person(word))
+            third_person = False
+        words += _BE.get(word, word).split()
+    return words
+
+
+def _first_person(verb: str) -> str:
+    """`prefer` of `prefers`, `go` of `goes`, `study` of `studies`."""
+    if len(verb) < 4 or not verb.endswith("s") or verb.endswith("ss"):
+        return verb
+    if verb.endswith("ies"):
+        return verb[:-3] + "y"
+    if verb.endswith(("ches", "shes", "sses", "xes", "oes")):
+        return verb[:-2]
+    return verb[:-1]
+
+
+def gist(text: str) -> str:
+    """The same for texts that say the same; 32 hexadecimal digits."""
+    words = " ".join(normal_words(text)) or " ".join(text.split())
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
+
+
+def first_person(text: str) -> str:
+    """The text with its speaker as "I" and "my": questions about "the user" are questions about whoever says "I"."""
+    return _SELF.sub(lambda match: "my" if match["of"] else "I", text)

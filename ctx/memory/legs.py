@@ -1,0 +1,144 @@
+"""The two legs of a search over one bank, by words and by meaning, and their fusion into one ranking."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ctx.analyze import query_counts
+from ctx.memory.embedding import Embedding
+from ctx.memory.filters import Condition
+from ctx.memory.gist import first_person
+from ctx.memory.passages import MAX_PASSAGE_CHARS
+from ctx.memory.reader import Candidate, Reader
+from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.vectors import BankVectors, Floats
+from ctx.ranking import fuse, semantic_weight
+from ctx.types import JSON
+
+_KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
+_LONG_PASSAGES = 3  # of a memory that is long
+_SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
+_WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
+
+
+class MemoryHit(NamedTuple):
+    """A memory as a search found it: `score` in [0, 1] depends on nothing but query and memory; `signals` says how it came."""
+
+    memory: Candidate
+    score: float
+    signals: dict[str, JSON]
+
+
+class Legs(NamedTuple):
+    """What each leg found, best first, before anything is weighed."""
+
+    question: WordQuery
+    word_nos: list[int]
+    vector_nos: list[int]
+    vectors: BankVectors | None
+    vector: Floats | None
+
+
+def search_legs(
+    reader: Reader,
+    embedding: Embedding,
+    query: str,
+    mode: str,
+    conditions: Sequence[Condition],
+    depth: int,
+    *,
+    superseded: bool,
+) -> Legs:
+    """The numbers of up to `depth` memories by each leg that `mode` wants."""
+    bank, spoken = reader.bank, first_person(query)  # "the user" weighs nothing: every memory is theirs
+    counts = query_counts(spoken)
+    if counts:
+        query = spoken
+    else:
+        counts = query_counts(query)
+    frequencies = reader.frequencies(counts)
+    question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
+    word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
+    vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
+    vector = embedding.query_vector(query) if vectors is not None else None
+    vector_nos: list[int] = []
+    if vectors is not None and vector is not None:
+        vector_nos = _nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
+    return Legs(question, word_nos, vector_nos, vectors, vector)
+
+
+def _nearest(
+    reader: Reader,
+    vectors: BankVectors,
+    vector: Floats,
+    conditions: Sequence[Condition],
+    depth: int,
+    *,
+    superseded: bool,
+) -> list[int]:
+    """Numbers of the nearest memories under the conditions. They are asked of the nearest first, and only where too few pass
+    is the whole bank put through them."""
+    for width in (depth, depth * _WIDER):
+        nearest = [neighbour.no for neighbour in vectors.nearest(vector, width, superseded=superseded)]
+        passing = set(reader.numbers(conditions, nearest))
+        matches = [no for no in nearest if no in passing]
+        if len(matches) >= depth or len(nearest) < width:
+            return matches[:depth]
+    allowed = reader.numbers(conditions)
+    return [
+        neighbour.no for neighbour in vectors.nearest(vector, depth, superseded=superseded, among=allowed)
+    ]
+
+
+def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
+    """The hits of both legs, best first: fused by reciprocal rank, each with its score. Ties by id, since numbers differ between
+    two files that hold the same memories."""
+    nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
+    rows, stored = reader.candidates(nos), reader.words(nos)
+    cosines: dict[int, float] = {}
+    if legs.vectors is not None and legs.vector is not None:
+        cosines = legs.vectors.cosines(legs.vector, nos)
+    weights = {no: bm25(legs.question, stored.get(no, ())) for no in legs.word_nos if no in rows}
+    by_words = sorted((no for no in weights if weights[no] > 0), key=lambda no: (-weights[no], rows[no].id))
+    by_meaning = sorted(
+        (no for no in legs.vector_nos if no in rows and no in cosines),
+        key=lambda no: (-cosines[no], rows[no].id),
+    )
+    alpha = _share_of_meaning(legs.question.query, rows, by_words, by_meaning)
+    word_rank = {no: rank for rank, no in enumerate(by_words, 1)}
+    vector_rank = {no: rank for rank, no in enumerate(by_meaning, 1)}
+    sureness = calibration(model or "")
+    hits = []
+    for no, fused in fuse(
+        "rrf", [(no, weights[no]) for no in by_words], [(no, cosines[no]) for no in by_meaning], alpha
+    ):
+        lexical = coverage(legs.question, stored.get(no, ()), rows[no].text)
+        semantic = sureness(cosines[no]) if no in cosines else 0.0
+        signals: dict[str, JSON] = {
+            "fused": fused,
+            "bm25": round(weights.get(no, 0.0), 6),
+            "cosine": round(cosines[no], 6) if no in cosines else None,
+            "lexical": round(lexical, 6),
+            "semantic": round(semantic, 6),
+            "word_rank": word_rank.get(no),
+            "vector_rank": vector_rank.get(no),
+        }
+        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
+    return sorted(hits, key=rank_key)
+
+
+def _share_of_meaning(
+    query: str, rows: dict[int, Candidate], by_words: Sequence[int], by_meaning: Sequence[int]
+) -> float:
+    """The weight of the vectors: less the longer the candidates are, since of many passages one is near to any question."""
+    alpha = semantic_weight(query, [rows[no].text for no in by_meaning[:_KIND_SAMPLE]], "rrf")
+    sample = [*by_words[:_KIND_SAMPLE], *by_meaning[:_KIND_SAMPLE]]
+    if not sample:
+        return alpha
+    passages = sum(max(1.0, len(rows[no].text) / MAX_PASSAGE_CHARS) for no in sample) / len(sample)
+    length = min(1.0, (passages - 1) / (_LONG_PASSAGES - 1))
+    return alpha * (1 - length * (1 - _SHARE_OF_LONG))
+
+
+def rank_key(hit: MemoryHit) -> tuple[float, float, str]:
+    """The order of hits: the fused rank, then the score."""
+    return (-hit.signals["fused"], -hit.score, hit.memory.id)

@@ -1,0 +1,467 @@
+"""Questions to one snapshot of one bank's tables: SQL alone.
+
+Every statement binds the number of its bank, and the words of a bank are terms of their own (`7:oauth`), so neither a row nor a
+document frequency crosses from one bank into another. A bank that is not there has the number -1, of which there are no rows.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ctx.memory.columns import JSON_COLUMNS, Memory
+from ctx.memory.filters import Condition
+from ctx.types import JSON
+
+MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
+ABSENT = -1  # the number of a bank that is not there
+PARTING = "|"  # between the terms of two passages; the tokenizer drops it
+
+COLUMN_NAMES = Memory._fields
+_JSON_INDEXES = tuple(COLUMN_NAMES.index(name) for name in JSON_COLUMNS)
+_SELECT = "SELECT " + ", ".join(f"m.{name}" for name in COLUMN_NAMES) + " FROM memories m"
+_NUMBERED = "m.no IN (SELECT value FROM json_each(?))"
+UNDELETED = Condition("m.deleted_ms IS NULL", ())
+
+
+class Candidate(NamedTuple):
+    """As much of a memory as ranking needs: a search reads hundreds, and answers with ten."""
+
+    no: int
+    id: str
+    kind: str
+    text: str
+    event_ms: int | None
+    event_last_ms: int | None
+    created_ms: int
+    said_ms: int | None
+    superseded_by: str | None
+
+    @property
+    def uttered_ms(self) -> int:
+        """When it was said."""
+        return self.created_ms if self.said_ms is None else self.said_ms
+
+    @property
+    def when_ms(self) -> int:
+        """When what it tells of happened; where nobody said, when it was said."""
+        return self.uttered_ms if self.event_ms is None else self.event_ms
+
+
+_CANDIDATE = "SELECT " + ", ".join(f"m.{name}" for name in Candidate._fields) + " FROM memories m"
+
+
+class BankRow(NamedTuple):
+    """A bank's own row. `live` counts memories that are not deleted, `live_terms` their terms (for BM25's mean length)."""
+
+    bank_no: int
+    bank: str
+    created_ms: int = 0
+    config: JSON = None
+    live: int = 0
+    live_terms: int = 0
+    purges: int = 0
+    seq: int = 0
+    head: str = ""
+
+
+class Change(NamedTuple):
+    """One line of a memory's history. `before` holds the columns it changed with the values they had; None: it was made."""
+
+    memory_no: int
+    version: int
+    op_id: str
+    op: str
+    at_ms: int
+    actor: JSON
+    before: dict[str, JSON] | None
+
+
+class JournalLine(NamedTuple):
+    """One operation on a bank; `hash` covers the line before it."""
+
+    no: int
+    op_id: str
+    op: str
+    at_ms: int
+    actor: str
+    detail: str
+    hash: str
+
+
+class Posting(NamedTuple):
+    """Which terms of a query are read from the word index, and from which memory on."""
+
+    match: str
+    first_no: int
+
+
+def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
+    """What a reader is shown: neither deleted nor expired nor superseded; as of a moment: what held then."""
+    if as_of_ms is not None:
+        return Condition(
+            "m.deleted_ms IS NULL AND m.valid_from_ms <= ? AND (m.valid_to_ms IS NULL OR m.valid_to_ms > ?)"
+            " AND (m.expires_ms IS NULL OR m.expires_ms > ?)",
+            (as_of_ms, as_of_ms, as_of_ms),
+        )
+    current = "" if superseded else " AND m.valid_to_ms IS NULL"
+    return Condition(
+        f"m.deleted_ms IS NULL AND (m.expires_ms IS NULL OR m.expires_ms > ?){current}", (now_ms,)
+    )
+
+
+class Reader:
+    """One bank in one snapshot; `bank.bank_no` is `ABSENT` where nothing was ever written to it."""
+
+    def __init__(self, connection: sqlite3.Connection, bank: str) -> None:
+        self._connection = connection
+        self.bank = self.bank_row(bank) or BankRow(ABSENT, bank, config={})
+        self.bank_no = self.bank.bank_no
+
+    @property
+    def exists(self) -> bool:
+        """Whether the bank is there."""
+        return self.bank_no != ABSENT
+
+    def bank_row(self, bank: str) -> BankRow | None:
+        row = self._connection.execute(
+            f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?", (bank,)
+        ).fetchone()
+        return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]]) if row else None
+
+    def banks(self) -> list[str]:
+        """The names of all banks of the file. (A slash begins the name of one that was removed.)"""
+        cursor = self._connection.execute(
+            "SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank"
+        )
+        return [row[0] for row in cursor]
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+    # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole bank.
+    def rows(self, nos: Iterable[int]) -> dict[int, Memory]:
+        return {memory.no: memory for memory in self._numbered(_SELECT, nos, memory_of)}
+
+    def candidates(self, nos: Iterable[int]) -> dict[int, Candidate]:
+        return {candidate.no: candidate for candidate in self._numbered(_CANDIDATE, nos, Candidate._make)}
+
+    def _numbered(self, select: str, nos: Iterable[int], make: JSON) -> Iterator[JSON]:
+        cursor = self._connection.execute(
+            f"{select} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, json.dumps(list(nos)))
+        )
+        return map(make, cursor)
+
+    def _first(self, clause: str, *values: JSON) -> Memory | None:
+        row = self._connection.execute(
+            f"{_SELECT} WHERE m.bank_no = ? AND {clause}", (self.bank_no, *values)
+        ).fetchone()
+        return memory_of(row) if row else None
+
+    def row(self, id: str) -> Memory | None:
+        return self._first("m.id = ?", id)
+
+    def row_by_alias(self, alias: str) -> Memory | None:
+        return self._first(
+            "m.no = (SELECT memory_no FROM memory_aliases WHERE bank_no = ? AND alias = ?)",
+            self.bank_no,
+            alias,
+        )
+
+    def rows_with_prefix(self, prefix: str) -> list[Memory]:
+        """Those whose id begins so; at most two, which is enough to know that a prefix does not name one."""
+        span = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
+        return list(self.select([span], limit=2))
+
+    def rows_created(self, created_ms: int) -> list[Memory]:
+        return list(self.select([Condition("m.created_ms = ?", (created_ms,))]))
+
+    def same_gist(self, gist: str, now_ms: int) -> list[Memory]:
+        """The visible memories of a gist, oldest first."""
+        return list(self.select([Condition("m.gist = ?", (gist,)), visible(now_ms)]))
+
+    def successors(self, ids: Iterable[str]) -> dict[str, str]:
+        """Which memory took the place of each of these, where one did."""
+        cursor = self._connection.execute(
+            "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
+            " AND id IN (SELECT value FROM json_each(?))",
+            (self.bank_no, json.dumps(list(ids))),
+        )
+        return dict(cursor)
+
+    def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Candidate]]:
+        """The memories whose place each of these took, latest first; those that took none are left out."""
+        cursor = self._connection.execute(
+            f"{_CANDIDATE} WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
+            " AND m.superseded_by IN (SELECT value FROM json_each(?)) ORDER BY m.valid_from_ms DESC, m.no DESC",
+            (self.bank_no, json.dumps(list(ids))),
+        )
+        replaced: dict[str, list[Candidate]] = {}
+        for candidate in map(Candidate._make, cursor):
+            replaced.setdefault(candidate.superseded_by or "", []).append(candidate)
+        return replaced
+
+    def select(
+        self, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1
+    ) -> Iterator[Memory]:
+        """Rows under all conditions. `order` is the caller's constant, never a user's text."""
+        clause, values = self._where(conditions)
+        cursor = self._connection.execute(
+            f"{_SELECT} WHERE {clause} ORDER BY {order} LIMIT ?", (*values, limit)
+        )
+        return map(memory_of, cursor)
+
+    def _where(self, conditions: Sequence[Condition]) -> tuple[str, tuple[JSON, ...]]:
+        sql = " AND ".join(("m.bank_no = ?", *(f"({condition.sql})" for condition in conditions)))
+        return sql, (self.bank_no, *(value for condition in conditions for value in condition.values))
+
+    def numbers(
+        self,
+        conditions: Sequence[Condition],
+        among: Sequence[int] | None = None,
+        order: str | None = None,
+        limit: int = -1,
+    ) -> list[int]:
+        """The numbers of the rows under all conditions, of those given if any are."""
+        clause, values = self._where(conditions)
+        if among is not None:
+            clause, values = f"+{clause} AND {_NUMBERED}", (*values, json.dumps(list(among)))
+        ending = f" ORDER BY {order} LIMIT {limit:d}" if order else ""
+        cursor = self._connection.execute(f"SELECT m.no FROM memories m WHERE {clause}{ending}", values)
+        return [row[0] for row in cursor]
+
+    def count(self, conditions: Sequence[Condition]) -> int:
+        clause, values = self._where(conditions)
+        row = self._connection.execute(f"SELECT count(*) FROM memories m WHERE {clause}", values).fetchone()
+        return int(row[0])
+
+    def summary(
+        self, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
+    ) -> list[JSON]:
+        """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
+        clause, values = self._where(conditions)
+        return self._connection.execute(
+            f"SELECT {group or 'NULL'} AS value, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
+            f" sum(length(m.text)) FROM memories m WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
+            (*group_values, *values),
+        ).fetchall()
+
+    def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
+        """What containers hold: (members, their characters, the first one's text) by the container's id."""
+        cursor = self._connection.execute(
+            "SELECT parent, count(*), sum(length(text)), text, min(ifnull(ordinal, 0)) FROM memories"
+            " WHERE bank_no = ? AND deleted_ms IS NULL AND parent IN (SELECT value FROM json_each(?)) GROUP BY parent",
+            (self.bank_no, json.dumps(list(ids))),
+        )
+        return {row[0]: (row[1], row[2], row[3]) for row in cursor}
+
+    def with_contents(self, memory: Memory) -> list[Memory]:
+        """A memory and all that it contains, however deep."""
+        members, ids = [memory], {memory.id}
+        for member in members:
+            for inner in self.select([Condition("m.parent = ?", (member.id,))]):
+                if inner.id not in ids:
+                    ids.add(inner.id)
+                    members.append(inner)
+        return members
+
+    def aliases(self, nos: Iterable[int]) -> dict[int, list[str]]:
+        """The names that memories were given, by number; those without are left out."""
+        aliases: dict[int, list[str]] = {}
+        for no, alias in self._connection.execute(
+            "SELECT memory_no, alias FROM memory_aliases INDEXED BY memory_aliases_by_memory"
+            " WHERE memory_no IN (SELECT value FROM json_each(?)) AND bank_no = ? ORDER BY alias",
+            (json.dumps(list(nos)), self.bank_no),
+        ):
+            aliases.setdefault(no, []).append(alias)
+        return aliases
+
+    def links(self, memory_no: int) -> list[tuple[str, float]]:
+        """(id, likeness) of near duplicates, both ways, most alike first."""
+        cursor = self._connection.execute(
+            "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?1"
+            " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?1) l"
+            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ?2 AND m.deleted_ms IS NULL ORDER BY l.score DESC, m.id",
+            (memory_no, self.bank_no),
+        )
+        return [(row[0], row[1]) for row in cursor]
+
+    def sessions(self, memory_no: int) -> list[str]:
+        cursor = self._connection.execute(
+            "SELECT session FROM memory_sessions WHERE memory_no = ? ORDER BY session", (memory_no,)
+        )
+        return [row[0] for row in cursor]
+
+    def reply(self, key: str) -> tuple[str, JSON] | None:
+        """(hash of the request, reply) kept under an idempotency key."""
+        row = self._connection.execute(
+            "SELECT request, reply FROM memory_replies WHERE bank_no = ? AND key = ?", (self.bank_no, key)
+        ).fetchone()
+        return (row[0], json.loads(row[1])) if row else None
+
+    # -- words ---------------------------------------------------------------------------------------------------
+    def frequencies(self, words: Iterable[str]) -> dict[str, int]:
+        """How many memories of the bank hold each term; terms of none are left out."""
+        frequencies = {}
+        for word in words:
+            row = self._connection.execute(
+                "SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{self.bank_no}:{word}",)
+            ).fetchone()
+            if row:
+                frequencies[word] = row[0]
+        return frequencies
+
+    def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
+        """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
+
+        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and where even the rarest
+        is commoner than that, only the newest memories are looked at.
+        """
+        posting = self._posting(frequencies)
+        if posting is None:
+            return []
+        cursor = self._connection.execute(
+            "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank LIMIT ?",
+            (*posting, k),
+        )
+        likeliest = [row[0] for row in cursor]
+        passing = set(self.numbers(conditions, likeliest))
+        if len(passing) == len(likeliest) or len(likeliest) < k:
+            return [no for no in likeliest if no in passing]
+        # The conditions took some: ask again with them inside, which looks up a row for every entry read.
+        clause, values = self._where(conditions)
+        cursor = self._connection.execute(
+            "SELECT m.no FROM memory_words w CROSS JOIN memories m ON m.no = w.rowid"
+            f" WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {clause} ORDER BY w.rank LIMIT ?",
+            (*posting, *values, k),
+        )
+        return [row[0] for row in cursor]
+
+    def _posting(self, frequencies: dict[str, int]) -> Posting | None:
+        chosen: list[str] = []
+        entries = 0
+        for word in sorted(frequencies, key=lambda word: (frequencies[word], word)):
+            if chosen and entries + frequencies[word] > MAX_POSTINGS:
+                break
+            chosen.append(word)
+            entries += frequencies[word]
+        if not chosen:
+            return None
+        match = " OR ".join('"{}:{}"'.format(self.bank_no, word.replace('"', "")) for word in chosen)
+        if entries <= MAX_POSTINGS:
+            return Posting(match, 0)
+        newest = self._connection.execute(
+            "SELECT no FROM memories WHERE bank_no = ? ORDER BY created_ms DESC, no DESC LIMIT 1 OFFSET ?",
+            (self.bank_no, MAX_POSTINGS),
+        ).fetchone()
+        return Posting(match, newest[0] if newest else 0)
+
+    def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
+        """The terms stored for these memories, as `segments` gave them."""
+        cursor = self._connection.execute(
+            "SELECT rowid, terms FROM memory_words WHERE rowid IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(nos)),),
+        )
+        prefix_length = len(f"{self.bank_no}:")
+        return {
+            no: [[word[prefix_length:] for word in part.split()] for part in stored.split(PARTING)]
+            for no, stored in cursor
+        }
+
+    # -- vectors -------------------------------------------------------------------------------------------------
+    def model_no(self, model: str) -> int | None:
+        row = self._connection.execute(
+            "SELECT model_no FROM memory_models WHERE model = ?", (model,)
+        ).fetchone()
+        return row[0] if row else None
+
+    def vectors(self, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
+        narrowed = "" if nos is None else " AND memory_no IN (SELECT value FROM json_each(?))"
+        values = () if nos is None else (json.dumps(list(nos)),)
+        yield from self._connection.execute(
+            "SELECT memory_no, vector FROM memory_vectors WHERE bank_no = ? AND model_no = ?"
+            f"{narrowed} ORDER BY memory_no, ordinal",
+            (self.bank_no, model_no, *values),
+        )
+
+    def withdrawn(self) -> list[tuple[int, bool]]:
+        """(number, deleted?) of memories that were deleted or superseded."""
+        cursor = self._connection.execute(
+            "SELECT no, deleted_ms IS NOT NULL FROM memories INDEXED BY memories_withdrawn"
+            " WHERE bank_no = ? AND (deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL)",
+            (self.bank_no,),
+        )
+        return [(row[0], bool(row[1])) for row in cursor]
+
+    def changed_since(self, seq: int) -> list[tuple[int, bool, bool]]:
+        """(number, deleted?, superseded?) of memories changed after `seq`."""
+        cursor = self._connection.execute(
+            "SELECT no, deleted_ms IS NOT NULL, valid_to_ms IS NOT NULL FROM memories INDEXED BY memories_by_seq"
+            " WHERE bank_no = ? AND seq > ?",
+            (self.bank_no, seq),
+        )
+        return [(row[0], bool(row[1]), bool(row[2])) for row in cursor]
+
+    def without_vectors(self, model: str, limit: int) -> list[tuple[str, Memory]]:
+        """(bank, memory) of memories of any bank that the model has not embedded, oldest first."""
+        columns = ", ".join(f"m.{name}" for name in COLUMN_NAMES)
+        cursor = self._connection.execute(
+            f"SELECT b.bank, {columns} FROM memories m JOIN memory_banks b ON b.bank_no = m.bank_no"
+            " WHERE m.deleted_ms IS NULL AND NOT EXISTS (SELECT 1 FROM memory_vectors v"
+            " WHERE v.bank_no = m.bank_no AND v.model_no = ? AND v.memory_no = m.no) ORDER BY m.no LIMIT ?",
+            (self.model_no(model) or -1, limit),
+        )
+        return [(row[0], memory_of(row[1:])) for row in cursor]
+
+    # -- history -------------------------------------------------------------------------------------------------
+    def operation(self, op_id: JSON) -> int | None:
+        """The number of a journal line of this bank."""
+        if not isinstance(op_id, str):
+            return None
+        row = self._connection.execute(
+            "SELECT no FROM memory_journal WHERE bank_no = ? AND op_id = ?", (self.bank_no, op_id)
+        ).fetchone()
+        return row[0] if row else None
+
+    def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
+        """(memory number, version it made, what was before) of every change an operation made, latest version first."""
+        cursor = self._connection.execute(
+            "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = h.memory_no"
+            " WHERE h.op_no = ? AND m.bank_no = ? ORDER BY h.memory_no, h.version DESC",
+            (op_no, self.bank_no),
+        )
+        return [(row[0], row[1], None if row[2] is None else json.loads(row[2])) for row in cursor]
+
+    def history(self, memory_no: int) -> list[Change]:
+        """Every change of one memory, oldest first."""
+        cursor = self._connection.execute(
+            "SELECT h.memory_no, h.version, j.op_id, j.op, j.at_ms, j.actor, h.before FROM memory_history h"
+            " JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no = ? ORDER BY h.version",
+            (memory_no, self.bank_no),
+        )
+        return [
+            Change._make([*row[:5], json.loads(row[5]), None if row[6] is None else json.loads(row[6])])
+            for row in cursor
+        ]
+
+    def journal(self, after: int = 0, limit: int = -1) -> Iterator[JournalLine]:
+        """The bank's journal, in order."""
+        cursor = self._connection.execute(
+            f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal"
+            " WHERE bank_no = ? AND no > ? ORDER BY no LIMIT ?",
+            (self.bank_no, after, limit),
+        )
+        return map(JournalLine._make, cursor)
+
+    def scalar(self, sql: str, *values: JSON) -> JSON:
+        """The first value that a statement of the house's own answers; None where it answers none."""
+        row = self._connection.execute(sql, values).fetchone()
+        return row[0] if row else None
+
+
+def memory_of(row: Sequence[JSON]) -> Memory:
+    """The memory in a row of all columns."""
+    fields = list(row)
+    for index in _JSON_INDEXES:
+        stored = fields[index]
+        fields[index] = {} if stored == "{}" else [] if stored == "[]" else json.loads(stored)
+    return Memory(*fields)

@@ -1,0 +1,96 @@
+"""The tables of memory in the catalog's file, and what leads an older file to them.
+
+Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/store/codes.py): both follow from what is
+stored, so an old file is brought up to date without an embedder.
+"""
+
+from ctx.memory.columns import added_sql, table_sql
+from ctx.memory.gist import gist
+from ctx.memory.packing import recoded
+from ctx.store.schema import Connection, migrate
+
+_VERSION_1 = f"""
+    CREATE TABLE memory_banks (
+      bank_no INTEGER PRIMARY KEY,
+      bank TEXT NOT NULL UNIQUE,
+      created_ms INTEGER NOT NULL,
+      config TEXT NOT NULL DEFAULT '{{}}',
+      live INTEGER NOT NULL DEFAULT 0,
+      live_terms INTEGER NOT NULL DEFAULT 0,
+      purges INTEGER NOT NULL DEFAULT 0,
+      seq INTEGER NOT NULL DEFAULT 0,
+      head TEXT NOT NULL DEFAULT ''
+    );
+    CREATE TABLE memories (
+      {table_sql(1)}
+    );
+    CREATE INDEX memories_by_seq ON memories (bank_no, seq);
+    CREATE INDEX memories_by_hash ON memories (bank_no, content_hash) WHERE deleted_ms IS NULL;
+    CREATE INDEX memories_by_parent ON memories (bank_no, parent, ordinal) WHERE parent IS NOT NULL;
+    CREATE INDEX memories_by_created ON memories (bank_no, created_ms, no);
+    CREATE INDEX memories_by_session ON memories (bank_no, session) WHERE session IS NOT NULL;
+    CREATE INDEX memories_withdrawn ON memories (bank_no, no) WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
+    CREATE VIRTUAL TABLE memory_words USING fts5 (terms, tokenize = "ascii tokenchars ':'");
+    CREATE VIRTUAL TABLE memory_vocabulary USING fts5vocab (memory_words, row);
+    CREATE TABLE memory_models (model_no INTEGER PRIMARY KEY, model TEXT NOT NULL UNIQUE);
+    CREATE TABLE memory_vectors (
+      bank_no INTEGER NOT NULL, model_no INTEGER NOT NULL, memory_no INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+      vector BLOB NOT NULL,
+      PRIMARY KEY (bank_no, model_no, memory_no, ordinal)
+    ) WITHOUT ROWID;
+    CREATE TABLE memory_aliases (
+      bank_no INTEGER NOT NULL, alias TEXT NOT NULL, memory_no INTEGER NOT NULL,
+      PRIMARY KEY (bank_no, alias)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_aliases_by_memory ON memory_aliases (memory_no);
+    CREATE TABLE memory_links (
+      memory_no INTEGER NOT NULL, other_no INTEGER NOT NULL, kind TEXT NOT NULL, score REAL NOT NULL,
+      PRIMARY KEY (memory_no, other_no, kind)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_links_by_other ON memory_links (other_no);
+    CREATE TABLE memory_sessions (
+      memory_no INTEGER NOT NULL, session TEXT NOT NULL,
+      PRIMARY KEY (memory_no, session)
+    ) WITHOUT ROWID;
+    CREATE TABLE memory_replies (
+      bank_no INTEGER NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL, reply TEXT NOT NULL,
+      PRIMARY KEY (bank_no, key)
+    ) WITHOUT ROWID;
+    CREATE TABLE memory_journal (
+      no INTEGER PRIMARY KEY,
+      bank_no INTEGER NOT NULL,
+      op_id TEXT NOT NULL,
+      op TEXT NOT NULL,
+      at_ms INTEGER NOT NULL,
+      actor TEXT NOT NULL,
+      detail TEXT NOT NULL,
+      hash TEXT NOT NULL,
+      UNIQUE (bank_no, op_id)
+    );
+    CREATE INDEX memory_journal_by_bank ON memory_journal (bank_no, no);
+    CREATE TABLE memory_history (
+      memory_no INTEGER NOT NULL, version INTEGER NOT NULL, op_no INTEGER NOT NULL, before TEXT,
+      PRIMARY KEY (memory_no, version)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_history_by_op ON memory_history (op_no);
+    """
+
+_VERSION_2 = f"""
+    {added_sql(2)}
+    UPDATE memories SET gist = gist_of(text);
+    UPDATE memory_vectors SET vector = recoded(vector);
+    DROP INDEX memories_by_hash;
+    CREATE INDEX memories_by_gist ON memories (bank_no, gist) WHERE deleted_ms IS NULL;
+    CREATE INDEX memories_by_event ON memories (bank_no, event_ms) WHERE event_ms IS NOT NULL;
+    CREATE INDEX memories_by_document ON memories (bank_no, document_id) WHERE document_id IS NOT NULL;
+    CREATE INDEX memories_by_successor ON memories (bank_no, superseded_by) WHERE superseded_by IS NOT NULL;
+    """
+
+MIGRATIONS = (_VERSION_1, _VERSION_2)
+
+
+def bring_up_to_date(connection: Connection) -> None:
+    """Makes the tables, or leads older ones to this version. Raises `StoreError`."""
+    connection.create_function("gist_of", 1, gist, deterministic=True)
+    connection.create_function("recoded", 1, recoded, deterministic=True)
+    migrate(connection, "memories", MIGRATIONS)

@@ -1,0 +1,150 @@
+"""All banks of one catalog file."""
+
+import json
+import uuid
+from collections.abc import Callable
+
+from ctx.clock import now_ms
+from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.memory.bank import MemoryBank
+from ctx.memory.bank.base import Resources
+from ctx.memory.columns import Memory
+from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
+from ctx.memory.health import problems
+from ctx.memory.records import UNKNOWN, Provenance, check_bank_id
+from ctx.memory.rows import MemoryRows
+from ctx.memory.screen import POLICIES
+from ctx.memory.wording import LanguageModel
+from ctx.types import JSON
+
+_EMBED_BATCH = 64
+_ALL = 1_000_000_000
+
+
+class MemoryStore:
+    """All banks of one catalog file. Safe from several threads and beside other processes; closes as a context manager.
+
+    `clock` gives milliseconds since the epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        embedder: Embedder | None = None,
+        clock: Callable[[], int] = now_ms,
+        *,
+        secrets: str = "flag",
+        language_model: LanguageModel | None = None,
+        vector_cache_mb: int = VECTOR_CACHE_MB,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        if secrets not in POLICIES:
+            raise BadRequest(f"secrets: one of {', '.join(POLICIES)}")
+        self.rows = MemoryRows(path)
+        self.embedding = Embedding(embedder, vector_cache_mb)
+        self._resources = Resources(self.rows, self.embedding, clock, secrets, language_model, new_id)
+
+    def __enter__(self) -> "MemoryStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.rows.close()
+        self.embedding.close()
+
+    def bank(self, id: str, source: Provenance = UNKNOWN) -> MemoryBank:
+        """A bank's handle; the bank itself exists from its first write. Raises `BadRequest` for an id that is none."""
+        try:
+            check_bank_id(id)
+        except BadRequest:
+            if id not in self.banks():  # an earlier rule let letters of any script in
+                raise
+        return MemoryBank(self._resources, id, source)
+
+    def banks(self) -> list[str]:
+        with self.rows.reading() as reader:
+            return reader.banks()
+
+    def rename(self, id: str, name: str) -> None:
+        """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""
+        names = self.banks()
+        if id not in names:
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        if check_bank_id(name) in names:
+            raise Conflict(f"a bank called '{name}' exists; merge the two instead")
+        self.rows.rename_bank(id, name)
+
+    def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
+        """Moves what a bank holds into another, and removes it: `{"imported", "skipped", "conflicts"}`.
+
+        What the other has already, the same, is skipped. Where a memory of another content has its id, nothing is removed.
+        Raises `NotFound`, `BadRequest`.
+        """
+        if id not in self.banks():
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        if id == into:
+            raise BadRequest("a bank cannot be merged into itself")
+        lines = list(self.bank(id).export(include_deleted=True))
+        if dry_run:
+            present = {
+                record["id"] for line in lines if (record := self.bank(into).get(json.loads(line)["id"]))
+            }
+            return {"imported": len(lines) - len(present), "skipped": len(present), "conflicts": []}
+        counts = self.bank(into, source).import_(lines)
+        if not counts["conflicts"]:
+            self.rows.drop_bank(id)
+            self.embedding.close()
+        return counts
+
+    def delete(self, id: str) -> int:
+        """Removes a bank for good, with its history and journal; how many memories it held. Raises `NotFound`."""
+        if id not in self.banks():
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        count: int = self.bank(id).count(include_superseded=True)
+        self.rows.drop_bank(id)
+        self.rows.shred()
+        self.embedding.close()
+        return count
+
+    def check(self, *, deep: bool = False) -> list[str]:
+        """What is wrong with the store, a sentence each; [] is health. `deep` reads every memory's text."""
+        return problems(self.rows, deep=deep)
+
+    def pending(self) -> int:
+        """How many memories the embedder has not read (they are found by their words); 0 without an embedder."""
+        return len(self._unread(_ALL))
+
+    def embed_pending(self, limit: int = _ALL) -> int:
+        """Embeds memories that were stored while no embedder, or another, was there; how many."""
+        count = 0
+        while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
+            packed = self.embedding.packed([memory.text for _, memory in batch])
+            if not all(packed):
+                break
+            for bank in {bank for bank, _ in batch}:
+                self._embed(
+                    bank,
+                    [
+                        (memory, vectors)
+                        for (owner, memory), vectors in zip(batch, packed, strict=True)
+                        if owner == bank
+                    ],
+                )
+            count += len(batch)
+        return count
+
+    def _unread(self, limit: int) -> list[tuple[str, Memory]]:
+        if self.embedding.model is None:
+            return []
+        with self.rows.reading() as reader:
+            return reader.without_vectors(self.embedding.model, limit)
+
+    def _embed(self, bank: str, batch: list[tuple[Memory, list[bytes]]]) -> None:
+        actor = {"tool": "embed_pending"}
+        with self.rows.writing(bank, "embed", self._resources.clock(), actor) as writer:
+            for memory, vectors in batch:
+                stored = writer.row(memory.id)
+                if stored is not None and stored.text == memory.text and self.embedding.model:
+                    writer.embed(stored, self.embedding.model, vectors)

@@ -1,0 +1,290 @@
+"""Changes to one bank within one transaction: SQL alone."""
+
+import hashlib
+import json
+import sqlite3
+import uuid
+from collections.abc import Sequence
+
+from ctx.errors import Conflict
+from ctx.memory.columns import JSON_COLUMNS, Memory, canonical
+from ctx.memory.filters import Condition
+from ctx.memory.passages import segments, weighed_length
+from ctx.memory.reader import COLUMN_NAMES, PARTING, UNDELETED, BankRow, Reader
+from ctx.types import JSON
+
+_INSERT = f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"
+_NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
+_DOOMED = "(SELECT no FROM doomed)"
+# What belongs to a memory and goes with it when it is purged.
+_BELONGINGS = (
+    "DELETE FROM memory_vectors WHERE bank_no = :bank AND memory_no = :no",
+    "DELETE FROM memory_aliases WHERE bank_no = :bank AND memory_no = :no",
+    "DELETE FROM memory_links WHERE memory_no = :no OR other_no = :no",
+    "DELETE FROM memory_sessions WHERE memory_no = :no",
+    "DELETE FROM memory_history WHERE memory_no = :no",
+    "DELETE FROM memories WHERE no = :no AND bank_no = :bank",
+)
+
+
+class Writer(Reader):
+    """One bank, changed by one operation; the bank is made if it is not there."""
+
+    def __init__(self, connection: sqlite3.Connection, bank: str, op: str, at_ms: int, actor: JSON) -> None:
+        super().__init__(connection, bank)
+        self.op = op
+        self.op_id = str(uuid.uuid4())
+        self.at_ms = at_ms
+        self._actor = actor
+        self._ids: list[str] = []
+        self._count = 0
+        self._detail: dict[str, JSON] = {}
+        if not self.exists:
+            connection.execute("INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?)", (bank, at_ms))
+            self.bank = self._bank_as_stored(bank)
+            self.bank_no = self.bank.bank_no
+        self.op_no: int = self.scalar("SELECT ifnull(max(no), 0) + 1 FROM memory_journal")
+
+    def _bank_as_stored(self, bank: str) -> BankRow:
+        row = self.bank_row(bank)
+        assert row is not None
+        return row
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+    def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
+        """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
+        parts = segments(memory)
+        memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
+        try:
+            no = self._connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).lastrowid
+        except sqlite3.IntegrityError as error:
+            raise Conflict(f"a memory with the id {memory.id} is there already") from error
+        assert no is not None
+        memory = memory._replace(no=no)
+        if memory.deleted_ms is None:
+            self._put_words(memory, parts)
+        self.put_vectors(memory, model, vectors)
+        self._note(memory, None)
+        if memory.session:
+            self.join_session(memory.no, memory.session)
+        return memory
+
+    def patch(self, memory: Memory, changes: dict[str, JSON]) -> Memory:
+        """Writes columns (by their names, JSON columns as values) as the next version; the words follow."""
+        changes = {name: value for name, value in changes.items() if getattr(memory, name) != value}
+        if not changes:
+            return memory
+        changed = memory._replace(**changes, seq=self.op_no, version=memory.version + 1)
+        parts = segments(changed)
+        changed = changed._replace(term_count=weighed_length(parts))
+        columns = (*changes, "seq", "version", "term_count")
+        values = [
+            canonical(getattr(changed, name)) if name in JSON_COLUMNS else getattr(changed, name)
+            for name in columns
+        ]
+        self._connection.execute(
+            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE no = ? AND bank_no = ?",
+            (*values, memory.no, self.bank_no),
+        )
+        if memory.deleted_ms is None:
+            self._drop_words(memory)
+        if changed.deleted_ms is None:
+            self._put_words(changed, parts)
+        self._note(changed, {name: getattr(memory, name) for name in changes})
+        return changed
+
+    def delete_under(self, conditions: Sequence[Condition], deleted_ms: int) -> int:
+        """Soft-deletes every undeleted row under the conditions with all that it contains; how many."""
+        self._mark_doomed(conditions)
+        run = self._connection.execute
+        ids = [row[0] for row in run(f"SELECT id FROM memories WHERE no IN {_DOOMED} ORDER BY no")]
+        if not ids:
+            return 0
+        lost_terms = self.scalar(f"SELECT sum(term_count) FROM memories WHERE no IN {_DOOMED}")
+        run(
+            "INSERT INTO memory_history SELECT no, version + 1, ?, '{\"deleted_ms\":null}' FROM memories"
+            f" WHERE no IN {_DOOMED}",
+            (self.op_no,),
+        )
+        run(
+            f"UPDATE memories SET deleted_ms = ?, version = version + 1, seq = ? WHERE no IN {_DOOMED}",
+            (deleted_ms, self.op_no),
+        )
+        run(f"DELETE FROM memory_words WHERE rowid IN {_DOOMED}")
+        self._count_live(-len(ids), -lost_terms)
+        self._ids += ids
+        self._count += len(ids)
+        return len(ids)
+
+    def _mark_doomed(self, conditions: Sequence[Condition]) -> None:
+        """Puts the numbers of the rows under the conditions, and of all that they contain, into a table of its own."""
+        clause, values = self._where([UNDELETED, *conditions])
+        run = self._connection.execute
+        run("CREATE TEMP TABLE IF NOT EXISTS doomed (no INTEGER PRIMARY KEY)")
+        run("DELETE FROM doomed")
+        run(f"INSERT INTO doomed SELECT m.no FROM memories m WHERE {clause}", values)
+        added = -1
+        while added:  # what is inside goes too, however deep
+            added = run(
+                "INSERT OR IGNORE INTO doomed SELECT c.no FROM doomed d JOIN memories m ON m.no = d.no"
+                " JOIN memories c ON c.bank_no = m.bank_no AND c.parent = m.id"
+                " WHERE c.bank_no = ? AND c.deleted_ms IS NULL",
+                (self.bank_no,),
+            ).rowcount
+
+    def purge(self, memory: Memory) -> None:
+        """Removes a memory for good, with its history: only its id stays, in the journal."""
+        if memory.deleted_ms is None:
+            self._drop_words(memory)
+        for sql in _BELONGINGS:
+            self._connection.execute(sql, {"bank": self.bank_no, "no": memory.no})
+        # A reply that was kept names the memory; what it named is gone.
+        self._connection.execute(
+            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?)", (self.bank_no, memory.id)
+        )
+        self._connection.execute(
+            "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
+        )
+        self._ids.append(memory.id)
+        self._count += 1
+
+    def touch(self, nos: Sequence[int], session: str | None) -> None:
+        """Counts a reading: not a new version."""
+        self._connection.execute(
+            "UPDATE memories SET accessed_ms = max(accessed_ms, ?), access_count = access_count + 1"
+            " WHERE +bank_no = ? AND no IN (SELECT value FROM json_each(?))",
+            (self.at_ms, self.bank_no, json.dumps(list(nos))),
+        )
+        if session:
+            for no in nos:
+                self.join_session(no, session)
+
+    def join_session(self, memory_no: int, session: str) -> None:
+        self._connection.execute("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", (memory_no, session))
+
+    def next_ordinal(self, parent: str) -> int:
+        return int(
+            self.scalar(
+                "SELECT ifnull(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?",
+                self.bank_no,
+                parent,
+            )
+        )
+
+    def alias(self, memory: Memory, alias: str) -> None:
+        """Gives a memory another name. Raises `Conflict` where another has it."""
+        try:
+            self._connection.execute(
+                "INSERT INTO memory_aliases VALUES (?, ?, ?)", (self.bank_no, alias, memory.no)
+            )
+        except sqlite3.IntegrityError as error:
+            raise Conflict(f"another memory is called '{alias[:80]}'") from error
+
+    def link(self, memory: Memory, other_no: int, score: float) -> None:
+        """Notes that two memories are nearly the same."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO memory_links VALUES (?, ?, 'near', ?)", (memory.no, other_no, score)
+        )
+
+    def keep_reply(self, key: str, request: str, reply: JSON) -> None:
+        self._connection.execute(
+            "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
+        )
+
+    def configure(self, config: JSON) -> None:
+        self._connection.execute(
+            "UPDATE memory_banks SET config = ? WHERE bank_no = ?", (canonical(config), self.bank_no)
+        )
+        self._detail["config"] = config
+        self._count += 1
+
+    # -- words and vectors ---------------------------------------------------------------------------------------
+    def _put_words(self, memory: Memory, parts: list[list[str]]) -> None:
+        stored = f" {PARTING} ".join(" ".join(f"{self.bank_no}:{word}" for word in part) for part in parts)
+        self._connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (memory.no, stored))
+        self._count_live(1, memory.term_count)
+
+    def _drop_words(self, memory: Memory) -> None:
+        self._connection.execute("DELETE FROM memory_words WHERE rowid = ?", (memory.no,))
+        self._count_live(-1, -memory.term_count)
+
+    def _count_live(self, memories: int, terms: int) -> None:
+        self._connection.execute(
+            "UPDATE memory_banks SET live = live + ?, live_terms = live_terms + ? WHERE bank_no = ?",
+            (memories, terms, self.bank_no),
+        )
+
+    def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
+        """Replaces the vectors of a memory; none: it is found by its words until it is embedded."""
+        self._connection.execute(
+            "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
+            " AND model_no IN (SELECT model_no FROM memory_models)",
+            (self.bank_no, memory.no),
+        )
+        if model is None or not vectors:
+            return
+        model_no = self.model_no(model)
+        if model_no is None:
+            model_no = self._connection.execute(
+                "INSERT INTO memory_models (model) VALUES (?)", (model,)
+            ).lastrowid
+        self._connection.executemany(
+            "INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)",
+            [(self.bank_no, model_no, memory.no, ordinal, vector) for ordinal, vector in enumerate(vectors)],
+        )
+
+    def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
+        """Adds the vectors a memory was stored without; it counts as a change for projections, not as a version."""
+        self.put_vectors(memory, model, vectors)
+        self._connection.execute(
+            "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
+        )
+        self._count += 1
+
+    # -- the journal ---------------------------------------------------------------------------------------------
+    def detail(self, **entries: JSON) -> None:
+        """Adds to what the journal says of this operation: names and numbers, never a memory's text."""
+        self._detail.update(entries)
+
+    def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
+        self._connection.execute(
+            "INSERT INTO memory_history VALUES (?, ?, ?, ?)",
+            (memory.no, memory.version, self.op_no, None if before is None else canonical(before)),
+        )
+        self._ids.append(memory.id)
+        self._count += 1
+
+    @property
+    def changed(self) -> bool:
+        return self._count > 0
+
+    def finish(self) -> None:
+        """Writes the journal line, if anything changed."""
+        if not self._count:
+            return
+        detail: dict[str, JSON] = {"count": self._count, **self._detail}
+        if self._ids:
+            detail["ids"] = self._ids[:_NAMED_IN_JOURNAL]
+            detail["digest"] = hashlib.sha256("\n".join(self._ids).encode()).hexdigest()
+        actor, detail_text = canonical(self._actor), canonical(detail)
+        head = self.scalar("SELECT head FROM memory_banks WHERE bank_no = ?", self.bank_no)
+        link = journal_hash(head, self.op_id, self.op, self.at_ms, actor, detail_text)
+        self._connection.execute(
+            "INSERT INTO memory_journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (self.op_no, self.bank_no, self.op_id, self.op, self.at_ms, actor, detail_text, link),
+        )
+        self._connection.execute(
+            "UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no)
+        )
+
+
+def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:
+    """The hash of a journal line behind one whose hash is `head`."""
+    return hashlib.sha256("\n".join((head, op_id, op, str(at_ms), actor, detail)).encode()).hexdigest()
+
+
+def _stored(memory: Memory) -> list[JSON]:
+    return [
+        canonical(value) if name in JSON_COLUMNS else value
+        for name, value in zip(COLUMN_NAMES, memory, strict=True)
+    ]

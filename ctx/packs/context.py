@@ -1,0 +1,118 @@
+"""What a pack's script has besides the Lua API: `context.memory`, `bank`, `session` and `health` of one call.
+
+A call that fails takes back what it wrote.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ctx.errors import BadRequest, Conflict, CtxError, ToolError
+from ctx.memory import MemoryBank, call
+from ctx.memory.ops import OPS
+from ctx.packs.sessions import Sessions
+from ctx.types import JSON, Caller
+
+logger = logging.getLogger(__name__)
+
+
+class CallContext:
+    """One call's memory, session and health; `snapshot(session)` gives the facts of the last."""
+
+    def __init__(
+        self,
+        pack: str,
+        bank: MemoryBank,
+        session: str,
+        sessions: Sessions,
+        snapshot: Callable[[str], dict[str, JSON]],
+    ) -> None:
+        self._pack = pack
+        self._bank = bank
+        self._session = session
+        self._sessions = sessions
+        self._snapshot = snapshot
+        self._writing = threading.Lock()
+        # operations in order, and the memories that each made
+        self._written: list[tuple[str, list[str]]] = []
+        self._ended = False
+
+    def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
+        room, _, name = operation.partition(".")
+        values = arguments if isinstance(arguments, list) else []
+        if room == "memory":
+            return self._memory(name, values)
+        if room == "bank":
+            return call(self._bank, name, {})
+        if operation == "session.count":
+            return call(self._bank, "count", {"filter": {"session": self._session}})
+        if operation == "session.kv.get":
+            return self._sessions.get(self._session, str(values[0] if values else ""))
+        if operation == "session.kv.set":
+            self._sessions.set(
+                self._session, str(values[0] if values else ""), values[1] if len(values) > 1 else None
+            )
+            return None
+        if operation == "health":
+            return self._snapshot(self._session)
+        raise ToolError(f"{operation} is not available to this script")
+
+    def _memory(self, name: str, values: list[JSON]) -> JSON:
+        named = _by_name(name, values)
+        if name not in OPS or not OPS[name].writes:
+            return call(self._bank, name, named)
+        with self._writing:
+            if self._ended:  # the deadline passed while this was on its way
+                raise ToolError("the call has ended")
+            reply = call(self._bank, name, named)
+            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str):
+                self._written.append((reply["op_id"], _made(reply)))
+            return reply
+
+    def take_back(self) -> None:
+        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written, refuses what comes late."""
+        with self._writing:
+            self._ended = True
+            for operation, ids in reversed(self._written):
+                try:
+                    self._bank.undo(operation)
+                except Conflict:
+                    pass  # what it made was changed later in this call: deleted below
+                except CtxError as error:
+                    logger.warning(
+                        "pack=%s undo=failed operation=%s reason=%s",
+                        self._pack,
+                        operation,
+                        error.message,
+                    )
+                for id in ids:
+                    if self._bank.get(id) is not None:
+                        self._bank.delete(id, reason="the call failed")
+
+
+def _made(reply: dict[str, JSON]) -> list[str]:
+    """The memories that a `put` or a `put_many` made."""
+    created, ids = reply.get("created"), reply.get("ids")
+    if not created:
+        return []
+    return [*([reply["id"]] if reply.get("id") else []), *(ids if isinstance(ids, list) else [])]
+
+
+def _by_name(name: str, values: list[JSON]) -> JSON:
+    """Lua's positional arguments by name: what the operation requires comes first, a table of options last."""
+    spec = OPS.get(name)
+    if spec is None:
+        return {}  # `call` says that it is unknown
+    if (
+        len(values) == 1
+        and isinstance(values[0], dict)
+        and (not spec.required or spec.required[0] in values[0])
+    ):
+        return values[0]
+    named: dict[str, JSON] = dict(zip(spec.required, values, strict=False))
+    options = values[len(spec.required) :]
+    if len(options) > 1 or (options and options[0] is not None and not isinstance(options[0], dict)):
+        raise BadRequest(
+            f"memory.{name}: takes {', '.join(spec.required) or 'nothing'} and a table of options"
+        )
+    return {**named, **(options[0] if options and options[0] else {})}

@@ -1,0 +1,65 @@
+"""A pack's own settings: `[packs.NAME]` and the environment variables of the product whose dialect it speaks."""
+
+import os
+from collections.abc import Mapping
+
+from ctx.bundled import bundled_path
+from ctx.errors import ConfigError
+from ctx.packs.manifest import Manifest
+from ctx.types import JSON
+
+SHIPPED = ("hindsight", "claude-recall", "sekha")
+SETTINGS = ("api_key_env", "default_bank", "rate_limit_per_minute", "sessions_file", "path")
+
+
+def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
+    """Raises `ConfigError` for a key that is none."""
+    for key in settings:
+        if key not in SETTINGS:
+            raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
+
+
+def rate_limit(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:
+    """Calls a minute for each session; 0 for no limit. Raises `ConfigError`."""
+    value = settings.get("rate_limit_per_minute")
+    origin = f"[packs.{manifest.name}] rate_limit_per_minute"
+    if value is None:
+        text = manifest.variable(environ, "rate_limit")
+        if text is None:
+            return manifest.rate_per_minute
+        origin, value = manifest.names("rate_limit")[0], int(text) if text.strip().isdecimal() else text
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{origin}: a whole number of calls a minute is needed, 0 for no limit")
+    return value
+
+
+def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that open a pack. Raises `ConfigError` where one was demanded and is not set."""
+    variable = settings.get("api_key_env")
+    if isinstance(variable, str):
+        key = environ.get(variable)
+        if not key:
+            raise ConfigError(
+                f"[packs.{manifest.name}] api_key_env: the environment variable {variable} is not set; export it or delete the line"
+            )
+        return (key,)
+    key = manifest.variable(environ, "api_key")
+    demand = manifest.variable(environ, "key_demanded")
+    if demand and not key:
+        # Whoever asked for authentication must not get an open server because the key was forgotten.
+        raise ConfigError(
+            f"{manifest.names('key_demanded')[0]} is set, but {manifest.names('api_key')[0]} is not: set the key too"
+        )
+    return (key,) if key else ()
+
+
+def pack_folder(name: str, settings: Mapping[str, JSON], root: str) -> str:
+    """Where an enabled pack lies: the folder its settings name, or with ctx itself. Raises `ConfigError`."""
+    path = settings.get("path")
+    if isinstance(path, str):
+        return os.path.normpath(os.path.join(root, os.path.expanduser(path)))
+    if name in SHIPPED:
+        return bundled_path("extensions", name)
+    raise ConfigError(
+        f"[packs] enabled: '{name}' is not a pack that ships with ctx ({', '.join(SHIPPED)}); name its folder: [packs.{name}] path = \"...\""
+    )

@@ -1,0 +1,73 @@
+"""Where a project is: its configuration file, and the folder that its paths are relative to."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from ctx.errors import ConfigError
+from ctx.lean import NamedTuple
+
+PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
+_INNER = ("config", ".ctx")  # the folders of PLACES: the project is the one that holds them
+
+
+class Location(NamedTuple):
+    """A configuration file and who chose it.
+
+    `chosen`: the user named it or keeps it among their own files. False where it was merely found in this
+    folder or above: whoever wrote it may be a stranger.
+    """
+
+    path: str
+    chosen: bool
+
+
+def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> Location | None:
+    """The configuration that counts in `folder`; None where there is none.
+
+    The first of: `--config`, `$CTX_CONFIG`, the places of a project in this folder or the nearest one above
+    that has one, the user's own. Raises `ConfigError` where a file was named and is not there.
+    """
+    for origin, name in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
+        if name:
+            path = os.path.join(folder, os.path.expanduser(name))
+            if not os.path.isfile(path):
+                raise ConfigError(f"{origin}: no such file: {name}; `ctx init` writes one")
+            return Location(os.path.normpath(path), True)
+    for ancestor in _upward(folder, environ.get("HOME")):
+        for name in PLACES:
+            path = os.path.join(ancestor, name)
+            if os.path.isfile(path):
+                return Location(os.path.normpath(path), False)
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
+    path = os.path.join(home, "ctx", "config.toml")
+    return Location(path, True) if os.path.isabs(path) and os.path.isfile(path) else None
+
+
+def _upward(folder: str, home: str | None) -> Iterator[str]:
+    """The folder, then those above it: up to the home folder, and never into another user's."""
+    yield folder
+    summit = os.path.realpath(home) if home else ""
+    ancestor = os.path.realpath(folder)
+    while ancestor not in (summit, os.path.dirname(ancestor)):
+        ancestor = os.path.dirname(ancestor)
+        try:
+            owner = os.stat(ancestor).st_uid
+        except OSError:
+            return
+        if owner != os.geteuid():
+            return
+        yield ancestor
+
+
+def project_root(path: str) -> str:
+    """What relative paths are relative to: the folder that holds the file, or its parent where that is
+    `config` or `.ctx`.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
+
+
+def shown_path(path: str) -> str:
+    """How messages name a configuration: from the working folder where it lies below it, else whole."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,235 @@
+"""How far a configuration reaches: what it asks for beyond reading its own folder.
+
+A configuration that was found by looking around may come from a stranger, with a clone or an archive.
+Whatever is listed here waits for the user's word (`ctx trust`). Keys pass because they are known to be
+harmless, so a key that nobody has thought of yet asks. Read from the tables as they were written: no variable
+is looked up and no path opened before the answer.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+from ctx.settings import NAMED_SECTIONS, SECTIONS
+from ctx.types import JSON
+
+Table = dict[str, JSON]
+
+HARMLESS: dict[str, tuple[str, ...]] = {
+    table: tuple(name for name, (_, rule) in section.keys.items() if rule.harmless)
+    for table, section in {**SECTIONS, **NAMED_SECTIONS}.items()
+}
+"""Section -> the keys that give nobody anything but the project's own files and remotes.
+
+The rest is judged below, or asks.
+"""
+HARMLESS["connectors.filesystem"] += ("max_extract_bytes",)
+HARMLESS["pack"] = ("default_bank", "rate_limit_per_minute")  # a pack's own settings
+
+BUNDLED_MODEL = "all-minilm-l6-v2"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def requests(tables: Table, root: str) -> list[str]:
+    """What the configuration of the project at `root` asks for, one sentence each; empty where nothing needs
+    anybody's word.
+    """
+    lines = [f"reads the environment variable {name}" for name in sorted(set(_variables(tables)))]
+    for name, value in tables.items():
+        judge = _SECTIONS.get(name)
+        if judge is not None:
+            lines += judge(_table(value), root)
+        else:
+            lines += _others(name, _table(value))
+    return lines
+
+
+def _table(value: JSON) -> Table:
+    return value if isinstance(value, dict) else {}  # what is no table is refused when it is read
+
+
+def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterator[str]:
+    """The keys that are neither harmless nor judged by the caller."""
+    harmless = HARMLESS.get(section, ())
+    for key in table:
+        if key not in harmless and key not in judged:
+            yield f"sets [{section}] {key}"
+
+
+def _variables(value: JSON) -> Iterator[str]:
+    """The names in `${NAME}`, as the configuration replaces them (`$${` is text)."""
+    if isinstance(value, dict):
+        for entry in value.values():
+            yield from _variables(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _variables(entry)
+    elif isinstance(value, str) and "${" in value:
+        before, *pieces = value.split("${")
+        for piece in pieces:
+            name, brace, _ = piece.partition("}")
+            if brace and name.isidentifier() and not before.endswith("$"):
+                yield name
+            before = piece
+
+
+# ---- paths -------------------------------------------------------------------------------------------------
+
+
+def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
+    """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
+    folders.
+    """
+    target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
+    relative = os.path.relpath(target, os.path.realpath(root))
+    parts = relative.split(os.sep)
+    return parts[0] != ".." and not any(part.lower() in closed for part in parts)
+
+
+def _outside(table: Table, key: str, root: str, verb: str, closed: tuple[str, ...]) -> Iterator[str]:
+    path = table.get(key)
+    if isinstance(path, str) and not _inside(path, root, closed):
+        yield f"{verb} {path}"
+
+
+def _is_path(url: str) -> bool:
+    """Whether what git is to clone is a folder of this machine."""
+    return url.lower().startswith("file:") or ":" not in url
+
+
+# ---- sections ----------------------------------------------------------------------------------------------
+
+
+def _db(table: Table, root: str) -> Iterator[str]:
+    yield from _outside(table, "path", root, "keeps its database at", (".git",))
+    yield from _others("db", table, ("path",))
+
+
+def _embedding(table: Table, root: str) -> Iterator[str]:
+    provider, model = table.get("provider", "local"), table.get("model")
+    if table.get("url"):
+        yield f"sends the text of documents to {table['url']}"
+    elif provider not in ("local", "ollama", "disabled"):
+        yield f"sends the text of documents to the service of {provider}"
+    if provider == "local" and model and _bare(model) != BUNDLED_MODEL:
+        yield f"loads the model {model}"
+    yield from _key(table)
+    yield from _others("embedding", table, ("provider", "model", "url", "api_key_env"))
+
+
+def _bare(model: JSON) -> str:
+    """A model's name without its family, as the local embedder compares it."""
+    return str(model).lower().removeprefix("sentence-transformers/")
+
+
+def _key(table: Table) -> Iterator[str]:
+    if "api_key_env" in table:
+        yield f"reads the environment variable {table['api_key_env']}"
+
+
+def _server(table: Table, root: str) -> Iterator[str]:
+    bind = table.get("bind")
+    if isinstance(bind, str) and bind.rpartition(":")[0] not in _LOOPBACK:
+        yield f"listens on {bind}, for other machines too"
+    for key in ("allowed_hosts", "allowed_origins"):
+        if table.get(key):
+            yield f"opens the server to {_listed(table[key])}"
+    yield from _key(table)
+    yield from _others("server", table, ("bind", "allowed_hosts", "allowed_origins", "api_key_env"))
+
+
+def _lua(table: Table, root: str) -> Iterator[str]:
+    if "tools_dir" in table:
+        yield f"runs every script in the folder {table['tools_dir']}"
+    yield from _others("lua", table, ("tools_dir",))
+
+
+def _memory(table: Table, root: str) -> Iterator[str]:
+    if "llm" in table:
+        model = _table(table["llm"])
+        yield f"sends memories to {model.get('base_url')}"
+        yield from _key(model)
+    yield from _others("memory", table, ("llm",))
+
+
+def _packs(table: Table, root: str) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _key(value)
+            if "path" in value:
+                yield f"runs the pack {name} from {value['path']}"
+            if "sessions_file" in value:
+                yield f"writes the file {value['sessions_file']} in the home folder"
+            yield from _others("pack", value, ("api_key_env", "path", "sessions_file"))
+        elif name not in HARMLESS["packs"]:
+            yield f"sets [packs] {name}"
+
+
+def _connectors(table: Table, root: str) -> Iterator[str]:
+    for kind, value in table.items():
+        if kind == "script":
+            yield from _scripts("source", _table(value))
+        elif kind in ("filesystem", "git"):
+            for instance in _instances(_table(value)):
+                yield from (_folder if kind == "filesystem" else _repository)(instance, root)
+        else:
+            yield f"sets [connectors.{kind}]"
+
+
+def _instances(table: Table) -> Iterator[Table]:
+    """The unnamed source, whose keys are the table's own, and the named ones."""
+    yield {key: value for key, value in table.items() if not isinstance(value, dict)}
+    yield from (value for value in table.values() if isinstance(value, dict))
+
+
+def _folder(table: Table, root: str) -> Iterator[str]:
+    yield from _outside(table, "root", root, "reads the folder", (".git", ".ctx"))
+    yield from _others("connectors.filesystem", table, ("root",))
+
+
+def _repository(table: Table, root: str) -> Iterator[str]:
+    url = table.get("url")
+    # Also one inside the project: its `.git` may be a file that leads anywhere.
+    if isinstance(url, str) and _is_path(url):
+        yield f"reads the repository {url}"
+    if "cache_dir" in table:
+        yield f"keeps copies of repositories in {table['cache_dir']}"
+    yield from _others("connectors.git", table, ("url", "cache_dir"))
+
+
+def _tools(table: Table, root: str) -> Iterator[str]:
+    yield from _scripts("tool", _table(table.get("script")))
+    yield from _others("tools", table, ("script",))
+
+
+def _agents(table: Table, root: str) -> Iterator[str]:
+    yield from _scripts("agent", _table(table.get("script")))
+    for value in _table(table.get("inline")).values():
+        yield from _others("agents.inline", _table(value))
+    yield from _others("agents", table, ("script", "inline"))
+
+
+_GRANTS = (("env", "reads the variables"), ("allow_hosts", "reaches"), ("fs", "reads the folders"))
+
+
+def _scripts(kind: str, table: Table) -> Iterator[str]:
+    for name, value in table.items():
+        script = _table(value)
+        grants = [f"{verb} {_listed(script[key])}" for key, verb in _GRANTS if script.get(key)]
+        yield "; it ".join([f"runs the script {script.get('path')} as the {kind} {name}", *grants])
+
+
+def _listed(value: JSON) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_SECTIONS: dict[str, Callable[[Table, str], Iterator[str]]] = {
+    "db": _db,
+    "embedding": _embedding,
+    "server": _server,
+    "lua": _lua,
+    "memory": _memory,
+    "packs": _packs,
+    "connectors": _connectors,
+    "tools": _tools,
+    "agents": _agents,
+}

@@ -1,0 +1,157 @@
+"""What a file is decides with what it says: the rules applied to a ranking of candidates (docs/ranking.md has the ablations).
+
+A path that names the subject, and a definition of the name asked for, add to a document's score; tests, examples, lists of exports
+and change logs are held back unless the query asks for them. The constants are coarse and the same everywhere.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
+
+from ctx import kinds
+from ctx.analyze import beginning
+from ctx.lean import NamedTuple
+from ctx.ranking import Leg
+
+# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE candidates are code,
+# less as they are prose, for a page is then the likelier answer.
+PATH_CODE, SAMPLE = 1.0, 10
+PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
+DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
+DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
+DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
+DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
+HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
+WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+
+_PROFILES_KEPT = 8192  # paths that are met again at the next query, 2 MB
+
+# Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
+ASKING = {
+    kinds.TEST: frozenset({"test", "spec", "fixtur", "mock", "pytest", "unittest", "assert", "e2e"}),
+    kinds.EXAMPLE: frozenset(
+        {"exampl", "sampl", "demo", "tutori", "benchmark", "bench", "legaci", "compat", "deprec", "vendor"}
+    ),
+    kinds.EXPORTS: frozenset({"export", "reexport", "init", "index", "packag", "__init__"}),
+    kinds.CHANGES: frozenset(
+        {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec", "upgrad", "migrat"}
+    ),
+}  # fmt: skip
+
+
+class Question(NamedTuple):
+    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`."""
+
+    weights: Mapping[str, float]
+    names: Sequence[str] = ()
+    defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
+    definitions: Container[int] = ()
+    numbered: bool = False  # it holds a version number
+
+
+class File(NamedTuple):
+    """Of a candidate document what its name and type say."""
+
+    path: str
+    media_type: str
+
+
+class Ruling(NamedTuple):
+    """What the rules did to a document: shares of the best score that they added, and the factor they held it back by."""
+
+    path: float = 0.0
+    definition: float = 0.0
+    factor: float = 1.0
+    role: str | None = None
+
+
+class _Profile(NamedTuple):
+    """What a path and a media type say whatever the query."""
+
+    named: str  # the words that are looked at: `folder/stem`
+    low: str
+    stem: str  # without underscores, in lower case
+    code: bool
+    role: str | None
+
+
+@lru_cache(maxsize=_PROFILES_KEPT)
+def _profile(file: File) -> _Profile:
+    place = kinds.place(file.path)
+    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
+    stem = place.stem.replace("_", "").lower()
+    return _Profile(
+        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(place, file.media_type)
+    )
+
+
+def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[Leg, dict[int, Ruling]]:
+    """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by document.
+
+    Documents that `files` lacks stay as they are. Ties keep their order.
+    """
+    if not ranked:
+        return ranked, {}
+    top = ranked[0][1]
+    total = sum(question.weights.values()) or 1.0
+    parts = [(beginning(term), weight / total) for term, weight in question.weights.items()]
+    excused = {role for role in HELD_BACK if _asks_for(question, role)}
+    names = {name.replace("_", "").lower() for name in question.names}
+    path_of_code = PATH_CODE * _share_of_code(ranked, files)
+    rulings: dict[int, Ruling] = {}
+    scores: Leg = []
+    for number, score in ranked:
+        file = files.get(number)
+        if file is not None:
+            profile = _profile(file)
+            path = sum(share for part, share in parts if part in profile.low and _says(profile, part))
+            defines = profile.code and number in question.definitions
+            role = None if profile.role in excused else profile.role
+            if path or defines or role is not None:
+                ruling = Ruling(
+                    path * (path_of_code if profile.code else PATH_PROSE),
+                    question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+                    if defines
+                    else 0.0,
+                    HELD_BACK[role] if role is not None else 1.0,
+                    role,
+                )
+                rulings[number] = ruling
+                score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
+        scores.append((number, score))
+    if not rulings:
+        return ranked, {}
+    scores.sort(key=_by_score)
+    highest = scores[0][1]
+    scale = top / highest if highest > top else 1.0
+    return [(number, score * scale) for number, score in scores], rulings
+
+
+def _share_of_code(ranked: Leg, files: Mapping[int, File]) -> float:
+    sample = [_profile(files[number]).code for number, _ in ranked[:SAMPLE] if number in files]
+    return sum(sample) / max(1, len(sample))
+
+
+def _by_score(entry: tuple[int, float]) -> float:
+    return -entry[1]
+
+
+def _asks_for(question: Question, role: str) -> bool:
+    if role == kinds.CHANGES and question.numbered:
+        return True
+    return not ASKING[role].isdisjoint(question.weights)
+
+
+def _says(profile: _Profile, part: str) -> bool:
+    """Whether some word of a path begins with a part and ends soon after it."""
+    named, low = profile.named, profile.low
+    start = low.find(part)
+    while start >= 0:
+        if not low[start - 1].isalnum() or named[start].isupper() or start == 0:
+            end = start + len(part)
+            tail = 0
+            while end + tail < len(low) and low[end + tail].isalpha() and not named[end + tail].isupper():
+                tail += 1
+            if tail <= WORD_ENDING:
+                return True
+        start = low.find(part, start + 1)
+    return False

@@ -1,0 +1,69 @@
+"""What models are told of the server before they call anything: only what works with this configuration."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ctx.tools.base import Tool
+
+MEANING_MODES = ("semantic", "hybrid")  # those that need embeddings
+
+
+class Advice(NamedTuple):
+    """`semantic`: whether documents have embeddings, so that modes by meaning answer and are spoken of."""
+
+    semantic: bool = True
+
+    def instructions(self) -> str:
+        """For MCP: what to use for what."""
+        hybrid = ' (mode "hybrid" finds both words and meaning)' if self.semantic else ""
+        return (
+            f"Search the user's documents with `search`{hybrid}, read one whole with `get`, see what is "
+            "indexed and how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
+        )
+
+    def listed(self, tool: Tool) -> Tool:
+        """The tool as lists show it. A mode that is not listed is still understood: it answers
+        `embeddings_disabled`.
+        """
+        properties = tool.parameters.get("properties", {})
+        if self.semantic or not tool.builtin or "enum" not in properties.get("mode", {}):
+            return tool
+        modes = [mode for mode in properties["mode"]["enum"] if mode not in MEANING_MODES]
+        mode = {**properties["mode"], "enum": modes, "description": "keyword: words and identifiers"}
+        return tool._replace(
+            description=tool.description.replace("keyword, semantic, or hybrid query", "keyword"),
+            parameters={**tool.parameters, "properties": {**properties, "mode": mode}},
+        )
+
+    def words(self, tools: Iterable[Tool]) -> str:
+        """`/llms.txt`: what the server is, for a model that reads."""
+        mode = "hybrid" if self.semantic else "keyword"
+        return "\n".join(
+            [
+                "# ctx",
+                "",
+                "> A context server: search the documents of this machine and its team, read them, "
+                "and call tools.",
+                "",
+                f'Search with `POST /tools/search`, body `{{"query": "...", "mode": "{mode}"}}`; read a',
+                'document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a',
+                "JSON object, and an MCP tool at `/mcp`.",
+                "",
+                "## Tools",
+                "",
+                *(
+                    f"- `{tool.name}`: {' '.join(tool.description.split())}"
+                    for tool in map(self.listed, tools)
+                ),
+                "",
+                "## Descriptions",
+                "",
+                "- [OpenAPI](/openapi.json): every tool with its parameters",
+                "- [Tools](/tools/list)",
+                "- [Sources](/tools/sources): what is indexed, and how fresh it is",
+                "",
+            ]
+        )
+
+
+FULL_ADVICE = Advice()

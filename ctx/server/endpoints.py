@@ -1,0 +1,219 @@
+"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
+server runs is in rest.py.
+
+The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
+refuse a lone surrogate, which a file name that is not UTF-8 brings along.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+from starlette.types import Receive, Scope, Send
+
+from ctx import __version__
+from ctx.errors import NotFound
+from ctx.server import errors
+from ctx.server.advice import Advice
+from ctx.server.metrics import Metrics
+from ctx.server.openapi import Description
+from ctx.server.policy import ACCESS
+from ctx.server.rest import reply
+from ctx.server.work import Work
+from ctx.tools.agents import Agent, Agents
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON
+
+PAGE = os.path.join(os.path.dirname(__file__), "page")
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+}
+_DESCRIPTOR = {
+    "name": "ctx",
+    "version": __version__,
+    "mcp": ["/", "/mcp", "/mcp/{bank}"],
+    "rest": "/tools/list",
+    "openapi": "/openapi.json",
+    "health": "/health",
+}
+
+
+class Endpoint(APIRoute):
+    """A route of FastAPI's with our 405, and with HEAD: GET without the body, which the server leaves out."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, allowed = scope["method"], tuple(sorted(self.methods or ()))
+        if method == "HEAD" and "GET" in allowed:
+            scope = {**scope, "method": "GET"}
+        elif method not in allowed:
+            raise errors.method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
+        await super().handle(scope, receive, send)
+
+
+class ToolRow(BaseModel):
+    name: str
+    description: str
+    builtin: bool
+    parameters: dict[str, Any]
+
+
+class ToolList(BaseModel):
+    tools: list[ToolRow]
+
+
+class AgentRow(BaseModel):
+    name: str
+    description: str
+    tools: list[str]
+    source: str
+    arguments: list[dict[str, Any]]
+
+
+class AgentList(BaseModel):
+    agents: list[AgentRow]
+
+
+class HealthState(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    status: str
+
+
+class State(NamedTuple):
+    """What the endpoints answer from: `app.state.ctx`."""
+
+    toolbox: Toolbox
+    agents: Agents
+    work: Work
+    health: Callable[[], dict[str, JSON]]
+    advice: Advice
+    description: Description
+    page: Mapping[str, bytes]
+    metrics: Metrics | None = None
+
+
+router = APIRouter(route_class=Endpoint)
+
+
+def _state(request: Request) -> State:
+    state: State = request.app.state.ctx
+    return state
+
+
+@router.get(
+    "/tools/list",
+    response_model=ToolList,
+    operation_id="list_tools",
+    summary="List the tools",
+    tags=["tools"],
+)
+async def _list_tools(request: Request) -> Response:
+    state = _state(request)
+    rows = [_tool_row(state.advice.listed(tool)) for tool in state.toolbox.list()]
+    return reply({"tools": rows})
+
+
+def _tool_row(tool: Tool) -> JSON:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "builtin": tool.builtin,
+        "parameters": tool.parameters,
+    }
+
+
+@router.get(
+    "/agents/list",
+    response_model=AgentList,
+    operation_id="list_agents",
+    summary="List the agents",
+    tags=["agents"],
+)
+async def _list_agents(request: Request) -> Response:
+    return reply({"agents": [_agent_row(agent) for agent in _state(request).agents.list()]})
+
+
+def _agent_row(agent: Agent) -> JSON:
+    return {
+        "name": agent.name,
+        "description": agent.description,
+        "tools": list(agent.tools),
+        "source": agent.source,
+        "arguments": [argument._asdict() for argument in agent.arguments],
+    }
+
+
+@router.get(
+    "/health",
+    response_model=HealthState,
+    operation_id="health",
+    summary="Whether the server lives and how fresh its index is",
+    tags=["server"],
+)
+async def _health(request: Request) -> Response:
+    # A closed server tells those without a key that it lives, and no more.
+    state, access = _state(request), request.scope[ACCESS]
+    health = await state.work.probes.run(state.health)
+    return reply(health if access.keyed else {"status": health["status"]})
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def _openapi(request: Request) -> Response:
+    return Response(_state(request).description.render(), media_type="application/json")
+
+
+@router.get("/llms.txt", include_in_schema=False)
+async def _llms(request: Request) -> Response:
+    state = _state(request)
+    return Response(state.advice.words(state.toolbox.list()), media_type="text/plain; charset=utf-8")
+
+
+@router.get("/", include_in_schema=False)
+async def _root(request: Request) -> Response:
+    # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
+    page = _state(request).page
+    browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
+    response = _page_reply(page, "index.html") if browser else reply(_DESCRIPTOR)
+    response.headers["vary"] = "Accept"
+    return response
+
+
+@router.get("/page/{name}", include_in_schema=False)
+async def _page_file(request: Request) -> Response:
+    name, page = request.path_params["name"], _state(request).page
+    if name not in page:
+        raise NotFound(f"the page has no file called {name[:80]}")
+    return _page_reply(page, name)
+
+
+def _page_reply(page: Mapping[str, bytes], name: str) -> Response:
+    return Response(page[name], headers={"content-type": _PAGE_TYPES[os.path.splitext(name)[1]]})
+
+
+def read_page(folder: str) -> dict[str, bytes]:
+    """The files of the page, by name. Looked up among these, no path leads out of the folder."""
+    page: dict[str, bytes] = {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if os.path.splitext(name)[1] in _PAGE_TYPES:
+            with open(os.path.join(folder, name), "rb") as file:
+                page[name] = file.read()
+    return page
+
+
+metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
+
+
+@metrics_router.get("/metrics", include_in_schema=False)
+async def _metrics(request: Request) -> Response:
+    metrics = _state(request).metrics
+    assert metrics is not None, "the route is there with the figures"
+    return Response(await asyncio.to_thread(metrics.render), headers={"content-type": metrics.media_type})

@@ -1,0 +1,169 @@
+"""What MCP's messages are made of: tools as lists show them, results, errors, cursors."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import mcp_types as types
+import orjson
+from mcp import MCPError
+
+from ctx.errors import CtxError
+from ctx.server import errors
+from ctx.text import sound
+from ctx.tools.base import Tool
+from ctx.types import JSON
+
+# A document's text is sent once: it is the text of the reply, and the structured content has the fields about
+# it.
+TEXT_FIELDS: Mapping[str, str] = {"get": "body"}
+
+
+class Dialect(NamedTuple):
+    """How a pack's clients expect protocol errors, where that differs from the standard."""
+
+    unknown_tool: int = types.INVALID_PARAMS
+    rate_limited: int = errors.RATE_LIMITED
+    store: int | None = None  # None: a tool error
+    bad_arguments: int | None = None  # None: a tool error
+    details: bool = False  # every error carries data.details
+    pretty: bool = False  # the text copy is indented JSON
+
+
+def tool_row(name: str, tool: Tool) -> types.Tool:
+    """A tool in a list, under the name that the endpoint shows."""
+    hints = tool.annotations
+    return types.Tool(
+        name=name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.parameters,
+        output_schema=_output_schema(tool),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=hints.read_only,
+            destructive_hint=hints.destructive and not hints.read_only,
+            idempotent_hint=hints.idempotent,
+            open_world_hint=hints.open_world,
+        ),
+    )
+
+
+def _output_schema(tool: Tool) -> Any:
+    schema = tool.output_schema
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return None  # the older era knows object schemas only
+    field = text_field(tool)
+    if field is None:
+        return schema
+    properties = {name: rule for name, rule in schema.get("properties", {}).items() if name != field}
+    required = [name for name in schema.get("required", ()) if name != field]
+    return {**schema, "properties": properties, "required": required}
+
+
+def tool_result(
+    result: JSON, tool: Tool, *, pretty: bool = False, chunks: bool = False
+) -> types.CallToolResult:
+    """The result as structured content, with a text copy for clients that read only text.
+
+    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
+    Of a document the text is the body alone, which the structured content leaves out, and its chunks where
+    they were asked for.
+    """
+    if isinstance(result, dict):
+        own_shape = _in_mcp_shape(result, tool)
+        if own_shape is not None:
+            return own_shape
+        field = text_field(tool)
+        if field is not None and isinstance(result.get(field), str):
+            omitted = {field} if chunks else {field, "chunks"}
+            fields = {key: value for key, value in result.items() if key not in omitted}
+            return _answer(sound(result[field]), fields)
+    option = orjson.OPT_INDENT_2 if pretty else None
+    try:
+        text = orjson.dumps(result, option=option).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        result = errors.storable(result)
+        text = orjson.dumps(result, option=option).decode()
+    if isinstance(result, str):
+        return _answer(result, {"result": result})
+    return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def _in_mcp_shape(result: dict[str, JSON], tool: Tool) -> types.CallToolResult | None:
+    if tool.output_schema is not None or not _is_content(result.get("content")):
+        return None
+    try:
+        return types.CallToolResult.model_validate(result)
+    except ValueError:
+        return None  # it only looked like content: it is the tool's own data
+
+
+def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=structured
+    )
+
+
+def tool_failure(message: str) -> types.CallToolResult:
+    """A failure that the model can mend."""
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=f"Error: {message}")], is_error=True
+    )
+
+
+def text_field(tool: Tool) -> str | None:
+    """The field of a tool's result that is sent as the text, and only there; None: all is sent as both."""
+    return TEXT_FIELDS.get(tool.name) if tool.builtin else None
+
+
+def _is_content(value: JSON) -> bool:
+    kinds = ("text", "image", "audio", "resource", "resource_link")
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
+    )
+
+
+def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
+    """Whether an error of a call is the protocol's to report, and not the tool's."""
+    if errors.row(error).rpc is not None:
+        return True
+    return dialect.bad_arguments is not None and error.word in ("bad_request", "embeddings_disabled")
+
+
+def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
+    """An error of ours in JSON-RPC, with the codes of the dialect."""
+    data: dict[str, Any] = {"code": error.word}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        data["retryAfterMs"] = int(retry_after_s * 1000) + 1
+    code = errors.row(error).rpc
+    if error.word == "rate_limited":
+        code = dialect.rate_limited
+    elif error.word in ("store_error", "busy") and dialect.store is not None:
+        code = dialect.store
+    elif error.word in ("bad_request", "embeddings_disabled") and dialect.bad_arguments is not None:
+        code = dialect.bad_arguments
+    if dialect.details:
+        data["details"] = error.message
+    return MCPError(code=errors.INTERNAL if code is None else code, message=error.message, data=data)
+
+
+def cursor_text(source: str, source_id: str) -> str:
+    """The cursor of the page that begins after this document."""
+    return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
+
+
+def cursor_of(text: str) -> tuple[str, str]:
+    """Source and source id of a cursor. Raises `MCPError` for what is none."""
+    try:
+        source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
+        if not isinstance(source, str) or not isinstance(source_id, str):
+            raise TypeError
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
+    return source, source_id

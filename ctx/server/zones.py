@@ -1,0 +1,174 @@
+"""The zones of a server, which route stands in which, and who may come in.
+
+The guard and the router ask the same `Routes`, and the router runs what the guard was shown: they cannot
+disagree about a path. A route that the table does not name has no zone, and the server does not start with
+it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from starlette.routing import Route, compile_path
+from starlette.types import Scope
+
+from ctx.errors import BadRequest, CtxError, NotFound
+from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
+from ctx.server import errors
+from ctx.server.policy import Access
+from ctx.types import JSON
+
+MATCH = "ctx.match"  # where in the ASGI scope the router finds what the guard matched
+MCP_PATHS = (
+    "/mcp",
+    "/mcp/",
+    "/mcp/{bank}",
+    "/mcp/{bank}/",
+)  # each by itself: a redirect loses a client's POST
+PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
+
+Headers = Mapping[str, str]
+Parameters = Mapping[str, str]
+ErrorBody = Callable[[CtxError], JSON]
+
+
+class Zone(NamedTuple):
+    """One kind of place, and who may come in.
+
+    `private`: a web page of another site must be listed in `allowed_origins` or bring a key; else CORS
+    decides. `admit` raises for those who may not come in although the server's own key let them.
+    """
+
+    name: str
+    private: bool
+    admit: Callable[[Access, Parameters], None]
+    shown: bool = False  # read without a key on a closed server too
+    counted: bool = False  # a request is a call: it counts against the caller's rate
+    rpc: bool = False  # a POST that fails is answered in JSON-RPC
+    door: str = "rest"
+
+
+def _anyone(access: Access, parameters: Parameters) -> None:
+    pass
+
+
+def _reader(access: Access, parameters: Parameters) -> None:
+    access.admit_documents()
+
+
+def _pack_client(access: Access, parameters: Parameters) -> None:
+    name = parameters["pack"]
+    if not access.knows_pack(name):
+        raise NotFound(f"no memory pack called {name[:64]} is enabled")
+    access.admit_pack(name)
+
+
+def _mcp_client(access: Access, parameters: Parameters) -> None:
+    if access.bank_fixed and access.bank in RESERVED_BANKS:
+        raise NotFound(f"/mcp/{access.bank} is no bank: the name is reserved")
+    access.admit_mcp()
+
+
+OPEN = Zone("open", private=False, admit=_anyone)
+CALLS = Zone("calls", private=False, admit=_anyone, counted=True)
+SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
+METRICS = Zone("metrics", private=True, admit=_reader)
+MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
+PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
+PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, door="mcp")
+
+TABLE: Mapping[str, Zone] = {
+    "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
+    "/agents/list": CALLS,
+    "/agents/{name}/prompt": CALLS,
+    "/health": SHOWN,
+    "/llms.txt": OPEN,
+    "/metrics": METRICS,
+    "/openapi.json": OPEN,
+    "/page/{name}": SHOWN,
+    "/tools/list": CALLS,
+    "/tools/sources": CALLS,
+    "/tools/{name}": CALLS,
+    **dict.fromkeys(MCP_PATHS, MCP),
+    **dict.fromkeys(PACK_MCP_PATHS, PACK_MCP),
+}
+
+
+class Entry(NamedTuple):
+    """A route in its zone. `serves(method, headers)` tells routes of one path apart; `error_body` shapes a
+    pack's errors.
+    """
+
+    route: Route
+    zone: Zone
+    serves: Callable[[str, Headers], bool] | None = None
+    error_body: ErrorBody | None = None
+
+
+class Match(NamedTuple):
+    """Where a path leads. `entry` None: nowhere, which is said (404) to those who may come in at all."""
+
+    zone: Zone
+    entry: Entry | None = None
+    parameters: Parameters = MappingProxyType({})
+
+
+class Routes:
+    """The routes of one server, in order: the first whose path fits is the one, whatever its methods."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = [(compile_path(entry.route.path)[0], entry) for entry in entries]
+
+    def match(self, path: str, method: str, headers: Headers) -> Match:
+        """Where a request leads."""
+        for pattern, entry in self._entries:
+            step = pattern.fullmatch(path)  # the pattern ends with `$`, which alone would let a newline pass
+            if step is not None and (entry.serves is None or entry.serves(method, headers)):
+                return Match(entry.zone, entry, step.groupdict())
+        return Match(OPEN)
+
+
+def check_path(scope: Scope) -> None:
+    """Raises `BadRequest` for a path with control characters, or with an encoded slash, backslash or dot.
+
+    No path of ours has any, and whoever stands before this server may read them otherwise than we do.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(raw):
+        raise BadRequest("a path has no control characters and no encoded slashes or dots")
+
+
+def note(access: Access, match: Match, headers: Headers) -> None:
+    """Notes where a request leads and what it claims to be about: its bank, its session. Raises `BadRequest`
+    for a bank that is none.
+    """
+    access.door = match.zone.door
+    access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
+    fixed = match.parameters.get("bank") if match.zone is MCP else None
+    access.bank = fixed or headers.get("x-bank-id") or None
+    access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
+    if access.bank is not None and not BANK.fullmatch(access.bank):
+        raise BadRequest(f"a bank's name has {BANK_RULE}")
+    session_id = headers.get("mcp-session-id") if access.door == "mcp" else None
+    access.session_id = session_id or headers.get("x-session-id", "")[:128] or None
+
+
+def error_body(match: Match, method: str) -> ErrorBody:
+    """The shape of errors where a request leads: a pack's own, JSON-RPC, or everybody's."""
+    if match.entry is not None and match.entry.error_body is not None:
+        return match.entry.error_body
+    return errors.rpc_body if match.zone.rpc and method == "POST" else errors.body
+
+
+def wants_mcp(method: str, headers: Headers) -> bool:
+    """Whether a request for `/` is for MCP and not for the page or the descriptor."""
+    if method in ("POST", "DELETE"):
+        return True
+    accept = headers.get("accept", "")
+    return method == "GET" and (
+        "mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept)
+    )

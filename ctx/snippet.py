@@ -1,0 +1,405 @@
+"""What is shown of a text: where the query's words stand in it, and the window that holds most of them, clean of markup.
+
+Texts are looked through by hand: `re` would be 4 ms of a search from the command line, an eighth of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ctx import analyze
+from ctx.lean import NamedTuple
+
+SNIPPET_CHARS = 240
+BARE_CHARS = 25  # a chunk that says less than this below its heading is no answer by itself
+
+_RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block of code
+_STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
+_CLOSERS = "\"'’”)]"
+_LEAD_CHARS = 60  # shown before the first matching word at most, where no sentence begins nearer
+_FIRST_UNSPACED = (
+    "\u0e00"  # from Thai on scripts put no spaces between words, or are cut like those that do not
+)
+_TAG_CHARS = 300  # a longer one is no tag
+_TAGS = frozenset(
+    [
+        "a",
+        "abbr",
+        "b",
+        "blockquote",
+        "br",
+        "center",
+        "code",
+        "dd",
+        "del",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "figcaption",
+        "figure",
+        "font",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "i",
+        "iframe",
+        "img",
+        "input",
+        "ins",
+        "kbd",
+        "li",
+        "mark",
+        "nav",
+        "ol",
+        "p",
+        "picture",
+        "pre",
+        "s",
+        "samp",
+        "section",
+        "small",
+        "source",
+        "span",
+        "strong",
+        "sub",
+        "summary",
+        "sup",
+        "svg",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "tt",
+        "u",
+        "ul",
+        "video",
+    ]
+)
+
+
+class Mark(NamedTuple):
+    """A word [start, end) of a text that the query has, and which of the query's terms it is."""
+
+    start: int
+    end: int
+    terms: frozenset[str]
+
+
+class Text(NamedTuple):
+    """A chunk's text with what tells how to read it. `heading` is the path of headings above it."""
+
+    text: str
+    title: str
+    heading: str
+    prose: bool
+
+
+class Matcher:
+    """Finds a query's terms in texts, fast enough to be done for every chunk that may be shown.
+
+    A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings, and only the words
+    found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1.
+    """
+
+    def __init__(self, terms: Sequence[str], weights: Mapping[str, float]) -> None:
+        self.terms = list(terms)
+        self._weights = {term: weights.get(term, 1.0) for term in terms}
+        self._total = sum(self._weights.values()) or 1.0
+        self._beginnings = [(term, analyze.beginning(term)) for term in terms]
+        self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
+        self._terms_of: dict[str, frozenset[str]] = {}  # a word of a text -> which terms of the query it is
+
+    def terms_in(self, text: str) -> set[str]:
+        """The terms that words of the text seem to begin with."""
+        low = text.lower() if text.isascii() else analyze.folded(text)
+        return {term for term, part in self._beginnings if begins_word(low, part, text)}
+
+    def share(self, terms: Iterable[str]) -> float:
+        """How much of what the query says these terms are, in [0, 1]: a rare one is more than a common one."""
+        return sum(map(self._weights.__getitem__, terms)) / self._total
+
+    def marks(self, text: str) -> list[Mark]:
+        """Where the words stand, in order and apart."""
+        low, origins = _folded(text)
+        marks: list[Mark] = []
+        read_to = 0
+        for start, end in sorted(_places(low, self._parts), key=lambda span: span[0]):
+            if start < read_to:
+                continue
+            begin, end = _word(low, start, end, read_to)
+            span = (begin, end) if origins is None else (origins[begin], origins[end])
+            terms = self._known(text[span[0] : span[1]])
+            if terms:
+                marks.append(Mark(*span, terms))
+                read_to = end
+        return marks + self._snakes(text, low, marks)
+
+    def _known(self, word: str) -> frozenset[str]:
+        terms = self._terms_of.get(word)
+        if terms is None:
+            terms = self._terms_of[word] = frozenset(analyze.terms(word)) & self._weights.keys()
+        return terms
+
+    def _snakes(self, text: str, low: str, marks: list[Mark]) -> list[Mark]:
+        """Identifiers with underscores that the query has without them, where no part of one is marked already."""
+        absent = [part for part in self._parts if part not in low]
+        if not absent or "_" not in text:
+            return []
+        squeezed = low.replace("_", "")
+        if not any(part in squeezed for part in absent):
+            return []
+        snakes = []
+        for start, end in analyze.snake_spans(text):
+            terms = self._known(text[start:end].replace("_", ""))
+            if terms and not any(mark.start < end and mark.end > start for mark in marks):
+                snakes.append(Mark(start, end, terms))
+        return snakes
+
+    def snippet(self, chunk: Text) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """About SNIPPET_CHARS of a chunk, whole words, around most of the query's words; and where those stand in it."""
+        text = plain(chunk)
+        marks = sorted(self.marks(text))
+        start, end = self._window(text, marks)
+        lead = "…" if start else ""
+        snippet = lead + text[start:end] + ("…" if end < len(text) else "")
+        shift = len(lead) - start
+        inside = [mark for mark in marks if mark.start >= start and mark.end <= end]
+        return snippet, tuple((mark.start + shift, mark.end + shift) for mark in inside)
+
+    def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
+        """[start, end) of the SNIPPET_CHARS characters that say most of the query, begun at a sentence where one is near."""
+        if len(text) <= SNIPPET_CHARS:
+            return 0, len(text)
+        first = self._densest(marks)
+        start = 0
+        if first > SNIPPET_CHARS // 2:
+            sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)
+            start = sentences[0] if sentences else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
+            start = start or first
+        end = _window_end(text, start, marks)
+        while end > start and text[end - 1] == " ":
+            end -= 1
+        return start, end
+
+    def _densest(self, marks: list[Mark]) -> int:
+        """Where the words begin that say most together within a window; the first of several equals."""
+        position, highest, last = 0, 0.0, 0
+        for i, first in enumerate(marks):
+            while last < len(marks) and marks[last].start < first.start + SNIPPET_CHARS - _LEAD_CHARS:
+                last += 1
+            value = self.share(frozenset().union(*(mark.terms for mark in marks[i:last]))) + 0.001 * (
+                last - i
+            )
+            if value > highest:
+                position, highest = first.start, value
+        return position
+
+
+def begins_word(low: str, part: str, text: str) -> bool:
+    """Whether some word of a text (`low`: folded, as long as the text or not) begins with `part`: also a hump, or an ideograph."""
+    start = low.find(part)
+    aligned = len(low) == len(text)
+    while start >= 0:
+        if start == 0 or not low[start - 1].isalnum() or low[start] >= _FIRST_UNSPACED:
+            return True
+        if aligned and text[start].isupper():
+            return True
+        start = low.find(part, start + 1)
+    return False
+
+
+def _folded(text: str) -> tuple[str, list[int] | None]:
+    """The text in lower case without accents; and, where that is not as long, where each of its characters comes from."""
+    if text.isascii():
+        return text.lower(), None
+    low = analyze.folded(text)
+    if len(low) == len(text):
+        return low, None
+    origins = [i for i, char in enumerate(text) for _ in analyze.folded(char)]
+    return low, [*origins, len(text)]
+
+
+def _places(text: str, parts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """[start, end) of every part in the text, in no order but for those of one start, where the longer of `parts` comes first."""
+    for part in parts:
+        start = text.find(part)
+        while start >= 0:
+            yield start, start + len(part)
+            start = text.find(part, start + 1)
+
+
+def _word(low: str, start: int, end: int, read_to: int) -> tuple[int, int]:
+    """The whole word around [start, end), where its script has such."""
+    if max(low[start:end]) >= _FIRST_UNSPACED:
+        return start, end
+    while start > read_to and low[start - 1].isalnum() and low[start - 1] < _FIRST_UNSPACED:
+        start -= 1
+    while end < len(low) and low[end].isalnum() and low[end] < _FIRST_UNSPACED:
+        end += 1
+    return start, end
+
+
+def _window_end(text: str, start: int, marks: list[Mark]) -> int:
+    end = min(len(text), start + SNIPPET_CHARS)
+    if end == len(text):
+        return end
+    sentences = _sentences(text, start + SNIPPET_CHARS * 2 // 3, end)
+    covered = max((mark.end for mark in marks if mark.end <= end), default=0)
+    if sentences and sentences[-1] >= covered:
+        return sentences[-1]
+    space = text.rfind(" ", start + SNIPPET_CHARS // 2, end + 1)
+    return space if space > 0 else end
+
+
+def _sentences(text: str, start: int, end: int) -> list[int]:
+    """Where sentences begin behind one that ends in [start, end) of a text on one line, at most at `end`."""
+    begins = []
+    for i, char in enumerate(text[start:end], start + 1):
+        if char in _FULL_STOPS:
+            begins.append(i)
+        elif char in _STOPS:
+            while i < end and text[i] in _CLOSERS:
+                i += 1
+            if i < end and text[i] == " ":
+                begins.append(i + 1)
+    return begins
+
+
+# -- without markup ------------------------------------------------------------------------------------------------
+
+
+def plain(chunk: Text) -> str:
+    """A chunk's text on one line, without markup, and without the heading that is told beside it."""
+    lines = chunk.text.split("\n")
+    named = lines[0].lstrip("# \t").strip()
+    if len(lines) > 1 and named and named in (chunk.title, chunk.heading.rsplit(" > ", 1)[-1]):
+        lines = lines[1:]
+    line = " ".join(" ".join(_unmarked_lines(lines, chunk.prose)).split())
+    return line or " ".join(chunk.text.split()) or chunk.title
+
+
+def is_bare(chunk: Text) -> bool:
+    """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a label."""
+    if not chunk.prose:
+        return False
+    lines = [line for line in chunk.text.split("\n") if not line.startswith("#")]
+    words = "".join("".join(_unmarked_lines(lines, prose=True)).split())
+    raw = "".join(chunk.text.split())
+    return (len(words) < BARE_CHARS and words != raw) or raw == "".join(chunk.heading.split())
+
+
+def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
+    lines = lines[_front_matter_end(lines) :] if prose else lines
+    for line in lines:
+        line = _unmarked(line)
+        if prose and line:
+            line = _without_inline(_without_directive(line))
+        if line:
+            yield line
+
+
+def _front_matter_end(lines: list[str]) -> int:
+    """How many lines at the top are front matter."""
+    if not lines or lines[0].rstrip() not in ("---", "+++") or ":" not in "".join(lines[1:2]) + "=":
+        return 0
+    for i, line in enumerate(lines[1:], 1):
+        if line.rstrip() in ("---", "+++", "..."):
+            return i + 1
+        if line and not line[0].isspace() and ":" not in line and "=" not in line and line[0] not in "-#]}":
+            return 0
+    return len(lines)
+
+
+def _unmarked(line: str) -> str:
+    """The line without the mark of a heading or a quotation before it; nothing of one that begins with a rule."""
+    text = line.lstrip(" \t")
+    if text.startswith(">"):
+        return text[1:]
+    if text.startswith("#"):
+        named = text.lstrip("#")
+        return named if named.startswith((" ", "\t")) and len(text) - len(named) <= 6 else line
+    return "" if text[:1] in _RULES and text[:3] == text[:1] * 3 and len(text) > 2 else line
+
+
+def _without_directive(line: str) -> str:
+    """The words of a line of reStructuredText or MyST markup: nothing of a label, an option, or a directive without words."""
+    text = line.strip()
+    if text.startswith(".. "):
+        name, mark, argument = text[3:].partition("::")
+        if mark and " " not in name:
+            return argument
+        return "" if text.startswith((".. _", ".. [")) else text[3:]
+    if text.startswith(":") and text.count(":") >= 2:
+        name, _, words = text[1:].partition(":")
+        return line if " " in name or words.startswith("`") else words
+    if text.startswith(("!!! ", "??? ", "::: ", ":::")):
+        return text.lstrip("!?: ")
+    return "" if text.startswith("(") and text.endswith(")=") else line
+
+
+def _without_inline(line: str) -> str:
+    """The line without tags, targets of links, roles, emphasis and the marks of code."""
+    if "<" in line:
+        line = _without_tags(line)
+    if "](" in line or "][" in line:
+        line = _without_links(line)
+    if "`" in line:
+        line = _without_roles(line)
+    if "{#" in line:
+        line = line[: line.index("{#")]
+    return line.replace("**", "") if "**" in line else line
+
+
+def _without_tags(line: str) -> str:
+    """Without the tags of HTML. What else stands in angle brackets (`<file>`, an address) stays."""
+    clean, read_to = "", 0
+    start = line.find("<")
+    while start >= 0:
+        comment = line.startswith("<!--", start)
+        end = line.find("-->" if comment else ">", start)
+        name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if end > 0 else ""
+        if end > 0 and (comment or (name in _TAGS and end - start < _TAG_CHARS)):
+            clean += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
+            read_to = end + (3 if comment else 1)
+        start = line.find("<", max(start + 1, read_to))
+    return clean + line[read_to:]
+
+
+def _without_links(line: str) -> str:
+    """`[words](address)` and `[words][name]` as the words."""
+    clean, read_to = "", 0
+    while True:
+        middle = min((i for i in (line.find("](", read_to), line.find("][", read_to)) if i >= 0), default=-1)
+        if middle < 0:
+            return clean + line[read_to:]
+        start = line.rfind("[", read_to, middle)
+        end = line.find(")" if line[middle + 1] == "(" else "]", middle + 2)
+        if start < 0 or end < 0:
+            clean, read_to = clean + line[read_to : middle + 2], middle + 2
+            continue
+        before = line[read_to:start]
+        clean += (before[:-1] if before.endswith("!") else before) + line[start + 1 : middle]
+        read_to = end + 1
+
+
+def _without_roles(line: str) -> str:
+    """`:ref:`words <target>`` and `` `words <address>`_ `` as the words; other code without its marks."""
+    pieces = line.split("`")
+    for i in range(1, len(pieces), 2):
+        before = pieces[i - 1]
+        if before.endswith(":"):
+            role = before[:-1].rfind(":")
+            if role >= 0 and before[role + 1 : -1].replace("-", "").replace(":", "").isalnum():
+                pieces[i - 1] = before[:role]
+        words, mark, _ = pieces[i].partition(" <")
+        pieces[i] = words if mark and pieces[i].endswith(">") else pieces[i].lstrip("~!")
+        if i + 1 < len(pieces) and pieces[i + 1].startswith("_"):
+            pieces[i + 1] = pieces[i + 1].lstrip("_")
+    return "".join(pieces)

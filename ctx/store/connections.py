@@ -1,0 +1,449 @@
+"""The SQLite file of the catalog: its tables, who may read and write it, and what every kind of write shares."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from ctx.clock import now_ms
+from ctx.errors import Busy, StoreError
+from ctx.lean import Self
+from ctx.store.base import StoredDocument
+from ctx.store.schema import (
+    BUSY_TIMEOUT_S,
+    Connection,
+    attached,
+    connect,
+    migrate,
+    schema_version,
+    transaction,
+)
+
+COMPONENT = "catalog"
+
+MIGRATIONS = (
+    """
+    CREATE TABLE source (
+        no INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        finished_ms INTEGER, ok INTEGER, note TEXT, revision TEXT, signature TEXT,  -- of the last run
+        succeeded_ms INTEGER  -- of the last run that was ok
+    );
+    CREATE TABLE document (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        seq INTEGER NOT NULL,
+        id TEXT NOT NULL UNIQUE,
+        source_no INTEGER NOT NULL REFERENCES source (no),
+        source_id TEXT NOT NULL,
+        title TEXT NOT NULL,
+        media_type TEXT NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        content_hash BLOB NOT NULL,
+        source_url TEXT,
+        author TEXT,
+        created_ms INTEGER,
+        metadata TEXT,  -- JSON; NULL where there is none
+        stored_ms INTEGER NOT NULL,  -- when its chunks were written
+        chunk_first INTEGER NOT NULL,
+        chunk_count INTEGER NOT NULL
+    );
+    CREATE UNIQUE INDEX document_place ON document (source_no, source_id);
+    CREATE INDEX document_seq ON document (seq);
+    CREATE INDEX document_size ON document (source_no, chunk_count, stored_ms);  -- all that `statuses` reads
+    CREATE TABLE body (document_no INTEGER PRIMARY KEY, text TEXT NOT NULL);  -- apart, so that a walk over documents is short
+    CREATE TABLE chunk (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        document_no INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        "end" INTEGER NOT NULL,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        heading TEXT NOT NULL,
+        text_hash BLOB NOT NULL
+    );
+    CREATE INDEX chunk_text ON chunk (text_hash);
+    CREATE TABLE model (no INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL);
+    CREATE TABLE embedding (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_no INTEGER NOT NULL REFERENCES model (no),
+        seq INTEGER NOT NULL,
+        text_hash BLOB NOT NULL,
+        vector BLOB NOT NULL  -- little-endian float16
+    );
+    CREATE UNIQUE INDEX embedding_text ON embedding (model_no, text_hash);
+    CREATE INDEX embedding_seq ON embedding (model_no, seq);
+    CREATE TABLE pending (
+        model_no INTEGER NOT NULL,
+        chunk_no INTEGER NOT NULL,
+        source_no INTEGER NOT NULL,
+        stored_ms INTEGER NOT NULL,
+        PRIMARY KEY (model_no, chunk_no)
+    ) WITHOUT ROWID;
+    CREATE INDEX pending_age ON pending (model_no, source_no, stored_ms);
+    CREATE TABLE deletion (no INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, document_no INTEGER NOT NULL);
+    CREATE INDEX deletion_seq ON deletion (seq);
+    CREATE TABLE epoch (start INTEGER PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on
+    INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
+    INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
+    """,
+)
+
+DELETIONS_KEPT = (
+    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
+)
+EPOCHS_KEPT = 1_000  # writing processes, the last ones
+EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+PAGE = (
+    200  # documents read at once: short transactions, or the log could not be cut while a projection is built
+)
+_IDLE_READERS = 8  # open connections kept for the next reader
+_BOUND = 500  # values bound to one statement
+
+
+class Database:
+    """The file. Readers never wait: each call has a connection of its own, and one writes.
+
+    Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy` where another process
+    writes for longer than `timeout_s`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        read_only: bool = False,
+        timeout_s: float = BUSY_TIMEOUT_S,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._timeout_s = timeout_s
+        self._clock_ms = clock_ms
+        self._writing_lock = threading.Lock()
+        self._writer: Connection | None = None
+        self._returned_ms: int | None = None
+        self._epoch_begun = False
+        self._latest: list[StoredDocument] = []  # of the last write, until a projection takes it
+        self._idle: list[Connection] = []
+        self._closed = False
+        first = connect(path, read_only=read_only, timeout_s=timeout_s)
+        try:
+            if not read_only:
+                migrate(first, COMPONENT, MIGRATIONS)
+            elif schema_version(first, COMPONENT) != len(MIGRATIONS):
+                self._upgrade()
+        except BaseException:
+            first.close()
+            raise
+        if read_only:
+            self._idle.append(first)
+        else:
+            self._writer = first
+
+    def _upgrade(self) -> None:
+        """Migrates a file that was opened to be read: an old one answers nothing until then."""
+        connection = connect(self._path, timeout_s=self._timeout_s)
+        try:
+            migrate(connection, COMPONENT, MIGRATIONS)
+        finally:
+            connection.close()
+
+    def attach(self) -> bool:
+        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another one is taken up.
+
+        Whether it had to. Raises `StoreError` where it cannot be; what is open can still be read then.
+        """
+        if self._read_only or self._writer is None or not self._writer.lost():
+            return False
+        if not self._writing_lock.acquire(timeout=self._timeout_s):
+            return False  # whoever writes that long attaches, or has failed to
+        try:
+            return self._attach()
+        finally:
+            self._writing_lock.release()
+
+    def _attach(self) -> bool:
+        """As `attach`, under the lock of writing."""
+        writer = self._writer
+        if writer is None or not writer.lost():
+            return False
+        self._writer = attached(writer)
+        migrate(self._writer, COMPONENT, MIGRATIONS)
+        self._epoch_begun, self._latest = False, []
+        self._returned_ms = self._clock_ms()
+        return True
+
+    @property
+    def returned_ms(self) -> int | None:
+        """When the file was last found deleted or replaced while in use, and taken up again; None: never."""
+        return self._returned_ms
+
+    def close(self) -> None:
+        try:
+            self.attach()
+        except StoreError:
+            pass  # logged where it was found, and to be told by nobody now
+        with self._writing_lock:
+            self._closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- transactions --------------------------------------------------------------------------------------------
+    def _reader(self) -> Connection:
+        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still answers."""
+        try:
+            connection = self._idle.pop()  # atomic: two threads cannot get the same one
+        except IndexError:
+            self.attach()
+            return connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        if not connection.lost():
+            return connection
+        try:
+            self.attach()
+            successor = connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        except StoreError:
+            return connection
+        connection.close()
+        return successor
+
+    def _reading(self) -> "_Reading":
+        return _Reading(self)
+
+    def _writing(self) -> "_Writing":
+        return _Writing(self)
+
+    def seq(self) -> int:
+        with self._reading() as connection:
+            return current_seq(connection)
+
+    def history(self, seq: int) -> str | None:
+        with self._reading() as connection:
+            known_from = connection.execute(
+                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
+            ).fetchone()[0]
+            if not known_from <= seq <= current_seq(connection):
+                return None
+            row = connection.execute(
+                "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
+            ).fetchone()
+        return str(row[0]) if row else None
+
+
+class _Reading:
+    """A connection with a steady view of the file, for one call alone."""
+
+    __slots__ = ("_catalog", "_view")
+
+    def __init__(self, catalog: Database) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> sqlite3.Connection:
+        catalog = self._catalog
+        if catalog._closed:
+            raise StoreError("the catalog is closed")
+        connection = catalog._reader()
+        self._view = transaction(connection, write=False)
+        try:
+            self._view.__enter__()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog, connection = self._catalog, self._view.connection
+        clean = False
+        try:
+            self._view.__exit__(kind, error, trace)
+            clean = error is None
+        finally:
+            if clean and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
+                catalog._idle.append(connection)
+            else:
+                connection.close()
+
+
+class _Writing:
+    """The one writing transaction. Raises `Busy` when the last one takes longer than the timeout."""
+
+    __slots__ = ("_catalog", "_transaction", "_write")
+
+    def __init__(self, catalog: Database) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> "_Write":
+        catalog = self._catalog
+        if catalog._read_only:
+            raise StoreError("the catalog was opened to be read only")
+        if not catalog._writing_lock.acquire(timeout=catalog._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            if catalog._writer is None:
+                raise StoreError("the catalog is closed")
+            catalog._attach()
+            self._transaction = transaction(catalog._writer)
+            self._transaction.__enter__()
+        except BaseException:
+            catalog._writing_lock.release()
+            raise
+        self._write = _Write(catalog._writer, catalog._epoch_begun)
+        return self._write
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog = self._catalog
+        try:
+            self._transaction.__exit__(kind, error, trace)
+            if error is None:
+                catalog._epoch_begun = catalog._epoch_begun or self._write.numbered
+        finally:
+            catalog._writing_lock.release()
+
+
+class _Write:
+    """A writing transaction, and what every kind of write shares."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch_begun: bool) -> None:
+        self.connection = connection
+        self.numbered = False
+        self._epoch_begun = epoch_begun
+
+    def next_seq(self) -> int:
+        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
+        seq = current_seq(self.connection)
+        self.numbered = True
+        if not self._epoch_begun:
+            self._epoch_begun = True
+            self.connection.execute("INSERT INTO epoch VALUES (?, lower(hex(randomblob(8))))", (seq,))
+            self.connection.execute(
+                "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
+                (EPOCHS_KEPT,),
+            )
+        return seq
+
+    def ensure_source(self, name: str) -> int:
+        self.connection.execute("INSERT OR IGNORE INTO source (name) VALUES (?)", (name,))
+        return int(self.connection.execute("SELECT no FROM source WHERE name = ?", (name,)).fetchone()[0])
+
+    def ensure_model(self, name: str, dim: int) -> int:
+        """The number of a model; one that is new has every chunk pending."""
+        row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            no = self.connection.execute("INSERT INTO model (name, dim) VALUES (?, ?)", (name, dim)).lastrowid
+            self.connection.execute(
+                "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
+                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no ORDER BY c.no",
+                (no,),
+            )
+            row = (no, dim)
+        if row[1] != dim:
+            raise StoreError(
+                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, or use another model"
+            )
+        return int(row[0])
+
+    def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
+        """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
+        if not documents:
+            return current_seq(self.connection)
+        seq = self.next_seq()
+        nos = [(no,) for no, _, _ in documents]
+        self.drop_chunks([(first, first + count) for _, first, count in documents])
+        self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
+        self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
+        self.connection.executemany(f"INSERT INTO deletion (seq, document_no) VALUES ({seq}, ?)", nos)
+        oldest, newest = self.connection.execute(
+            "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
+        ).fetchone()
+        if newest - oldest > 2 * DELETIONS_KEPT:
+            known_from = self.connection.execute(
+                "SELECT seq FROM deletion WHERE no = ?", (newest - DELETIONS_KEPT,)
+            ).fetchone()[0]
+            self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
+            self.connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
+            )
+        return seq
+
+    def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deletes the chunks numbered `[first, end)`."""
+        models = self.connection.execute("SELECT no FROM model").fetchall()
+        for (model_no,) in models:
+            self.connection.executemany(
+                f"DELETE FROM pending WHERE model_no = {model_no} AND chunk_no >= ? AND chunk_no < ?", ranges
+            )
+        self.connection.executemany("DELETE FROM chunk WHERE no >= ? AND no < ?", ranges)
+
+
+def current_seq(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
+
+
+def last_no(connection: sqlite3.Connection, table: str) -> int:
+    """The highest number a table ever gave, deleted rows included."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def source_no_of(connection: sqlite3.Connection, name: str) -> int | None:
+    row = connection.execute("SELECT no FROM source WHERE name = ?", (name,)).fetchone()
+    return int(row[0]) if row else None
+
+
+def model_no_of(connection: sqlite3.Connection, name: str) -> int | None:
+    row = connection.execute("SELECT no FROM model WHERE name = ?", (name,)).fetchone()
+    return int(row[0]) if row else None
+
+
+def chunk_total(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(sum(chunk_count), 0) FROM document").fetchone()[0])
+
+
+def rows_after(
+    connection: sqlite3.Connection, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
+) -> list[tuple[int, ...]]:
+    """Rows of a table with (seq, no, …) after `seen`, in that order.
+
+    Two queries, since one over the pair would walk all rows of a seq again for each page.
+    """
+    rows = connection.execute(
+        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
+    ).fetchall()
+    if len(rows) < limit:
+        rows += connection.execute(
+            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
+        )
+    return rows
+
+
+def marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
+    for start in range(0, len(values), _BOUND):
+        yield values[start : start + _BOUND]
+
+
+def body_of(connection: sqlite3.Connection, document_no: int) -> str:
+    return str(
+        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
+    )
+
+
+def documents_after(
+    connection: sqlite3.Connection, seen: tuple[int, int], limit: int
+) -> list[tuple[int, int, int, int]]:
+    """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
+    rows = rows_after(
+        connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]

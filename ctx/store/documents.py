@@ -1,0 +1,376 @@
+"""The catalog's documents and chunks.
+
+A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written together and are
+numbered without a gap, so that a document row names them by the first and their count; a number is never used again, nor is a
+document's.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ctx.errors import StoreError
+from ctx.lean import Any
+from ctx.store.base import ChunkRow, Listing, StoredDocument
+from ctx.store.connections import (
+    EVERY,
+    PAGE,
+    Database,
+    body_of,
+    current_seq,
+    documents_after,
+    last_no,
+    marks,
+    slices,
+    source_no_of,
+)
+from ctx.types import NO_METADATA, Chunk, Document
+
+_COLUMNS = (
+    "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
+    "created_ms, metadata, stored_ms, chunk_first, chunk_count"
+)
+_DOCUMENT = (
+    "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, d.updated_ms, "
+    "d.fingerprint, d.content_hash, d.source_url, d.author, d.created_ms, d.metadata "
+    "FROM document d JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no"
+)
+
+
+class _BatchRows:
+    """The rows that a batch of documents becomes."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, seq: int, present_ms: int, sources: Mapping[str, int]
+    ) -> None:
+        self.outdated: list[tuple[int, int]] = []  # chunk numbers [first, end) that go
+        self.stored: list[StoredDocument] = []
+        self._connection = connection
+        self._seq = seq
+        self._present_ms = present_ms
+        self._sources = sources
+        self._next_document = last_no(connection, "document") + 1
+        self._first_new_chunk = self._next_chunk = last_no(connection, "chunk") + 1
+        self._inserts: list[tuple[object, ...]] = []
+        self._updates: list[tuple[object, ...]] = []
+        self._bodies: list[tuple[int, str]] = []
+        self._chunks: list[tuple[object, ...]] = []
+
+    def add(self, document: Document, chunks: Sequence[Chunk]) -> None:
+        row = self._connection.execute(
+            "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?", (document.id,)
+        ).fetchone()
+        if row is not None and _same_chunks(self._connection, row[1], row[2], chunks):
+            no, chunk_first, _, stored_ms = row
+        else:
+            no, chunk_first, stored_ms = self._numbered(row), self._next_chunk, self._present_ms
+            self._next_chunk += len(chunks)
+            self._chunks.extend(
+                (chunk_first + ordinal, no, start, end, start_line, end_line, heading, text_hash)
+                for ordinal, (_, start, end, start_line, end_line, heading, text_hash) in enumerate(chunks)
+            )
+        metadata = _json_of(document.metadata)
+        values = (
+            *(self._seq, document.id, self._sources[document.source], document.source_id, document.title),
+            *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
+            *(document.source_url, document.author, document.created_ms, metadata),
+            *(stored_ms, chunk_first, len(chunks), no),
+        )
+        (self._inserts if row is None else self._updates).append(values)
+        self._bodies.append((no, document.body))
+        if metadata is not None:
+            document = document._replace(metadata=_json(metadata))
+        numbers = tuple(range(chunk_first, chunk_first + len(chunks)))
+        self.stored.append(StoredDocument(no, self._seq, document, tuple(chunks), numbers))
+
+    def _numbered(self, row: tuple[int, ...] | None) -> int:
+        """The number of a document with new chunks; those it had are out of date."""
+        if row is not None:
+            self.outdated.append((row[1], row[1] + row[2]))
+            return row[0]
+        self._next_document += 1
+        return self._next_document - 1
+
+    def write(self) -> None:
+        connection = self._connection
+        connection.executemany(
+            f"INSERT INTO document ({_COLUMNS}, no) VALUES ({marks(range(17))})", self._inserts
+        )
+        connection.executemany(
+            f"UPDATE document SET ({_COLUMNS}) = ({marks(range(16))}) WHERE no = ?", self._updates
+        )
+        connection.executemany("INSERT OR REPLACE INTO body (document_no, text) VALUES (?, ?)", self._bodies)
+        connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._chunks)
+        connection.execute(
+            "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
+            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no, model m "
+            "WHERE c.no >= ? AND NOT EXISTS "
+            "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
+            (self._first_new_chunk,),
+        )
+
+
+class Documents(Database):
+    """What is put in, taken out and read of documents."""
+
+    def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
+        columns = "SELECT source_id, fingerprint FROM document WHERE source_no = ?"
+        with self._reading() as connection:
+            source_no = source_no_of(connection, source)
+            if below is None:
+                return dict(connection.execute(columns, (source_no,)))
+            fingerprints: dict[str, str] = {}
+            for top in below:
+                # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the source.
+                fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
+                fingerprints.update(
+                    connection.execute(
+                        f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0")
+                    )
+                )
+        return fingerprints
+
+    def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
+        digests: dict[str, bytes] = {}
+        with self._reading() as connection:
+            source_no = source_no_of(connection, source)
+            for ids in slices(source_ids):
+                digests.update(
+                    connection.execute(
+                        f"SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({marks(ids)})",
+                        (source_no, *ids),
+                    )
+                )
+        return digests
+
+    def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
+        """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document are.
+
+        `Chunk.ordinal` must count from 0. A document that comes twice counts as it comes last. Raises `StoreError` also for
+        text that is not Unicode (lone surrogates), and stores nothing of the batch then.
+        """
+        if not batch:
+            return self.seq()
+        latest = {document.id: (document, chunks) for document, chunks in batch}
+        with self._writing() as write:
+            connection, seq = write.connection, write.next_seq()
+            names = {document.source for document, _ in latest.values()}
+            sources = {name: write.ensure_source(name) for name in names}
+            rows = _BatchRows(connection, seq, self._clock_ms(), sources)
+            for document, chunks in latest.values():
+                rows.add(document, chunks)
+            write.drop_chunks(rows.outdated)
+            rows.write()
+        self._latest = sorted(rows.stored)  # by number, of which no two are the same
+        return seq
+
+    def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
+        """As the protocol has it. Only another `updated_ms` is a write that a projection has to apply."""
+        if not batch:
+            return self.seq()
+        with self._writing() as write:
+            connection = write.connection
+            sources = {name: source_no_of(connection, name) for name in {entry[0] for entry in batch}}
+            moved = []
+            for source, source_id, _, updated_ms in batch:
+                row = connection.execute(
+                    "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
+                    (sources[source], source_id),
+                ).fetchone()
+                if row is not None and row[1] != updated_ms:
+                    moved.append((updated_ms, row[0]))
+            connection.executemany(
+                "UPDATE document SET fingerprint = ? WHERE source_no = ? AND source_id = ?",
+                [(fingerprint, sources[source], source_id) for source, source_id, fingerprint, _ in batch],
+            )
+            if not moved:
+                return current_seq(connection)
+            seq = write.next_seq()
+            connection.executemany(
+                f"UPDATE document SET seq = {seq}, updated_ms = ? WHERE no = ?",
+                moved,
+            )
+        return seq
+
+    def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
+        with self._writing() as write:
+            source_no = source_no_of(write.connection, source)
+            spans: list[tuple[int, int, int]] = []
+            for ids in slices(source_ids):
+                spans += write.connection.execute(
+                    f"SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id IN ({marks(ids)})",
+                    (source_no, *ids),
+                )
+            return write.drop_documents(spans)
+
+    def delete_source(self, source: str) -> int:
+        with self._writing() as write:
+            source_no = source_no_of(write.connection, source)
+            seq = write.drop_documents(
+                write.connection.execute(
+                    "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ?", (source_no,)
+                ).fetchall()
+            )
+            write.connection.execute("DELETE FROM source WHERE no = ?", (source_no,))
+        return seq
+
+    def document(self, id: str) -> StoredDocument | None:
+        with self._reading() as connection:
+            row = connection.execute(f"SELECT {_DOCUMENT} WHERE d.id = ?", (id,)).fetchone()
+            return None if row is None else _stored(connection, row)
+
+    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+        chunk_rows: dict[int, ChunkRow] = {}
+        bodies: dict[int, str] = {}
+        with self._reading() as connection:
+            for nos in slices(chunk_nos):
+                rows = connection.execute(
+                    "SELECT c.no, d.no, c.no - d.chunk_first, c.start_line, c.end_line, c.heading, c.start, c.end, "
+                    "d.id, s.name, d.source_id, d.title, d.source_url, d.updated_ms, d.media_type "
+                    "FROM chunk c JOIN document d ON d.no = c.document_no JOIN source s ON s.no = d.source_no "
+                    f"WHERE c.no IN ({marks(nos)})",
+                    nos,
+                ).fetchall()
+                for row in rows:
+                    body = bodies.get(row[1])
+                    if body is None:
+                        body = bodies[row[1]] = body_of(connection, row[1])
+                    chunk_rows[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
+        return chunk_rows
+
+    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
+        listings: dict[int, Listing] = {}
+        with self._reading() as connection:
+            for nos in slices(document_nos):
+                rows = connection.execute(
+                    "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type "
+                    f"FROM document d JOIN source s ON s.no = d.source_no WHERE d.no IN ({marks(nos)})",
+                    nos,
+                )
+                listings.update((row[0], Listing._make(row[1:])) for row in rows)
+        return listings
+
+    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        with self._reading() as connection:
+            types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
+            taken = [name for name in types if media_type(name)]
+            rows = connection.execute(
+                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(taken)})", taken
+            )
+            return frozenset(no for no, source_id in rows if path(source_id))
+
+    def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON d.source_no = s.no "
+                "WHERE (s.name, d.source_id) > (?, ?) ORDER BY s.name, d.source_id LIMIT ?",
+                (*(after or ("", "")), limit),
+            )
+            return [Listing._make(row) for row in rows]
+
+    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
+        column = columns[field]
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT {column} FROM source s JOIN document d ON d.source_no = s.no "
+                f"WHERE {column} >= ? AND {column} < ? AND (? IS NULL OR s.name = ?) ORDER BY {column} LIMIT ?",
+                (begun, begun + "\U0010ffff", source, source, limit),
+            )
+            return [value for (value,) in rows]
+
+    def chunks_of(self, document_no: int) -> Sequence[int]:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
+            ).fetchone()
+            return range(row[0], row[0] + row[1]) if row else ()
+
+    def documents_since(self, seq: int) -> Iterator[StoredDocument]:
+        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""
+        cursor = (seq, EVERY)
+        while True:
+            with self._reading() as connection:
+                page = [
+                    _stored(
+                        connection, connection.execute(f"SELECT {_DOCUMENT} WHERE d.no = ?", (no,)).fetchone()
+                    )
+                    for _, no, _, _ in documents_after(connection, cursor, PAGE)
+                ]
+            if not page:
+                return
+            yield from page
+            cursor = (page[-1].seq, page[-1].document_no)
+
+    def take_batch(self) -> list[StoredDocument]:
+        batch, self._latest = self._latest, []
+        return batch
+
+    def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        cursor = (seq, EVERY)
+        while True:
+            with self._reading() as connection:
+                page = documents_after(connection, cursor, 100 * PAGE)
+            if not page:
+                return
+            for row_seq, no, first, count in page:
+                yield row_seq, no, tuple(range(first, first + count))
+            cursor = page[-1][:2]
+
+    def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
+        with self._reading() as connection:
+            return iter(
+                connection.execute(
+                    "SELECT seq, document_no FROM deletion WHERE seq > ? ORDER BY seq, no", (seq,)
+                ).fetchall()
+            )
+
+    def export(self) -> Iterator[StoredDocument]:
+        """As the protocol has it, from one steady view: the file's log grows while it is read."""
+        with self._reading() as connection:
+            for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
+                rows = connection.execute(
+                    f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
+                )
+                for row in rows:
+                    yield _stored(connection, row)
+
+    # -- embeddings ----------------------------------------------------------------------------------------------
+
+
+def _chunks(connection: sqlite3.Connection, first: int, count: int) -> tuple[Chunk, ...]:
+    rows = connection.execute(
+        "SELECT no - ?, start, end, start_line, end_line, heading, text_hash FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
+        (first, first, first + count - 1),
+    )
+    return tuple(map(Chunk._make, rows))
+
+
+def _same_chunks(connection: sqlite3.Connection, first: int, count: int, chunks: Sequence[Chunk]) -> bool:
+    return count == len(chunks) and _chunks(connection, first, count) == tuple(chunks)
+
+
+def _stored(connection: sqlite3.Connection, row: tuple[Any, ...]) -> StoredDocument:
+    """A stored document from a row of `_DOCUMENT`."""
+    no, seq, first, count, *fields, metadata = row
+    document = Document._make((*fields, NO_METADATA if metadata is None else _json(metadata)))
+    return StoredDocument(
+        no, seq, document, _chunks(connection, first, count), tuple(range(first, first + count))
+    )
+
+
+def _json(text: object) -> Mapping[str, object]:
+    import json  # 2 ms, and few documents have metadata
+
+    value: Mapping[str, object] = json.loads(str(text))
+    return value
+
+
+def _json_of(metadata: Mapping[str, object]) -> str | None:
+    if not metadata:
+        return None
+    import json  # 2 ms; a search from the command line writes nothing
+
+    try:
+        return json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"a document's metadata is not JSON: {error}") from error

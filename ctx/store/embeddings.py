@@ -1,0 +1,228 @@
+"""The catalog's embeddings.
+
+They are kept by the hash of the text they stand for: what was embedded once is not embedded again, wherever the text moves. They
+are kept as float16: half the file, and the cosine moves by less than 0.001 (tests/store), a tenth of what the quantised model
+itself is off by. What awaits an embedding is kept as a table (`pending`) for every model that has any, since asking a million
+chunks takes a second.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ctx.errors import StoreError
+from ctx.identity import embedding_text
+from ctx.lean import TYPE_CHECKING
+from ctx.store.base import VectorBatch
+from ctx.store.connections import (
+    EVERY,
+    PAGE,
+    Database,
+    body_of,
+    chunk_total,
+    current_seq,
+    documents_after,
+    marks,
+    model_no_of,
+    rows_after,
+    slices,
+)
+
+if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
+    import numpy as np
+
+_VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
+UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
+
+
+class Embeddings(Database):
+    """What awaits an embedding, what has one, and their vectors."""
+
+    def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
+        texts: dict[bytes, str] = {}
+        last: tuple[int, str, str] | None = None  # the document of the row before: its chunks come together
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            columns = "c.document_no, c.start, c.end, c.heading, c.text_hash"
+            rows = (
+                connection.execute(f"SELECT {columns} FROM chunk c ORDER BY c.no")
+                if model_no is None
+                else connection.execute(
+                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c ON c.no = p.chunk_no "
+                    "WHERE p.model_no = ? ORDER BY p.chunk_no",
+                    (model_no,),
+                )
+            )
+            for document_no, start, end, heading, text_hash in rows:
+                if len(texts) >= limit:
+                    break
+                if text_hash in texts:
+                    continue
+                if last is None or last[0] != document_no:
+                    title = connection.execute(
+                        "SELECT title FROM document WHERE no = ?", (document_no,)
+                    ).fetchone()[0]
+                    last = (document_no, title, body_of(connection, document_no))
+                texts[text_hash] = embedding_text(last[1], heading, last[2][start:end])
+            rows.close()
+        return list(texts.items())
+
+    def pending_count(self, model: str) -> int:
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                return chunk_total(connection)
+            return int(
+                connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[
+                    0
+                ]
+            )
+
+    def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
+        """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or of another size."""
+        if not batch:
+            return self.seq()
+        blobs, dim = _blobs(model, batch)
+        with self._writing() as write:
+            connection = write.connection
+            model_no = write.ensure_model(model, dim)
+            inserts = [
+                (text_hash, blob)
+                for text_hash, blob in blobs.items()
+                if connection.execute(
+                    "SELECT 1 FROM embedding WHERE model_no = ? AND text_hash = ?", (model_no, text_hash)
+                ).fetchone()
+                is None
+            ]
+            if not inserts:
+                return current_seq(connection)
+            seq = write.next_seq()
+            connection.executemany(
+                f"INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES ({model_no}, {seq}, ?, ?)",
+                inserts,
+            )
+            connection.executemany(
+                f"DELETE FROM pending WHERE model_no = {model_no} AND chunk_no IN (SELECT no FROM chunk WHERE text_hash = ?)",
+                [(text_hash,) for text_hash, _ in inserts],
+            )
+        return seq
+
+    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
+        """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded after it."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
+        if row is None:
+            return
+        model_no, dim = row
+        waiting: list[tuple[int, int, str, int, bytes]] = []
+        for rows in self._vector_rows(model_no, seq):
+            waiting += rows
+            while len(waiting) >= _VECTORS:
+                yield _vector_batch(waiting[:_VECTORS], dim)
+                del waiting[:_VECTORS]
+        if waiting:
+            yield _vector_batch(waiting, dim)
+
+    def _vector_rows(self, model_no: int, seq: int) -> Iterator[list[tuple[int, int, str, int, bytes]]]:
+        columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
+        cursor = (seq, EVERY)
+        while True:
+            with self._reading() as connection:
+                page = documents_after(connection, cursor, PAGE)
+                for _, no, first, count in page:
+                    yield connection.execute(
+                        f"SELECT {columns} FROM document d CROSS JOIN source s ON s.no = d.source_no CROSS JOIN chunk c "
+                        "CROSS JOIN embedding e ON e.model_no = ? AND e.text_hash = c.text_hash "
+                        "WHERE d.no = ? AND c.no BETWEEN ? AND ?",
+                        (model_no, no, first, first + count - 1),
+                    ).fetchall()
+            if not page:
+                break
+            cursor = page[-1][:2]
+        embedded = (seq, EVERY)
+        while True:
+            with self._reading() as connection:
+                embeddings = rows_after(
+                    connection,
+                    "SELECT seq, no FROM embedding WHERE model_no = ? AND ",
+                    (model_no,),
+                    embedded,
+                    1000,
+                )
+                if not embeddings:
+                    return
+                for nos in slices([no for _, no in embeddings]):
+                    yield connection.execute(
+                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c ON c.text_hash = e.text_hash "
+                        "CROSS JOIN document d ON d.no = c.document_no CROSS JOIN source s ON s.no = d.source_no "
+                        f"WHERE e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
+                        (*nos, seq),
+                    ).fetchall()
+            embedded = (embeddings[-1][0], embeddings[-1][1])
+
+    def forget_embeddings(self, model: str) -> int:
+        with self._writing() as write:
+            model_no = model_no_of(write.connection, model)
+            if model_no is None:
+                return 0
+            write.next_seq()
+            count = write.connection.execute("DELETE FROM embedding WHERE model_no = ?", (model_no,)).rowcount
+            write.connection.execute("DELETE FROM pending WHERE model_no = ?", (model_no,))
+            write.connection.execute("DELETE FROM model WHERE no = ?", (model_no,))
+        return count
+
+    def trim_embeddings(self) -> int:
+        with self._reading() as connection:
+            most = connection.execute(
+                "SELECT max(n) FROM (SELECT count(*) AS n FROM embedding GROUP BY model_no)"
+            ).fetchone()[0]
+            if (most or 0) <= 2 * chunk_total(connection):
+                return 0
+        return self.drop_unused_embeddings()
+
+    def drop_unused_embeddings(self) -> int:
+        """Deletes the embeddings of texts that no chunk holds any more, of all models; how many.
+
+        They are kept until then because texts come back: a branch is switched, a folder is mounted again.
+        """
+        with self._writing() as write:
+            return write.connection.execute(
+                "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
+            ).rowcount
+
+
+def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:
+    """text_hash -> float16 bytes, and the number of dimensions."""
+    import numpy as np  # 70 ms; whoever embeds has it already
+
+    try:
+        matrix = np.stack([np.asarray(vector, dtype=np.float32) for _, vector in batch])
+    except ValueError as error:
+        raise StoreError(f"the embedder '{model}' gave vectors of different sizes") from error
+    if matrix.ndim != 2:
+        raise StoreError(f"the embedder '{model}' gave something other than vectors")
+    off = np.abs(np.sqrt(np.einsum("ij,ij->i", matrix, matrix)) - 1)
+    if not (off < UNIT_TOLERANCE).all():  # also false for NaN
+        raise StoreError(f"the embedder '{model}' gave a vector that is not of unit length")
+    halves = matrix.astype("<f2")
+    return {
+        text_hash: half.tobytes() for (text_hash, _), half in zip(batch, halves, strict=True)
+    }, matrix.shape[1]
+
+
+def _vector_batch(rows: Sequence[tuple[int, int, str, int, bytes]], dim: int) -> VectorBatch:
+    import numpy as np  # 70 ms; whoever asks for vectors has it already
+
+    chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
+    joined = b"".join(blobs)
+    if len(joined) != 2 * dim * len(rows):
+        raise StoreError("the catalog holds an embedding of the wrong size: run `ctx embed rebuild`")
+    vectors = np.frombuffer(joined, dtype="<f2").reshape(len(rows), dim).astype(np.float32)
+    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[
+        :, None
+    ]  # rounding to float16 moved the length
+    return VectorBatch(
+        np.array(chunk_nos, dtype=np.int64),
+        np.array(document_nos, dtype=np.int64),
+        list(sources),
+        np.array(updated_ms, dtype=np.int64),
+        vectors,
+    )

@@ -1,0 +1,53 @@
+"""`ctx eval`: questions with their answers, figures, and what stood above a miss."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kit import project, workspace
+
+from ctx.cli.eval import Question, outcome, read_questions, run, summary
+from ctx.errors import BadRequest
+
+FILES = {"otter.md": "# Otters\n\nOtters swim.\n", "heron.md": "# Herons\n\nHerons stand; otters do not.\n"}
+
+
+def test_questions_are_json_or_a_tab_and_a_path() -> None:
+    text = '# mine\n{"query": "a b", "expect": ["x.md", "y.md"], "source": "git"}\n\nc d\tdocs/z.md\n'
+    assert read_questions(text, "q") == [
+        Question("a b", ("x.md", "y.md"), "git"),
+        Question("c d", ("docs/z.md",)),
+    ]
+
+
+@pytest.mark.parametrize("line", ["no tab", '{"query": "x"}', "{", '{"query": "", "expect": "a"}', ""])
+def test_a_line_that_is_none_is_named(line: str) -> None:
+    with pytest.raises(BadRequest, match=r"q:2|no questions"):
+        read_questions(f"\n{line}", "q")
+
+
+def test_an_answer_is_met_by_its_path_or_the_end_of_it() -> None:
+    results = [{"source_id": path} for path in ("a/xb.md", "docs/b.md")]
+    assert outcome(Question("q", ("b.md",)), results).rank == 2
+    assert outcome(Question("q", ("c.md",)), results).rank is None
+    ranks = [outcome(Question("q", (path,)), results) for path in ("a/xb.md", "b.md", "none")]
+    assert summary("keyword", ranks)[1:] == pytest.approx((1 / 3, 2 / 3, 2 / 3, 0.5))
+
+
+def test_hits_and_misses_are_told_with_what_stood_above(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project(tmp_path, FILES)
+    with workspace(config) as space:
+        space.indexer.run()
+    questions = tmp_path / "questions.tsv"
+    questions.write_text("swimming otters\totter.md\notters\tzebra.md\n")
+    assert run("eval", [str(questions), "--config", str(config)]) == 0
+    shown = capsys.readouterr().out
+    assert "keyword       0.50" in shown
+    assert "wanted zebra.md: not among 100" in shown
+    assert "1. otter.md" in shown
+    assert "keyword rank 1" in shown
+    assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
+    (figures,) = json.loads(capsys.readouterr().out)["modes"]
+    assert (figures["mode"], figures["mrr"], figures["misses"][0]["rank"]) == ("keyword", 0.5, None)

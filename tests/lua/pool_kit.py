@@ -1,0 +1,25 @@
+"""Short calls of short scripts, as the tests of the sandbox make them."""
+
+import pytest
+from redteam_run import poor_host, tool
+
+from ctx.errors import CtxError
+from ctx.lua.pool import Pool
+from ctx.types import JSON
+
+GRACE_S = 1.0  # for a shared machine; benchmarks/sandbox.py holds the real figure
+
+
+def run(pool: Pool, body: str, arguments: JSON = None, *, timeout_s: float = 10.0, **fields: JSON) -> JSON:
+    """The result of a tool whose `execute(p, context)` has this body."""
+    return pool.run(
+        tool(f"tool = {{}} function tool.execute(p, context) {body}\nend", arguments, **fields),
+        poor_host,
+        timeout_s,
+    )
+
+
+def failure(pool: Pool, body: str, **fields: JSON) -> CtxError:
+    with pytest.raises(CtxError) as caught:
+        run(pool, body, **fields)
+    return caught.value

@@ -1,0 +1,53 @@
+"""What a script returns that was cut inside a character: mended, and told in the log."""
+
+import pytest
+from redteam_run import WatchedPool, poor_host, tool
+
+from ctx.errors import ToolError
+from ctx.types import JSON
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ("return ('é'):sub(1, 1)", "\ufffd"),
+        ("return ('a漢'):sub(1, 3)", "a\ufffd"),
+        ("return ('😀'):sub(2)", "\ufffd\ufffd\ufffd"),
+        ("return ('é'):rep(200):sub(1, 301)", "é" * 150 + "\ufffd"),
+        ("return {a = {'\\255', 'whole'}}", {"a": ["\ufffd", "whole"]}),
+        ("return {[('é'):sub(1, 1)] = 1}", {"\ufffd": 1}),
+        ("return '\\237\\160\\128'", "\ufffd\ufffd\ufffd"),
+        ("return 'a\\0\\255\"\\n'", 'a\0\ufffd"\n'),
+    ],
+)
+def test_a_result_cut_inside_a_character_is_mended_and_logged(
+    pool: WatchedPool, body: str, answer: JSON
+) -> None:
+    lines: list[bytes] = []
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        lines.append(payload)
+        return b""
+
+    job = tool(f"tool = {{}} function tool.execute(p) {body}\nend")
+    assert pool.run(job, host, 10) == answer
+    assert [line.partition(b"=")[0] for line in lines] == [
+        b"warn\0the result was cut inside a character and is mended with U+FFFD: texts"
+    ]
+
+
+def test_an_agent_s_prompt_cut_inside_a_character_is_mended(pool: WatchedPool) -> None:
+    source = "agent = {} function agent.resolve() return {system = ('naïve'):sub(1, 3)} end"
+    job = tool(source, kind="agent", entry="resolve")
+    assert pool.run(job, poor_host, 10) == {"system": "na\ufffd"}
+
+
+def test_a_mended_result_leaves_the_next_call_of_the_process_as_strict(pool: WatchedPool) -> None:
+    source = "tool = {} function tool.execute(p) return p.strict and json.encode('\\255') or '\\255' end"
+    for strict in (False, True, False):
+        job = tool(source, {"strict": strict}, trust="operator", reuse=True)
+        if strict:
+            with pytest.raises(ToolError, match="not valid UTF-8"):
+                pool.run(job, poor_host, 10)
+        else:
+            assert pool.run(job, poor_host, 10) == "\ufffd"

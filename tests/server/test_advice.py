@@ -1,0 +1,89 @@
+"""What models are told, and how much text they are sent."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import project, workspace
+from mcp_doors import ACCEPT, HELLO, answered, message
+from serving import Serve, Served
+
+from ctx.assemble import mcp_door, server_advice, services
+from ctx.server.advice import Advice
+from ctx.workspace import Workspace
+
+BODY = "# Authentication\n\nJWT tokens are signed.\n"
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Workspace]:
+    """A project whose embeddings are off."""
+    with workspace(project(tmp_path, {"auth.md": BODY})) as opened:
+        opened.refresh([])
+        yield opened
+
+
+@pytest.fixture
+def served(serve: Serve, space: Workspace) -> Served:
+    mcp = mcp_door(space)
+    return serve(services(space)._replace(mcp=mcp, start=lambda: None, stop=lambda: None))
+
+
+def _call(served: Served, name: str, arguments: dict[str, Any]) -> Any:
+    request = message("tools/call", {"name": name, "arguments": arguments})
+    return answered(served.client.post("/mcp", json=request, headers=ACCEPT))["result"]
+
+
+def _instructions(served: Served) -> str:
+    reply = answered(served.client.post("/mcp", json=message("initialize", HELLO), headers=ACCEPT))
+    text: str = reply["result"]["instructions"]
+    return text
+
+
+def _modes(tools: list[Any], schema: str) -> list[str]:
+    (search,) = [tool for tool in tools if tool["name"] == "search"]
+    modes: list[str] = search[schema]["properties"]["mode"]["enum"]
+    return modes
+
+
+def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Served) -> None:
+    client = served.client
+    assert "hybrid" not in _instructions(served)
+    assert "hybrid" not in client.get("/llms.txt").text
+    assert "hybrid" not in client.get("/openapi.json").text
+    listed = answered(client.post("/mcp", json=message("tools/list"), headers=ACCEPT))["result"]["tools"]
+    assert _modes(listed, "inputSchema") == ["keyword"]
+    assert _modes(client.get("/tools/list").json()["tools"], "parameters") == ["keyword"]
+
+
+def test_a_mode_that_is_not_listed_is_still_told_apart_from_nonsense(served: Served) -> None:
+    codes = [
+        served.client.post("/tools/search", json={"query": "jwt", "mode": mode}).json()["error"]["code"]
+        for mode in ("hybrid", "nonsense")
+    ]
+    assert codes == ["embeddings_disabled", "bad_request"]
+
+
+def test_with_embeddings_hybrid_is_advised(space: Workspace) -> None:
+    assert not server_advice(space).semantic
+    assert 'mode "hybrid"' in Advice().instructions()
+    assert '"mode": "hybrid"' in Advice().words([])
+    search = space.toolbox.get("search")
+    assert Advice().listed(search) is search
+
+
+def test_a_document_crosses_mcp_once(served: Served) -> None:
+    (hit,) = _call(served, "search", {"query": "jwt"})["structuredContent"]["results"]
+    result = _call(served, "get", {"id": hit["id"]})
+    assert [block["text"] for block in result["content"]] == [BODY]
+    assert result["structuredContent"]["title"] == "Authentication"
+    assert not {"body", "chunks"} & set(result["structuredContent"])
+    assert json.dumps(result).count("JWT tokens are signed.") == 1
+    assert served.client.post("/tools/get", json={"id": hit["id"]}).json()["body"] == BODY
+    tools = answered(served.client.post("/mcp", json=message("tools/list"), headers=ACCEPT))["result"][
+        "tools"
+    ]
+    (get,) = [tool for tool in tools if tool["name"] == "get"]
+    assert set(get["outputSchema"]["required"]) <= set(result["structuredContent"])

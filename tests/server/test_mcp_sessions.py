@@ -1,0 +1,103 @@
+"""Sessions of MCP: which of them gives way, and that a new client always gets in."""
+
+import asyncio
+
+import httpx
+import pytest
+from mcp_doors import ACCEPT, HELLO, mcp_over, message, open_session
+from serving import Serve
+
+from ctx.server.app import Services
+from ctx.server.mcp_sessions import Sessions
+from ctx.server.policy import PackPolicy, ServerSettings
+
+KEYED = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
+
+
+@pytest.fixture
+def mcp(services: Services) -> Services:
+    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
+
+
+def _opened(client: httpx.Client, **headers: str) -> dict[str, str]:
+    """A session whose client said nothing after its `initialize`."""
+    reply = client.post("/mcp", json=message("initialize", HELLO), headers={**ACCEPT, **headers})
+    assert reply.status_code == 200, reply.text
+    return {**ACCEPT, **headers, "mcp-session-id": reply.headers["mcp-session-id"]}
+
+
+def _lives(client: httpx.Client, session: dict[str, str]) -> bool:
+    status = client.post("/mcp", json=message("ping"), headers=session).status_code
+    assert status in (200, 404)
+    return status == 200
+
+
+def test_a_new_client_gets_in_and_the_session_longest_idle_gives_way(
+    serve: Serve, mcp: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.MAX_SESSIONS", 3)
+    client = serve(mcp).client
+    first, second, third = (open_session(client) for _ in range(3))
+    assert _lives(client, first)  # now the second is the one longest idle
+    fourth = open_session(client)
+    assert [_lives(client, session) for session in (second, first, third, fourth)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_sessions_that_were_never_used_give_way_before_those_that_were(
+    serve: Serve, mcp: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.MAX_SESSIONS", 4)
+    client = serve(mcp).client
+    session = open_session(client)
+    for _ in range(30):
+        latest = _opened(client)
+    assert _lives(client, session)
+    assert _lives(client, latest)
+
+
+def test_a_crowd_of_one_clients_sessions_ends_none_of_anothers(
+    serve: Serve, mcp: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.PEER_SESSIONS", 2)
+    client = serve(mcp, KEYED).client
+    mine = _opened(client, authorization="Bearer vault-key")
+    for _ in range(20):
+        _opened(client)
+    assert _lives(client, mine)
+
+
+def test_a_session_that_is_never_used_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.UNUSED_S", 0.01)
+
+    async def ended() -> list[str]:
+        names: list[str] = []
+        over = asyncio.Event()
+
+        async def end(id: str) -> None:
+            names.append(id)
+            over.set()
+
+        sessions = Sessions(end, {"used", "unused"})
+        sessions.opened("used", "peer")
+        async with sessions.use("used"):
+            sessions.opened("unused", "peer")
+            await asyncio.wait_for(over.wait(), 10)
+        return names
+
+    assert asyncio.run(ended()) == ["unused"]
+
+
+def test_ended_sessions_are_forgotten(serve: Serve, mcp: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.MAX_SESSIONS", 2)
+    client = serve(mcp).client
+    session_kept = open_session(client)
+    for _ in range(5):
+        session = open_session(client)
+        assert client.delete("/mcp", headers=session).status_code == 200
+        assert not _lives(client, session)
+    assert _lives(client, session_kept)

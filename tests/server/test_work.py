@@ -1,0 +1,158 @@
+"""The lanes of a server: nobody's calls keep somebody else's from a thread."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ctx.errors import Busy
+from ctx.server.work import Lane, Work
+from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
+from ctx.tools.base import Annotations, Tool, Toolbox
+from ctx.types import JSON, Caller
+
+ANYTHING = {"type": "object", "properties": {}}
+REST = Caller("rest")
+
+
+class Jam:
+    """A call that lasts until `end`."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._end = threading.Event()
+
+    def __call__(self) -> str:
+        self.running += 1
+        assert self._end.wait(30)
+        return "late"
+
+    def end(self) -> None:
+        self._end.set()
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not claim():  # noqa: ASYNC110 - what it waits for happens in threads
+            await asyncio.sleep(0.001)
+
+
+def start(lane: Lane, jam: Jam, count: int, share: tuple[str, str]) -> list["asyncio.Task[str]"]:
+    return [asyncio.create_task(lane.run(jam, share)) for _ in range(count)]
+
+
+def test_one_tool_has_half_of_the_threads_and_another_answers_meanwhile() -> None:
+    async def scene() -> None:
+        lane, jam = Lane("script", 8, 40), Jam()
+        calls = start(lane, jam, 20, ("loop", "eve"))
+        await until(lambda: jam.running == 4)
+        assert await lane.run(lambda: "at once", ("quick", "ann")) == "at once"
+        assert jam.running == 4
+        jam.end()
+        assert await asyncio.gather(*calls) == ["late"] * 20
+        assert lane.unfinished == 0
+        lane.close()
+
+    asyncio.run(scene())
+
+
+def test_one_caller_with_many_tools_has_three_quarters_of_the_threads() -> None:
+    async def scene() -> None:
+        lane, jam = Lane("script", 8, 40), Jam()
+        calls = [call for name in "abcdef" for call in start(lane, jam, 2, (name, "eve"))]
+        await until(lambda: jam.running == 6)
+        assert await lane.run(lambda: "at once", ("a", "ann")) == "at once"
+        jam.end()
+        assert await asyncio.gather(*calls) == ["late"] * 12
+        lane.close()
+
+    asyncio.run(scene())
+
+
+def test_a_flood_fills_its_own_share_of_the_queue_and_no_more() -> None:
+    async def scene() -> None:
+        lane, jam = Lane("script", 8, 16), Jam()
+        calls = start(lane, jam, 12, ("loop", ""))
+        await until(lambda: lane.unfinished == 12)
+        with pytest.raises(Busy, match="of this tool"):
+            await lane.run(jam, ("loop", ""))
+        assert await lane.run(lambda: "at once", ("quick", "")) == "at once"
+        jam.end()
+        assert await asyncio.gather(*calls) == ["late"] * 12
+        lane.close()
+
+    asyncio.run(scene())
+
+
+def test_a_call_given_up_while_it_waits_for_its_share_is_never_made() -> None:
+    async def scene() -> None:
+        lane, jam = Lane("script", 4, 16), Jam()
+        calls = start(lane, jam, 2, ("loop", "eve"))
+        await until(lambda: jam.running == 2)
+        waiting = start(lane, jam, 2, ("loop", "eve"))
+        await until(lambda: lane.unfinished == 4)
+        waiting[0].cancel()
+        await until(lambda: lane.unfinished == 3)
+        jam.end()
+        assert await asyncio.gather(*calls, waiting[1]) == ["late"] * 3
+        assert jam.running == 3
+        assert lane.unfinished == 0
+        lane.close()
+
+    asyncio.run(scene())
+
+
+def test_a_lane_that_closes_lets_go_of_who_waits_for_a_share() -> None:
+    async def scene() -> None:
+        lane, jam = Lane("script", 4, 16), Jam()
+        calls = start(lane, jam, 3, ("loop", "eve"))
+        await until(lambda: lane.unfinished == 3)
+        lane.close()
+        with pytest.raises(Busy, match="stopping"):
+            await calls[2]
+        jam.end()
+        assert await asyncio.gather(*calls[:2]) == ["late"] * 2
+
+    asyncio.run(scene())
+
+
+def test_hung_scripts_keep_neither_a_search_nor_an_inline_agent_from_an_answer() -> None:
+    toolbox, agents, jam = Toolbox(), Agents(), Jam()
+
+    def hang(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        return jam()
+
+    toolbox.add(Tool("hang", "Hangs", ANYTHING, hang))
+    toolbox.add(Tool("quick", "Answers", ANYTHING, lambda arguments, caller: "at once"))
+    reading = Annotations(read_only=True)
+    toolbox.add(Tool("search", "", ANYTHING, lambda arguments, caller: [], annotations=reading, builtin=True))
+    agents.add(inline_agent("brief", "", "Be brief.", ()))
+
+    def prompt(arguments: dict[str, JSON], caller: Caller) -> Prompt:
+        return Prompt(str(jam()))
+
+    agents.add(Agent("slow", "", prompt, arguments=(AgentArgument("x"),), source="lua"))
+
+    async def scene() -> None:
+        work = Work(search_threads=1, script_threads=8, waiting=16)
+
+        async def call(name: str, caller: Caller = REST) -> JSON:
+            return await work.call(toolbox, toolbox.get(name), {}, caller)
+
+        async def prompted(agent: Agent) -> Prompt:
+            return await work.prompt(agents, agent, agent.name, {}, REST)
+
+        by_name = {agent.name: agent for agent in agents.list()}
+        hung = [asyncio.create_task(call("hang")) for _ in range(8)]
+        prompts = [asyncio.create_task(prompted(by_name["slow"])) for _ in range(6)]
+        await until(lambda: jam.running == 6)  # of this caller's three quarters, four are the tool's
+        assert await call("search") == []
+        assert (await prompted(by_name["brief"])).system == "Be brief."
+        assert await call("quick", Caller("rest", principal="ann")) == "at once"
+        assert await call("quick", Caller("mcp", session_id="s1")) == "at once"
+        jam.end()
+        await asyncio.gather(*hung, *prompts)
+        work.close()
+
+    asyncio.run(scene())

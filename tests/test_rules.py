@@ -1,0 +1,127 @@
+"""What a file is, and what the rules make of it in a ranking."""
+
+import pytest
+
+from ctx import kinds, rules
+from ctx.ranking import Leg
+
+PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
+
+
+def order(
+    files: dict[int, tuple[str, str]], query: dict[str, float], ranked: Leg, **question: object
+) -> list[int]:
+    places = {number: rules.File(*file) for number, file in files.items()}
+    asked = rules.Question(query, **question)  # type: ignore[arg-type]
+    return [number for number, _ in rules.apply(ranked, places, asked)[0]]
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        ("src/flask/app.py", None),
+        ("tests/app.py", kinds.TEST),
+        ("src/app_test.go", kinds.TEST),
+        ("src/app.spec.ts", kinds.TEST),
+        ("src/test/java/ParserTest.java", kinds.TEST),
+        ("lib/conftest.py", kinds.TEST),
+        ("src/latest.py", None),
+        ("src/contest.py", None),
+        ("src/attestation.py", None),
+        ("numpy/testing/utils.py", None),
+        ("examples/blog/app.py", kinds.EXAMPLE),
+        ("vendor/lib.go", kinds.EXAMPLE),
+        ("src/flask/__init__.py", kinds.EXPORTS),
+        ("src/net/mod.rs", kinds.EXPORTS),
+    ],
+)
+def test_code_is_told_from_its_tests_examples_and_exports(path: str, role: str | None) -> None:
+    assert kinds.role(kinds.place(path), PYTHON) == role
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        ("CHANGELOG.md", kinds.CHANGES),
+        ("docs/release-notes.md", kinds.CHANGES),
+        ("docs/release-notes/2.0.md", kinds.CHANGES),
+        ("HISTORY.rst", kinds.CHANGES),
+        ("docs/project/history.md", None),
+        ("docs/spec/overview.md", None),
+        ("docs/testing/fixtures.md", None),
+        ("tests/README.md", None),
+        ("docs/examples/first.md", None),
+    ],
+)
+def test_of_prose_only_change_logs_are_held_back(path: str, role: str | None) -> None:
+    assert kinds.role(kinds.place(path), MARKDOWN) == role
+
+
+def test_data_has_no_role_and_is_no_code() -> None:
+    assert kinds.role(kinds.place("tests/data.json"), JSON) is None
+    assert not kinds.is_code(JSON)
+    assert not kinds.is_prose(JSON)
+
+
+def test_a_test_comes_behind_its_subject_unless_it_is_asked_for() -> None:
+    files = {1: ("tests/test_parser.py", PYTHON), 2: ("src/lexer.py", PYTHON)}
+    ranked = [(1, 1.0), (2, 0.6)]
+    assert order(files, {"token": 2.0}, ranked) == [2, 1]
+    assert order(files, {"token": 2.0, "test": 1.0}, ranked) == [1, 2]
+
+
+def test_a_path_that_says_the_rare_words_of_the_query_counts_more() -> None:
+    files = {1: ("src/app.py", PYTHON), 2: ("src/blueprints.py", PYTHON), 3: ("src/regist.py", PYTHON)}
+    ranked = [(1, 1.0), (2, 0.5), (3, 0.5)]
+    assert order(files, {"blueprint": 4.0, "regist": 1.0}, ranked) == [2, 1, 3]
+
+
+def test_a_path_says_whole_words_only() -> None:
+    files = {1: ("a/b.py", PYTHON), 2: ("core/mapper.py", PYTHON), 3: ("core/application.py", PYTHON)}
+    assert order(files, {"app": 1.0}, [(1, 1.0), (2, 0.9), (3, 0.8)]) == [1, 2, 3]
+    files[3] = ("core/fooApp.py", PYTHON)
+    assert order(files, {"app": 1.0}, [(1, 1.0), (2, 0.9), (3, 0.8)]) == [3, 1, 2]
+
+
+def test_the_path_of_prose_counts_less_than_that_of_code() -> None:
+    files = {1: ("src/intro.py", PYTHON), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
+    assert order(files, {"cach": 1.0}, [(1, 1.0), (2, 0.6), (3, 0.6)]) == [3, 1, 2]
+
+
+def test_the_path_of_code_counts_as_much_as_the_candidates_are_code() -> None:
+    pages = {number: (f"docs/{number}.md", MARKDOWN) for number in range(2, 11)}
+    ranked = [(1, 1.0), *((number, 0.9) for number in range(2, 11)), (11, 0.5)]
+    code = {number: (f"src/{number}.py", PYTHON) for number in range(2, 11)}
+    ends = {1: ("docs/a.md", MARKDOWN), 11: ("src/cache.py", PYTHON)}
+    assert order({**pages, **ends}, {"cach": 1.0}, ranked)[0] == 1
+    assert order({**code, **ends}, {"cach": 1.0}, ranked)[0] == 11
+
+
+def test_what_defines_the_name_comes_before_what_uses_it() -> None:
+    files = {1: ("src/views.py", PYTHON), 2: ("src/app.py", PYTHON), 3: ("docs/a.md", MARKDOWN)}
+    ranked = [(1, 1.0), (3, 0.9), (2, 0.4)]
+    question = {"names": ["Blueprint"], "definitions": frozenset({2, 3})}
+    assert order(files, {"blueprint": 1.0}, ranked, defining=rules.DEFINITION, **question) == [2, 1, 3]
+    assert order(files, {"blueprint": 1.0}, ranked, **question) == [1, 3, 2]
+
+
+def test_a_change_log_is_found_by_a_version() -> None:
+    files = {1: ("CHANGELOG.md", MARKDOWN), 2: ("docs/a.md", MARKDOWN)}
+    ranked = [(1, 1.0), (2, 0.9)]
+    assert order(files, {"proxi": 1.0}, ranked) == [2, 1]
+    assert order(files, {"proxi": 1.0}, ranked, numbered=True) == [1, 2]
+
+
+def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
+    files = {1: rules.File("src/a.py", PYTHON), 2: rules.File("src/blueprint.py", PYTHON)}
+    ranked, rulings = rules.apply([(1, 0.8), (2, 0.4)], files, rules.Question({"blueprint": 1.0}))
+    assert [number for number, _ in ranked] == [2, 1]
+    assert ranked[0][1] == pytest.approx(0.8)
+    assert rulings[2].path == rules.PATH_CODE
+
+
+def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
+    ranked = [(1, 0.9), (2, 0.9), (3, 0.1)]
+    files = {number: rules.File(f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
+    assert rules.apply(ranked, files, rules.Question({"otter": 1.0})) == (ranked, {})
+    assert rules.apply([], {}, rules.Question({})) == ([], {})

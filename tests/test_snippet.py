@@ -1,0 +1,93 @@
+"""What is shown of a text: marks on the query's words, windows that hold them, no markup."""
+
+import pytest
+
+from ctx import analyze
+from ctx.snippet import Matcher, Text, is_bare, plain
+
+
+def marked(query: str, text: str) -> list[str]:
+    matcher = Matcher(analyze.query_terms(query), {})
+    return [text[mark.start : mark.end] for mark in matcher.marks(text)]
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "words"),
+    [
+        ("München", "Ein Büro in München, und eins in Bonn", ["München"]),
+        ("munchen", "Ein Büro in MÜNCHEN", ["MÜNCHEN"]),
+        ("résumé", "Send a resume or a résumé.", ["resume", "résumé"]),
+        ("cafe", "un cafe\u0301 noir", ["cafe\u0301"]),
+        ("strasse", "an der Straße", ["Straße"]),
+        ("straße", "an der Strasse", ["Strasse"]),
+        ("uber", "Über den Wolken", ["Über"]),
+        ("検索", "全文検索エンジン", ["検索"]),
+        ("поиск", "полнотекстовый поиск", ["поиск"]),
+        ("get_user_name", "x = getUserName()", ["getUserName"]),
+        ("getusername", "def get_user_name(self):", ["get_user_name"]),
+        ("user name", "getUserName", ["getUserName"]),
+        ("rotate", "rotating kilns rotated", ["rotating", "rotated"]),
+    ],
+)
+def test_the_words_of_the_query_are_marked_however_they_are_written(
+    query: str, text: str, words: list[str]
+) -> None:
+    assert marked(query, text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("---\ntitle: Set up\ntags: [a, b]\n---\nInstall it first.", "Install it first."),
+        ("See the [guide](https://x.test/a_(b)) now.", "See the guide) now."),
+        ("See [the guide][1] and ![a picture](p.png).", "See the guide and a picture."),
+        ('<p align="center">Hello <b>there</b><br/>you</p>', "Hello there you"),
+        ("Put <file> in <https://x.test>", "Put <file> in <https://x.test>"),
+        ("<!-- a note -->Text.", "Text."),
+        (".. _label:\n\nUse :ref:`the index <index>` or :class:`~a.B`.", "Use the index or a.B."),
+        (".. code-block:: python\n   :linenos:\n\n   run()", "python run()"),
+        ("`words <https://x.test>`_ and ``code``", "words and code"),
+        ("This is **bold** and f(**kwargs).", "This is bold and f(kwargs)."),
+        ("!!! note\n    Mind the gap.", "note Mind the gap."),
+        ("## Title {#anchor}\n\nText.", "Title Text."),
+    ],
+)
+def test_prose_is_shown_without_its_markup(text: str, shown: str) -> None:
+    assert plain(Text(text, "t", "", prose=True)) == shown
+
+
+def test_a_line_of_marks_is_a_rule_and_one_that_begins_with_several_is_not() -> None:
+    text = '===\n"--password", prompt=True\n***'
+    assert plain(Text(text, "t", "", prose=True)) == '"--password", prompt=True'
+
+
+def test_code_is_shown_as_it_is() -> None:
+    code = "def f(**kwargs):\n    return a[0](x) < `b`"
+    assert plain(Text(code, "t", "", prose=False)) == " ".join(code.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("## Set up", True),
+        ("---\ntitle: a\nauthor: b\n---", True),
+        (".. _install-label:\n", True),
+        ("otter", False),
+        ("## Set up\n\nInstall the package with pip, then run it.", False),
+    ],
+)
+def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) -> None:
+    assert is_bare(Text(text, "t", "", prose=True)) == bare
+
+
+def test_rare_words_say_more_than_common_ones() -> None:
+    matcher = Matcher(["the", "otter"], {"the": 0.1, "otter": 3.9})
+    assert matcher.share({"otter"}) > 0.9
+    assert matcher.share({"the"}) < 0.1
+    assert matcher.share({"the", "otter"}) == pytest.approx(1.0)
+
+
+def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
+    matcher = Matcher(["app"], {})
+    assert matcher.terms_in("the app") == matcher.terms_in("myApp") == {"app"}
+    assert matcher.terms_in("mapper") == set()
