@@ -9,6 +9,10 @@ import document_kit as made_of
 import pytest
 from kit import ctx, project
 
+from ctx.formats.extract import extract
+from ctx.indexing.chunk import chunk
+from ctx.types import Content
+
 DOCUMENTS: dict[str, bytes] = {
     "report.pdf": made_of.pdf(
         ["A cover", "Herons nest near Marken", "An end"], info="/Title (Birds of the dike)"
@@ -111,6 +115,18 @@ def test_a_phrase_of_a_second_page_finds_the_document_and_names_the_page(
     reply = ctx("search", question, "--json", cwd=library)
     hit = json.loads(reply.stdout)["results"][0]
     assert (hit["source_id"], hit["title"], hit["heading"]) == (source_id, title, heading)
+
+
+def test_no_chunk_reaches_over_two_pages_however_short_they_are() -> None:
+    for name, content, page in (
+        ("a.pdf", made_of.pdf(["one", "two", "three"]), "Page"),
+        ("a.pptx", made_of.pptx([("", "one"), ("", "two"), ("", "")]), "Slide"),
+        ("a.xlsx", made_of.xlsx({"1": [["one"]], "2": [["two"]], "3": [["three"]]}), "Sheet"),
+    ):
+        extracted = extract(Content(content), name)
+        assert extracted is not None
+        headings = [piece.heading for piece in chunk(extracted, extracted.title)]
+        assert headings == [f"{page} {number}" for number in (1, 2, 3)]
 
 
 def test_documents_that_did_not_change_are_not_read_again(library: Path) -> None:
