@@ -330,7 +330,7 @@ class Filesystem(Section):
         None,
         "which files; `**` crosses folders, a pattern without `/` matches anywhere",
         shown=("**/*.md", "**/*.py"),
-        unset="Markdown, reStructuredText, text, HTML, notebooks, source code",
+        unset="prose, documents (PDF, Office, mail), notebooks, source code: `docs/formats.md`",
         harmless=True,
     )
     exclude_globs: tuple[str, ...] = key(

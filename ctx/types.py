@@ -56,7 +56,7 @@ class Extracted(NamedTuple):
     """A document's text: `body` is what a reader is given, and every span below counts characters of it.
 
     `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not cut (code blocks,
-    tables, functions), in order and disjoint.
+    tables, functions), in order and disjoint. `note`: what the report should say of it, though it could be read.
     """
 
     title: str
@@ -65,6 +65,7 @@ class Extracted(NamedTuple):
     headings: tuple[Heading, ...] = ()
     atoms: tuple[tuple[int, int], ...] = ()
     metadata: Mapping[str, JSON] = NO_METADATA
+    note: str | None = None
 
 
 class Chunk(NamedTuple):

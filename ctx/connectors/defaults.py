@@ -1,5 +1,7 @@
 """What a source takes and never enters where its configuration says nothing."""
 
+from ctx.formats.table import DOCUMENT_SUFFIXES
+
 _PROSE = "md markdown mdx qmd rst txt adoc asciidoc org tex html htm xhtml ipynb"
 _PROSE_NAMES = "README CHANGELOG CHANGES NEWS CONTRIBUTING LICENSE NOTICE AUTHORS"
 _CODE = """
@@ -15,10 +17,13 @@ _CODE_NAMES = "Makefile Dockerfile CMakeLists.txt Justfile justfile"
 
 DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = tuple(
     f"**/{prefix}{word}"
-    for prefix, words in (("*.", _PROSE), ("", _PROSE_NAMES), ("*.", _CODE), ("", _CODE_NAMES))
-    for word in words.split()
+    for prefix, words in (
+        *(("*.", _PROSE.split()), ("*.", DOCUMENT_SUFFIXES), ("", _PROSE_NAMES.split())),
+        *(("*.", _CODE.split()), ("", _CODE_NAMES.split())),
+    )
+    for word in words
 )
-"""What people write: prose, notebooks, source code and hand-written settings; not data (JSON, CSV), lock files or media."""
+"""What people write: prose, documents (PDF, Office, mail), notebooks, source code, settings; not data (JSON, CSV) or media."""
 
 _MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control, and our own
 _COPIES = """

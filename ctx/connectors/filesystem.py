@@ -23,6 +23,7 @@ from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, 
 from ctx.connectors.scope import Scope
 from ctx.connectors.stamps import RACY, SNIFF_BYTES, STAMP, fingerprint, looks_binary, may_still_change
 from ctx.errors import SourceError
+from ctx.formats.table import DOCUMENT_SUFFIXES
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
@@ -43,6 +44,7 @@ EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask 
 READ_ATTEMPTS = 3  # of a file that changes under the reader
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
 
+_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -323,7 +325,7 @@ class FilesystemConnector:
                     raise SourceError(too_large(before.st_size, self.max_file_bytes))
                 file.seek(0)
                 head = file.read(SNIFF_BYTES) or b""
-                if looks_binary(head):
+                if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
                     return head  # enough for the extractor to see the same
                 data = head + _read_most(file.read, self.max_file_bytes + 1 - len(head))
                 after = os.fstat(fd)

@@ -1,4 +1,6 @@
-"""AsciiDoc: sections by their equals signs; delimited blocks and tables are kept whole. The body is the source."""
+"""AsciiDoc: sections by their equals signs; delimited blocks and tables are kept whole. The body is the
+source.
+"""
 
 import re
 

@@ -9,9 +9,11 @@ MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again w
 
 
 class Parsed(NamedTuple):
-    """A text with its structure; spans as in `Extracted`. `title` is None where the text names itself nowhere.
+    """A text with its structure; spans as in `Extracted`. `title` is None where the text names itself
+    nowhere.
 
-    A heading without a title ends the scope of those at its level and below (the statement after a function).
+    `note` is what the report should say of a document that was read (that it has no text, say). A heading
+    without a title ends the scope of those at its level and below (the statement after a function).
     """
 
     body: str
@@ -19,6 +21,7 @@ class Parsed(NamedTuple):
     atoms: tuple[tuple[int, int], ...] = ()
     title: str | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
+    note: str | None = None
 
 
 def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:

@@ -1,7 +1,9 @@
-"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class > method`.
+"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class >
+method`.
 
-No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one pattern per family tells, and
-indentation shows what lies in what. A wrong guess costs a border in an odd place, never text.
+No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one
+pattern per family tells, and indentation shows what lies in what. A wrong guess costs a border in an odd
+place, never text.
 """
 
 import re
@@ -16,10 +18,11 @@ MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
 
 
 class _Language(NamedTuple):
-    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the line's end.
+    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the
+    line's end.
 
-    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above a definition that
-    belong to it. `scoped`: indentation shows where a definition ends.
+    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above
+    a definition that belong to it. `scoped`: indentation shows where a definition ends.
     """
 
     media_type: str
@@ -101,10 +104,10 @@ _LANGUAGES: Mapping[str, _Language] = {
 }  # fmt: skip
 
 _PLAIN_TYPES = {
-    "json": "application/json", "jsonc": "application/json", "json5": "application/json", "jsonl": "application/jsonl", "ndjson": "application/jsonl",
+    "jsonc": "application/json", "json5": "application/json",
     "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml", "xsd": "application/xml", "xsl": "application/xml",
-    "svg": "image/svg+xml", "csv": "text/csv", "tsv": "text/tab-separated-values", "css": "text/css", "scss": "text/css", "less": "text/css",
-    "sass": "text/css", "tex": "text/x-tex", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
+    "svg": "image/svg+xml", "css": "text/css", "scss": "text/css", "less": "text/css",
+    "sass": "text/css", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
     "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix", "properties": "text/x-properties", "env": "text/x-properties",
     "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog", "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
     "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk", "sol": "text/x-solidity",

@@ -41,8 +41,8 @@ _KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
 def decode(data: bytes, declared: str | None = None) -> str | None:
     """The text of some bytes, without its byte order mark; None for binary data.
 
-    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then a guess from a sample.
-    Bytes that fit no reading become U+FFFD, never an error.
+    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then a guess
+    from a sample. Bytes that fit no reading become U+FFFD, never an error.
     """
     head = data[:_SNIFF]
     if data[:1] in _BOM_BYTES:
@@ -85,7 +85,9 @@ def _jis(data: bytes) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark, told by where the NULs are: text in them is mostly ASCII, blanks at least."""
+    """UTF-16 or UTF-32 without a mark, told by where the NULs are: text in them is mostly ASCII, blanks at
+    least.
+    """
     head = head[: len(head) // 4 * 4]
     if len(head) < 4:
         return None

@@ -1,7 +1,9 @@
 """Extraction: what an item says, whatever its encoding and format.
 
-The encoding is settled first, then the format by media type, name and first bytes; then one reader of this room finds title,
-headings and blocks. No reader fails: what does not parse is text, and is indexed as such.
+Of a text the encoding is settled first, then the format by media type, name and first bytes; then one reader
+of this room finds title, headings and blocks. No reader of text fails: what does not parse is text, and is
+indexed as such. Documents that are no text (PDF, Office, mail) are read in a process of their own, and what
+cannot be read is refused with the reason.
 """
 
 import re
@@ -12,7 +14,7 @@ from importlib import import_module
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
-from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PLAIN, Format
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PDF, PLAIN, Format
 from ctx.text import sound
 from ctx.types import Content, Extracted
 
@@ -23,36 +25,81 @@ _HTML_HEAD = re.compile(
     re.I | re.S,
 )
 _MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
+_HEAD = 1024  # bytes within which a PDF says what it is
+_PDF_MARK = b"%PDF-"
+_ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
+_OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
+_LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
 _SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
     """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
 
-    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The body has "\\n" for
-    every line end. Raises `SourceError` for a compressed file that is damaged or too large.
+    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The body
+    has "\\n" for every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed file that
+    cannot be read.
     """
     name = source_id.rsplit("/", 1)[-1]
-    media_type, charset = _media_type(content.media_type)
-    if isinstance(content.data, str):
-        text: str | None = sound(content.data)
-    else:
-        data = content.data
-        if data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
-            data = _unzipped(data, source_id)
-            name = name[:-3]
-        text = decode(data, charset)
+    data = content.data
+    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
+        data = _unzipped(data)
+        name = name[:-3]
+    declared, charset = _media_type(content.media_type)
+    row = _document(declared, name, data)
+    reading = _read_apart(row, data) if row is not None else _read_text(declared, charset, name, data)
+    if reading is None:
+        return None
+    media_type, (body, headings, atoms, own_title, metadata, note) = reading
+    title = clipped(sound(content.title)) if content.title else own_title
+    if not (title or note or body.strip()):
+        return None
+    return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note)
+
+
+def _read_apart(row: Format, data: bytes | str) -> tuple[str, Parsed]:
+    from ctx.formats.process import READER  # a run over texts starts no process
+
+    return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
+
+
+def _read_text(
+    declared: str | None, charset: str | None, name: str, data: bytes | str
+) -> tuple[str, Parsed] | None:
+    """The media type and the text; None of binary data."""
+    text = sound(data) if isinstance(data, str) else decode(data, charset)
     if text is None:
         return None
     text = _normalised(text)
-    media_type, parse = _reader(media_type, name, text)
-    parsed = parse(text)
-    title = clipped(sound(content.title)) if content.title else parsed.title
-    if not title and not parsed.body.strip():
-        return None
-    return Extracted(
-        title or _stem(name), parsed.body, media_type, parsed.headings, parsed.atoms, parsed.metadata
-    )
+    media_type, parse = _reader(declared, name, text)
+    return media_type, parse(text)
+
+
+def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
+    """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader takes.
+
+    A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read as one.
+    """
+    row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(_suffix(name))
+    if isinstance(data, str):  # decoded by who read it: only mail is made of text
+        return row if row is not None and row.reader == "mail" and row.media_type == declared else None
+    head = data[:_HEAD]
+    if row is None:
+        return PDF if head.startswith(_PDF_MARK) else None
+    if not row.document or _begins_as(row, head):
+        return row if row.document else None
+    if head.startswith(_OLE_MARK):
+        raise SourceError(row.refusal or _LOCKED_OFFICE)
+    if decode(data) is None:
+        raise SourceError(f"is damaged, or no .{_suffix(name) or row.suffixes[0]} file")
+    return None
+
+
+def _begins_as(row: Format, head: bytes) -> bool:
+    """Whether the first bytes are those of a document that can be read so."""
+    if row is PDF:
+        return _PDF_MARK in head
+    return not row.refusal and (row.reader == "mail" or head.startswith(_ZIP_MARKS))
 
 
 def _normalised(text: str) -> str:
@@ -72,19 +119,24 @@ def _media_type(declared: str | None) -> tuple[str | None, str | None]:
     return kind.strip().lower(), charset.split(";")[0].strip(" \"'") or None
 
 
-def _unzipped(data: bytes, source_id: str) -> bytes:
+def _unzipped(data: bytes) -> bytes:
     inflater = zlib.decompressobj(wbits=31)
     try:
         text = inflater.decompress(data, MAX_UNZIPPED)
         if inflater.unconsumed_tail:
             raise SourceError(
-                f"{source_id}: more than {MAX_UNZIPPED >> 20} MiB uncompressed; exclude it with exclude_globs"
+                f"more than {MAX_UNZIPPED >> 20} MiB uncompressed; exclude it with exclude_globs"
             )
         if not inflater.eof:
-            raise SourceError(f"{source_id}: the gzip file is cut off")
+            raise SourceError("the gzip file is cut off")
     except zlib.error as error:
-        raise SourceError(f"{source_id}: the gzip file is damaged") from error
+        raise SourceError("the gzip file is damaged") from error
     return text
+
+
+def _suffix(name: str) -> str:
+    match = _SUFFIX.search(name)
+    return match[1].lower() if match else ""
 
 
 def _stem(name: str) -> str:
@@ -97,9 +149,10 @@ def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable
 
     An explicit type wins over the name, except "text/plain", which says nothing.
     """
-    match = _SUFFIX.search(name)
-    suffix = match[1].lower() if match else ""
+    suffix = _suffix(name)
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
+    if row is not None and row.document:  # its bytes are a text all the same
+        row, suffix = None, ""
     if row is None:
         from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
 

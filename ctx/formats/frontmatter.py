@@ -1,7 +1,7 @@
 """Front matter: the metadata block at the head of a Markdown, reStructuredText or HTML file.
 
-YAML between `---`, TOML between `+++`, or one JSON object. Of a block that is not quite YAML the plain `key: value` lines are read;
-one that says nothing so is text like any other.
+YAML between `---`, TOML between `+++`, or one JSON object. Of a block that is not quite YAML the plain `key:
+value` lines are read; one that says nothing so is text like any other.
 """
 
 import json

@@ -1,7 +1,9 @@
-"""HTML as readable text in the manner of Markdown: headings, lists, code blocks, tables; without scripts, styles and navigation.
+"""HTML as readable text in the manner of Markdown: headings, lists, code blocks, tables; without scripts,
+styles and navigation.
 
-Read as a stream of tags, not as a tree: the tree that HTML 5 prescribes takes quadratic time on deep nesting whoever builds it, and
-Python's own parser on unclosed tags. Here every step goes forward. Where a page marks its main part, that part is the body.
+Read as a stream of tags, not as a tree: the tree that HTML 5 prescribes takes quadratic time on deep nesting
+whoever builds it, and Python's own parser on unclosed tags. Here every step goes forward. Where a page marks
+its main part, that part is the body.
 """
 
 import html
@@ -47,7 +49,9 @@ class _Tag(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """An HTML page. Its title is its first heading, else its `<title>`; both and the description are metadata. Never fails."""
+    """An HTML page. Its title is its first heading, else its `<title>`; both and the description are
+    metadata. Never fails.
+    """
     page = _Page()
     position = 0
     for tag in _tags(text):

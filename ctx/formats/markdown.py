@@ -1,6 +1,8 @@
-"""Markdown: ATX and setext headings, `<h1>` in HTML, fenced code, comments and tables (CommonMark 0.31 with GitHub's tables).
+"""Markdown: ATX and setext headings, `<h1>` in HTML, fenced code, comments and tables (CommonMark 0.31 with
+GitHub's tables).
 
-The body is the source as it stands, front matter included: line numbers are the file's own, and tags and descriptions are found.
+The body is the source as it stands, front matter included: line numbers are the file's own, and tags and
+descriptions are found.
 """
 
 import html
@@ -16,6 +18,7 @@ from ctx.types import NO_METADATA, Heading
 _MARK = re.compile(
     r"\n {0,3}(?:(#{1,6})(?=[ \t\n]|\Z)|(=+|--+)[ \t]*(?=\n|\Z)|(<!--|<h[1-6](?=[\s>]))|(\|[^\n]*(?:\n {0,3}\|[^\n]*)*))"
 )
+_ATX, _SETEXT, _ROWS = 1, 2, 4
 _FENCE_PREFIX = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?\Z")
 _MAX_FENCE_PREFIX = 200  # characters before a fence: indentation, list and quotation marks
 _MARKUP = re.compile(r"[\\<\[*{~&\t\n]|(?<!\w)_|  ")
@@ -47,35 +50,24 @@ def parse(text: str) -> Parsed:
         position = match.start()
         if position < skip_to:
             continue
-        kind = match.lastindex
-        if blocks.fences and blocks.inside(position, skip_to, kind == 1):
+        if blocks.fences and blocks.inside(position, skip_to, match.lastindex == _ATX):
             continue
-        if kind == 1:
-            line_end = lines.find("\n", match.end())
-            words = lines[match.end() : line_end if line_end >= 0 else len(lines)].strip()
-            if words[-1:] == "#":
-                words = _CLOSING_HASHES.sub("", words)
-            words = plain_inline(words)
-            if words:
-                headings.append(Heading(position, len(match[1]), words))
-        elif kind == 2:
+        heading: Heading | None = None
+        if match.lastindex == _ATX:
+            heading = _atx(lines, match)
+        elif match.lastindex == _SETEXT:
             heading = _setext(lines, position, 1 if match[2][0] == "=" else 2, skip_to)
-            if heading and not (headings and headings[-1].start >= heading.start):
-                headings.append(heading)
-        elif kind == 4:
+            if heading and headings and headings[-1].start >= heading.start:
+                heading = None
+        elif match.lastindex == _ROWS:
             blocks.atoms.append((position, match.end() - 1))
-        elif match[3] == "<!--":
-            end = lines.find("-->", position)
+        else:
+            end, heading = _html(lines, match)
             if end < 0:
                 break  # such a block runs to the end of the document
-            skip_to = end
-        else:
-            end = lines.find(f"</{match[3][1:]}", match.end(), match.end() + _HTML_HEADING)
-            if end >= 0:
-                words = plain_inline(lines[lines.find(">", match.end(), end) + 1 : end])
-                if words:
-                    headings.append(Heading(position, int(match[3][2]), words))
-                skip_to = end
+            skip_to = max(skip_to, end)
+        if heading:
+            headings.append(heading)
     blocks.inside(len(lines), skip_to, False)
     title = (front_title(front) if front else None) or first_title(headings)
     return Parsed(
@@ -85,6 +77,28 @@ def parse(text: str) -> Parsed:
         title,
         front.metadata if front else NO_METADATA,
     )
+
+
+def _atx(lines: str, match: re.Match[str]) -> Heading | None:
+    """The heading of a line that begins with hashes."""
+    line_end = lines.find("\n", match.end())
+    words = lines[match.end() : line_end if line_end >= 0 else len(lines)].strip()
+    if words[-1:] == "#":
+        words = _CLOSING_HASHES.sub("", words)
+    words = plain_inline(words)
+    return Heading(match.start(), len(match[1]), words) if words else None
+
+
+def _html(lines: str, match: re.Match[str]) -> tuple[int, Heading | None]:
+    """Where a comment or a heading in HTML ends (0: nowhere near, -1: nowhere), and the heading."""
+    position = match.start()
+    if match[3] == "<!--":
+        return lines.find("-->", position), None
+    end = lines.find(f"</{match[3][1:]}", match.end(), match.end() + _HTML_HEADING)
+    if end < 0:
+        return 0, None
+    words = plain_inline(lines[lines.find(">", match.end(), end) + 1 : end])
+    return end, Heading(position, int(match[3][2]), words) if words else None
 
 
 class _Fence(NamedTuple):

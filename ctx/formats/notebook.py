@@ -1,4 +1,6 @@
-"""Jupyter notebooks: Markdown and code cells in order, with what the code printed where that is short (nbformat 3 and 4)."""
+"""Jupyter notebooks: Markdown and code cells in order, with what the code printed where that is short
+(nbformat 3 and 4).
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""Org: headings by their stars, the title that `#+TITLE:` gives; blocks and tables are kept whole. The body is the source."""
+"""Org: headings by their stars, the title that `#+TITLE:` gives; blocks and tables are kept whole. The body
+is the source.
+"""
 
 import re
 

@@ -51,7 +51,9 @@ def _stands_alone(lines: str, at: int, end: int) -> bool:
 
 
 def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
-    """The heading above an underline of about its width: one line, with nothing right above it but a blank or an overline."""
+    """The heading above an underline of about its width: one line, with nothing right above it but a blank or
+    an overline.
+    """
     start = lines.rfind("\n", max(0, at - 200), at)
     if start < 0:
         return None

@@ -1,10 +1,12 @@
-"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear; literal blocks and tables.
+"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear;
+literal blocks and tables.
 
 The body is the source as it stands.
 """
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
@@ -32,35 +34,38 @@ def parse(text: str) -> Parsed:
     styles: list[str] = []  # by level
     consumed = front.end if front else 0  # what lies before belongs to a heading already
     for match in _ADORNMENT.finditer(lines, consumed):
-        position = match.start()
-        if position < consumed:
+        section = _section(lines, match, consumed) if match.start() >= consumed else None
+        if section is None:
             continue
-        mark = match[1]
-        line_start = lines.rfind("\n", max(consumed, position - 1000), position) if position else -1
-        title = lines[line_start + 1 : position] if line_start >= 0 else ""
-        if not title.strip() or title[0] in " \t":
-            continue  # an overline, or a transition
-        width = match.end() - position - 1
-        if width < 4 and width < _columns(title.rstrip()):
-            continue
-        over = lines.rfind("\n", max(consumed, line_start - 1000), line_start) if line_start else -1
-        style, start = mark, line_start
-        if over >= 0:
-            above = lines[over + 1 : line_start].rstrip()
-            if above and above == mark * len(above) and len(above) > 1:
-                style, start = mark * 2, over
-            elif above and not above.startswith(".."):
-                continue  # the last line of a paragraph or a table
-        words = plain_inline(title)
-        if not words:
-            continue
+        start, style, words = section
         if style not in styles:
             styles.append(style)
         headings.append(Heading(_with_anchors(lines, start, consumed), styles.index(style) + 1, words))
         consumed = match.end()
     title_text = (front_title(front) if front else None) or first_title(headings)
-    atoms = _blocks(lines, headings)
+    atoms = _blocks(lines)
     return Parsed(text, tuple(headings), tuple(atoms), title_text, front.metadata if front else NO_METADATA)
+
+
+def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str, str] | None:
+    """Where a section begins, its style (a mark; two where it is overlined too) and its words."""
+    position, mark = underline.start(), underline[1]
+    line_start = lines.rfind("\n", max(floor, position - 1000), position) if position else -1
+    title = lines[line_start + 1 : position] if line_start >= 0 else ""
+    if not title.strip() or title[0] in " \t":
+        return None  # an overline, or a transition
+    width = underline.end() - position - 1
+    if width < 4 and width < _columns(title.rstrip()):
+        return None
+    over = lines.rfind("\n", max(floor, line_start - 1000), line_start) if line_start else -1
+    above = lines[over + 1 : line_start].rstrip() if over >= 0 else ""
+    style, start = mark, line_start
+    if len(above) > 1 and above == mark * len(above):
+        style, start = mark * 2, over
+    elif above and not above.startswith(".."):
+        return None  # the last line of a paragraph or a table
+    words = plain_inline(title)
+    return (start, style, words) if words else None
 
 
 def _columns(title: str) -> int:
@@ -86,42 +91,41 @@ def _with_anchors(lines: str, start: int, floor: int) -> int:
     return start
 
 
-def _blocks(lines: str, headings: list[Heading]) -> list[tuple[int, int]]:
+def _blocks(lines: str) -> list[tuple[int, int]]:
     """The spans of literal blocks, code directives and tables, in order and disjoint."""
-    spans: list[tuple[int, int]] = []
-    position = 0
-    while (rule := _LITERAL.search(lines, position)) is not None:
-        end = rule.end()
-        line_start = (
-            rule.start()
-            if lines[rule.start()] == "\n"
-            else lines.rfind("\n", max(0, rule.start() - 1000), rule.start())
-        )
-        line = lines[line_start + 1 : end] if line_start >= 0 else ""
-        position = end
-        if not line or (
-            line.lstrip()[:2] == ".."
-            and lines[rule.start()] != "\n"
-            and not _LITERAL.match(lines, line_start)
-        ):
-            continue
-        position = _block_end(lines, end, len(line) - len(line.lstrip(" \t")))
-        if position > end:
-            spans.append((line_start, position - 1))
-        else:
-            position = end
-    spans.extend((table.start(), table.end() - 1) for table in _GRID.finditer(lines))
-    position = 0
-    while (rule := _SIMPLE_TABLE.search(lines, position)) is not None:
-        position = lines.find("\n\n", rule.end())
-        position = position if position >= 0 else len(lines)
-        spans.append((rule.start(), position - 1))
-    spans.sort()
+    spans = sorted((*_literals(lines), *_tables(lines)))
     disjoint: list[tuple[int, int]] = []
     for start, end in spans:
         if not disjoint or start >= disjoint[-1][1]:
             disjoint.append((start, end))
     return disjoint
+
+
+def _literals(lines: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    while (rule := _LITERAL.search(lines, position)) is not None:
+        position = rule.end()
+        directive = lines[rule.start()] == "\n"
+        line_start = rule.start()
+        if not directive:
+            line_start = lines.rfind("\n", max(0, rule.start() - 1000), rule.start())
+        line = lines[line_start + 1 : position].lstrip(" \t") if line_start >= 0 else ""
+        if not line or (line[:2] == ".." and not directive and not _LITERAL.match(lines, line_start)):
+            continue
+        end = _block_end(lines, position, position - line_start - 1 - len(line))
+        if end > position:
+            position = end
+            yield line_start, end - 1
+
+
+def _tables(lines: str) -> Iterator[tuple[int, int]]:
+    for table in _GRID.finditer(lines):
+        yield table.start(), table.end() - 1
+    position = 0
+    while (rule := _SIMPLE_TABLE.search(lines, position)) is not None:
+        position = lines.find("\n\n", rule.end())
+        position = position if position >= 0 else len(lines)
+        yield rule.start(), position - 1
 
 
 def _block_end(lines: str, position: int, indent: int) -> int:

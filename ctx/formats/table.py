@@ -1,4 +1,6 @@
-"""The formats ctx reads: one row each, from which suffixes, media types, prose or code and the text format's version follow."""
+"""The formats ctx reads: one row each, from which suffixes, media types, prose or code and the text format's
+version follow.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -7,10 +9,13 @@ from ctx.lean import NamedTuple
 
 
 class Format(NamedTuple):
-    """`reader` is the module of this room whose `parse` reads the text.
+    """`reader` is the module of this room whose `parse` reads the text; of a `document`, its bytes, in a
+    process of its own.
 
-    `version` is raised when the reader would read the same bytes otherwise: every source is then read again. `prose` decides
-    where a long text is cut (at sentences, not at statements).
+    `version` is raised when the reader would read the same bytes otherwise: every source is then read again.
+    `prose` decides where a long text is cut (at sentences, not at statements). `paged`: no chunk crosses a
+    heading of level 1, so that a hit names its page, slide, sheet or message. `refusal`: what to say instead
+    of reading, where the bytes have that format.
     """
 
     media_type: str
@@ -19,7 +24,22 @@ class Format(NamedTuple):
     aliases: tuple[str, ...] = ()  # other names of the media type
     version: int = 1
     prose: bool = True
+    document: bool = False
+    paged: bool = False
+    refusal: str | None = None
 
+
+def _document(media_type: str, reader: str, *suffixes: str, paged: bool = False) -> Format:
+    return Format(media_type, reader, suffixes, document=True, paged=paged)
+
+
+def _old_office(media_type: str, name: str, successor: str, *suffixes: str) -> Format:
+    refusal = f"is in {name}'s old binary format, which ctx does not read; save it as .{successor}"
+    return Format(media_type, "", suffixes, document=True, refusal=refusal)
+
+
+_OOXML = "application/vnd.openxmlformats-officedocument."
+_ODF = "application/vnd.oasis.opendocument."
 
 MARKDOWN = Format(
     "text/markdown",
@@ -32,17 +52,49 @@ HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("applicat
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
 ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
+LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
+CSV = Format("text/csv", "delimited", ("csv",), prose=False)
+TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), prose=False)
+JSON = Format("application/json", "records", ("json",), prose=False)
+JSON_LINES = Format(
+    "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), prose=False
+)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"))
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
 
-FORMATS: tuple[Format, ...] = (MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, PLAIN, CODE)
+PDF = _document("application/pdf", "pdf", "pdf", paged=True)
+EPUB = _document("application/epub+zip", "epub", "epub")
+ODT = _document(f"{_ODF}text", "odf", "odt", "ott")
+ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True)
+ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True)
+
+FORMATS: tuple[Format, ...] = (
+    *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
+    *(PDF, EPUB, ODT, ODP, ODS),
+    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx"),
+    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True),
+    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True),
+    _document("application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True),
+    _document("message/rfc822", "mail", "eml", paged=True),
+    _document("application/mbox", "mail", "mbox", paged=True),
+    _old_office("application/msword", "Word", "docx", "doc", "dot"),
+    _old_office("application/vnd.ms-powerpoint", "PowerPoint", "pptx", "ppt", "pps"),
+    _old_office("application/vnd.ms-excel", "Excel", "xlsx", "xls"),
+)
 
 BY_SUFFIX: Mapping[str, Format] = {suffix: row for row in FORMATS for suffix in row.suffixes}
 BY_MEDIA_TYPE: Mapping[str, Format] = {
     name: row for row in FORMATS if row not in (PLAIN, CODE) for name in (row.media_type, *row.aliases)
 }
 PROSE = frozenset(row.media_type for row in FORMATS if row.prose)
+PAGED = frozenset(row.media_type for row in FORMATS if row.paged)
+DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
+    suffix for row in FORMATS if row.document for suffix in row.suffixes
+)
+"""Of files that are binary and yet text to a reader."""
 
-CUTTING = 2  # raised when chunks would be cut otherwise, or a text is decoded otherwise
+CUTTING = 3  # raised when chunks would be cut otherwise, or a text is decoded otherwise
 TEXT_FORMAT = f"{CUTTING}-{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"
-"""Changes when the same bytes would be extracted or cut otherwise: everything is then read again (nothing is embedded again)."""
+"""Changes when the same bytes would be extracted or cut otherwise: everything is then read again (nothing is
+embedded again).
+"""

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ctx.formats.table import PROSE
+from ctx.formats.table import PAGED, PROSE
 from ctx.identity import embedding_text, text_hash
 from ctx.types import Chunk, Extracted, Heading
 
@@ -68,7 +68,7 @@ _COSTS = _costs()  # by Latin-1 code
 def chunk(
     extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0
 ) -> list[Chunk]:
-    """Cuts a document into chunks, in order of their start.
+    """Cuts a document into chunks, in order of their start; none reaches over two pages (slides, sheets, messages).
 
     Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated wordpieces) bounds
     title, heading path and text together; only lines over LONG_LINE may exceed it, where a document has a great many of them.
@@ -102,7 +102,7 @@ class _Group(NamedTuple):
 class _Cutter:
     """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
 
-    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "paths", "pieces",
+    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "pages", "paths", "pieces",
                  "prose", "rooms", "small", "starts", "title_room")  # fmt: skip
 
     def __init__(self, extracted: Extracted, title: str, limit: int, overlap: int) -> None:
@@ -113,6 +113,8 @@ class _Cutter:
         self.overlap = overlap
         self.small = int(limit * SMALL_SHARE)
         self.prose = extracted.media_type in PROSE
+        paged = extracted.media_type in PAGED
+        self.pages = frozenset(start for start, level, _ in extracted.headings if paged and level == 1)
         self.pieces: list[tuple[int, int, str]] = []
         self.long_lines = _long_lines(self.body) if len(self.body) > LONG_LINE else []
         self.coarse_room = (
@@ -174,11 +176,12 @@ class _Cutter:
             j = self.ends[i]
             start, end, own_room = starts[i], starts[j], self.rooms[i]
             if group is not None:
-                joined = self._joined(group, i, path, room)
+                apart = start in self.pages  # a hit names its page: no chunk reaches over two
+                joined = None if apart else self._joined(group, i, path, room)
                 if joined is not None:
                     group, i = joined, j
                     continue
-                if self._goes_on(group):
+                if not apart and self._goes_on(group):
                     start = group.start
                 else:
                     self.pieces.append((group.start, group.end, group.path))
@@ -213,7 +216,7 @@ class _Cutter:
 
     def _flush(self, start: int, end: int, path: str) -> None:
         """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth too large."""
-        if self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
+        if start not in self.pages and self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
             before_start, _, before_path = self.pieces[-1]
             room = self.limit - min(self.limit - self.title_room + _head_cost(before_path), self.limit // 2)
             if self.costs[end] - self.costs[before_start] <= room + self.limit // 8:

@@ -255,6 +255,8 @@ class IndexRun:
             created_ms=content.created_ms,
             metadata={**extracted.metadata, **content.metadata},
         )
+        if extracted.note:
+            self._log.note(item.source_id, extracted.note)
         chunks = chunk(
             extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
         )

@@ -80,9 +80,9 @@ def test_a_compressed_text_is_read() -> None:
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:40], lambda data: data[:20] + b"\xff\xff\xff" + data[23:]]
 )
-def test_a_damaged_compressed_file_is_an_error_that_names_it(spoil: "object") -> None:
+def test_a_damaged_compressed_file_is_an_error_that_says_so(spoil: "object") -> None:
     data = gzip.compress(b"some words that are long enough to compress " * 20)
-    with pytest.raises(SourceError, match=r"notes\.txt\.gz: the gzip file is (cut off|damaged)"):
+    with pytest.raises(SourceError, match=r"^the gzip file is (cut off|damaged)"):
         extract(Content(spoil(data)), "notes.txt.gz")  # type: ignore[operator]
 
 

@@ -91,4 +91,4 @@ def test_ten_megabytes_on_one_line_are_read_in_seconds() -> None:
         chunks = chunk(extracted, extracted.title)
         assert time.process_time() - began_s < LIMIT_S
         assert len(chunks) < 250
-        assert sum(one.end - one.start for one in chunks) > 0.99 * len(text.rstrip())
+        assert sum(piece.end - piece.start for piece in chunks) > 0.99 * len(text.rstrip())

@@ -1,0 +1,62 @@
+"""Tables as lines that a question can find: each row says its columns' names, since a chunk may hold one row
+of thousands.
+"""
+
+import re
+from collections.abc import Sequence
+
+MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
+
+_NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
+_SAMPLE_ROWS = 100
+_MAX_NAME_CHARS = 100
+_MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]:
+    """A line for each row that is not blank.
+
+    Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
+    value". Rows with a single cell stay as they are.
+    """
+    table = [cells for row in rows if any(cells := [" ".join(cell.split()) for cell in row])]
+    header_index = _header_index(table)
+    growth = len("".join(table[header_index])) * len(table) if header_index is not None else 0
+    if header_index is None or growth > MAX_GROWTH_CHARS:
+        return [_joined(cells, bullet) for cells in table]
+    names = table[header_index]
+    lines = [_joined(cells, "") for cells in table[: header_index + 1]]
+    return lines + [_named(names, cells, bullet) for cells in table[header_index + 1 :]]
+
+
+def _joined(cells: Sequence[str], bullet: str) -> str:
+    filled = [cell for cell in cells if cell]
+    return (bullet if len(filled) > 1 else "") + " | ".join(filled)
+
+
+def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
+    pairs = []
+    for column, cell in enumerate(cells):
+        name = names[column] if column < len(names) else ""
+        if cell:
+            pairs.append(f"{name.rstrip(':')}: {cell}" if name else cell)
+    return bullet + "; ".join(pairs)
+
+
+def _header_index(table: Sequence[Sequence[str]]) -> int | None:
+    """Which row names the columns: the first that is about as wide as most, if it is all words and they differ."""
+    widths = sorted(sum(map(bool, cells)) for cells in table[:_SAMPLE_ROWS])
+    if len(table) < 2 or widths[-1] < 2:
+        return None
+    common = max(2, widths[len(widths) // 2])
+    enough = common - (common > 2)  # one column may have no name
+    for index, cells in enumerate(table[: min(_MAX_TITLE_ROWS, len(table) - 1)]):
+        names = [cell for cell in cells if cell]
+        if len(names) >= enough:
+            return index if _are_names(names) else None
+    return None
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    words = all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
+    return words and len(set(cells)) == len(cells)

@@ -1,0 +1,161 @@
+"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted
+under review is left out.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import Manuscript
+from ctx.formats.package import Package, properties
+
+_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "rPr", "sectPr", "tblPr", "tcPr"))
+_CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
+_BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
+_NOTES = ("footnotes", "endnotes", "comments")
+
+
+def parse(data: bytes) -> Parsed:
+    """A Word document's text; its title is the paragraph of that style, else the one of its properties, else
+    the first heading.
+    """
+    with Package(data) as package:
+        main = package.main_part("word/document.xml")
+        body = package.xml(main, _LEFT_OUT)
+        reader = _Reader(package.optional_xml(posixpath.join(posixpath.dirname(main), "styles.xml")))
+        reader.blocks(body.find("body"))
+        for kind, target in package.relations(main).values():
+            if kind in _NOTES and target in package:
+                reader.notes(kind, package.xml(target, _LEFT_OUT))
+        title, author = properties(package.optional_xml("docProps/core.xml"))
+    return reader.manuscript.parsed(reader.title or title or reader.first_heading, {"author": author})
+
+
+def _levels(styles: Element | None) -> dict[str, int]:
+    """Style id -> heading level; 0 for the title's."""
+    levels = {}
+    for style in styles.iter("style") if styles is not None else ():
+        name = _value(style.find("name")).strip().lower()
+        match = _HEADING_STYLE.fullmatch(name)
+        outline = _value(style.find("pPr/outlineLvl"))
+        if name == "title":
+            levels[style.get(":styleId", "")] = 0
+        elif match:
+            levels[style.get(":styleId", "")] = int(match[1])
+        elif outline.isdigit() and int(outline) < 9:
+            levels[style.get(":styleId", "")] = int(outline) + 1
+    return levels
+
+
+def _lists(styles: Element | None) -> set[str]:
+    """The styles of a list's items."""
+    entries = styles.iter("style") if styles is not None else ()
+    return {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
+
+
+def _value(element: Element | None) -> str:
+    return element.get(":val", "") if element is not None else ""
+
+
+class _Reader:
+    """Writes a document's blocks into `manuscript`, in order."""
+
+    def __init__(self, styles: Element | None) -> None:
+        self.manuscript = Manuscript()
+        self.title: str | None = None
+        self.first_heading: str | None = None
+        self._levels = _levels(styles)
+        self._lists = _lists(styles)
+        self._list: list[str] = []
+
+    def blocks(self, parent: Element | None) -> None:
+        """All blocks below an element."""
+        for block in _blocks(parent):
+            if block.tag == "p":
+                self._paragraph(block)
+            else:
+                self._table(block)
+        self._end_list()
+
+    def notes(self, kind: str, root: Element) -> None:
+        """Footnotes, endnotes or comments, each a paragraph under one heading."""
+        texts = [" ".join(map(_text, note.iter("p"))).strip() for note in root if note.get(":type") is None]
+        if any(texts):
+            self.manuscript.heading(1, kind.capitalize())
+            for text in texts:
+                self.manuscript.paragraph(text)
+
+    def _paragraph(self, paragraph: Element) -> None:
+        text = _text(paragraph).strip()
+        level = self._level(paragraph)
+        if not text:
+            return
+        if level is None and self._listed(paragraph):
+            self._list.append(f"- {text}")
+            return
+        self._end_list()
+        if level is None:
+            self.manuscript.paragraph(text)
+            return
+        if level == 0:
+            self.title = self.title or " ".join(text.split())
+        else:
+            self.first_heading = self.first_heading or " ".join(text.split())
+        self.manuscript.heading(max(1, level), text)
+
+    def _level(self, paragraph: Element) -> int | None:
+        outline = _value(paragraph.find("pPr/outlineLvl"))
+        if outline.isdigit() and int(outline) < 9:
+            return int(outline) + 1
+        return self._levels.get(_value(paragraph.find("pPr/pStyle")))
+
+    def _listed(self, paragraph: Element) -> bool:
+        style = _value(paragraph.find("pPr/pStyle"))
+        return paragraph.find("pPr/numPr") is not None or style in self._lists
+
+    def _end_list(self) -> None:
+        self.manuscript.paragraph("\n".join(self._list))
+        self._list = []
+
+    def _table(self, table: Element) -> None:
+        self._end_list()
+        rows = [list(_inside(row, "tc")) for row in _inside(table, "tr")]
+        if all(len(cells) < 2 for cells in rows):  # a frame around text, not a table
+            for cells in rows:
+                for cell in cells:
+                    self.blocks(cell)
+            return
+        self.manuscript.table([[" ".join(map(_text, cell.iter("p"))) for cell in cells] for cells in rows])
+
+
+def _blocks(parent: Element | None) -> Iterator[Element]:
+    """The paragraphs and tables directly below an element, through what merely wraps them."""
+    for child in parent if parent is not None else ():
+        if child.tag in ("p", "tbl"):
+            yield child
+        elif child.tag in _CONTAINERS:
+            yield from _blocks(child)
+
+
+def _inside(parent: Element, name: str) -> Iterator[Element]:
+    for child in parent:
+        if child.tag == name:
+            yield child
+        elif child.tag in _CONTAINERS:
+            yield from _inside(child, name)
+
+
+def _text(paragraph: Element) -> str:
+    """A paragraph's words, those of its text boxes too."""
+    parts = []
+    for element in paragraph.iter():
+        if element.tag == "t":
+            parts.append(element.text or "")
+        elif element.tag in _BREAKS:
+            parts.append(_BREAKS[element.tag])
+        elif element.tag == "p" and parts:
+            parts.append("\n")
+    return "".join(parts)

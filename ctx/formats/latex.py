@@ -1,0 +1,79 @@
+"""LaTeX: sections by their commands; tables, formulas and listings are kept whole. The body is the source."""
+
+import re
+
+from ctx.formats.base import Parsed, clipped, first_title
+from ctx.types import Heading
+
+MAX_TITLE_CHARS = 1000  # looked through for a title's closing brace
+
+_LINE = re.compile(
+    r"\n[ \t]{0,20}\\(?:(part|chapter|section|subsection|subsubsection|paragraph|subparagraph)\*?[ \t]*"
+    r"(?:\[[^\]\n]{0,300}\][ \t]*)?(?=\{)|(title)[ \t]*(?:\[[^\]\n]{0,300}\][ \t]*)?(?=\{)|"
+    r"begin\{(verbatim|Verbatim|lstlisting|minted|align|equation|eqnarray|gather|table|tabular|longtable|algorithm|figure)(\*?)\})"
+)
+_LEVELS = {
+    name: level
+    for level, name in enumerate(
+        ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph"), 1
+    )
+}
+_COMMAND = re.compile(r"\\[A-Za-z]{1,40}\*?[ \t]?|\\.|[{}$~]")
+_LABEL = re.compile(r"\\(?:label|index|footnote|thanks|cite\w{0,10})\{[^{}]{0,300}\}")
+_ACCENT = re.compile(r"\\([\"'`^~=.cHuvr])[ \t]{0,2}\{?([A-Za-z])\}?")
+_MARKS = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", "=": "\u0304", ".": "\u0307",
+          "c": "\u0327", "H": "\u030b", "u": "\u0306", "v": "\u030c", "r": "\u030a"}  # fmt: skip
+
+
+def parse(text: str) -> Parsed:
+    """A LaTeX source; its title is that of `\\title`, else the first section's."""
+    lines = "\n" + text  # offsets in it are one more than in `text`
+    headings: list[Heading] = []
+    atoms: list[tuple[int, int]] = []
+    title = None
+    match = _LINE.search(lines)
+    while match:
+        stop = match.end()
+        if match[3]:  # what looks like a section within a listing is none
+            ending = f"\\end{{{match[3]}{match[4]}}}"
+            end = lines.find(ending, stop)
+            if end >= 0:
+                stop = end + len(ending)
+                atoms.append((match.start(), stop - 1))
+        else:
+            words = _words(_braced(lines, stop))
+            if match[2]:
+                title = title or words or None
+            elif words:
+                headings.append(Heading(match.start(), _LEVELS[match[1]], words))
+        match = _LINE.search(lines, stop)
+    return Parsed(text, tuple(headings), tuple(atoms), title or first_title(headings))
+
+
+def _braced(lines: str, start: int) -> str:
+    """What stands between the brace at `start` and the one that closes it; "" where none near does."""
+    depth = 0
+    for position in range(start, min(len(lines), start + MAX_TITLE_CHARS)):
+        char = lines[position]
+        if char == "{" and lines[position - 1] != "\\":
+            depth += 1
+        elif char == "}" and lines[position - 1] != "\\":
+            depth -= 1
+            if not depth:
+                return lines[start + 1 : position]
+    return ""
+
+
+def _words(source: str) -> str:
+    """A title as it is read: without commands, its accents on their letters."""
+    import unicodedata  # 1 ms, and only LaTeX needs it
+
+    source = _ACCENT.sub(lambda match: match[2] + _MARKS[match[1]], _LABEL.sub("", source))
+    return clipped(unicodedata.normalize("NFC", _COMMAND.sub(_command_gone, source)))
+
+
+def _command_gone(match: re.Match[str]) -> str:
+    command = match[0]
+    if command in ("~", "\\\\", "\\ "):
+        return " "
+    return command[1] if len(command) > 1 and command[1] in "&%#_{}$" else ""

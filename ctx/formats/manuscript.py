@@ -1,0 +1,107 @@
+"""A body put together from a document's parts, as Markdown: headings, paragraphs, tables, and what other
+readers gave.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed, clipped
+from ctx.formats.cells import table_lines
+from ctx.text import sound
+from ctx.types import JSON, Heading
+
+MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
+TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
+
+_CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
+_SYMBOL = re.compile("[\uf000-\uf0ff]")  # the places of symbol fonts: bullets, nearly always
+_MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
+_JUNK_TITLE = re.compile(
+    r"(?:untitled|document|title|slide|presentation|powerpoint|microsoft |.*\.(?:docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|qxd|p65|rtf|html?)$)",
+    re.IGNORECASE,
+)
+
+
+def readable(text: str) -> str:
+    """Text as a body holds it: "\\n" for every line end, no control characters, no lone surrogates, a blank
+    line at most.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n\n").replace("\xa0", " ")
+    text = _SYMBOL.sub("•", sound(_CONTROL.sub("", text)))
+    return _MANY_LINES.sub("\n\n", text).strip("\n")
+
+
+def telling_title(title: str | None) -> str | None:
+    """A title that a file's properties give; None for what programs write there unasked (a file's name,
+    "Untitled").
+    """
+    words = clipped(readable(title or ""))
+    return None if not words or _JUNK_TITLE.match(words) else words
+
+
+class Manuscript:
+    """Grows part by part; `parsed` ends it. Raises `SourceError` where the text is longer than MAX_CHARS."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+        self._headings: list[Heading] = []
+        self._atoms: list[tuple[int, int]] = []
+
+    @property
+    def size(self) -> int:
+        """Characters so far."""
+        return self._size
+
+    def heading(self, level: int, title: str) -> None:
+        """A heading on a line of its own; nothing where it has no words."""
+        words = clipped(readable(title))
+        if words:
+            start = self._write(f"{'#' * min(level, 6)} {words}")
+            self._headings.append(Heading(start, level, words))
+
+    def paragraph(self, text: str) -> None:
+        """Text apart from what is around it; nothing where it is blank."""
+        text = readable(text)
+        if text.strip():
+            self._write(text)
+
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """A table, a line for each row."""
+        text = readable("\n".join(table_lines(rows, bullet="- ")))
+        if text.strip():
+            start = self._write(text)
+            self._atoms.append((start, self._size))
+
+    def insert(self, part: Parsed, below: int) -> None:
+        """What another reader gave, its headings `below` that level."""
+        if not part.body.strip():
+            return
+        start = self._write(part.body)
+        self._headings += [
+            Heading(start + begin, below + level, title) for begin, level, title in part.headings
+        ]
+        self._atoms += [(start + first, start + last) for first, last in part.atoms]
+
+    def parsed(
+        self,
+        title: str | None = None,
+        metadata: Mapping[str, JSON] | None = None,
+        note: str | None = None,
+    ) -> Parsed:
+        """The whole."""
+        about = {name: value for name, value in (metadata or {}).items() if value}
+        return Parsed("".join(self._parts), tuple(self._headings), tuple(self._atoms), title, about, note)
+
+    def _write(self, text: str) -> int:
+        """Where the text begins in the body."""
+        if self._parts:
+            self._parts.append("\n\n")
+            self._size += 2
+        start = self._size
+        self._size += len(text)
+        if self._size > MAX_CHARS:
+            raise SourceError(TOO_LONG)
+        self._parts.append(text)
+        return start

@@ -1,0 +1,119 @@
+"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes; slides under their
+number.
+"""
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import Manuscript
+from ctx.formats.package import Package, properties
+
+_LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text", "page-number"))
+_LEVELS = frozenset("123456789")
+_MAX_BLANKS = 100  # of a run of blanks
+_MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
+
+
+def parse(data: bytes) -> Parsed:
+    """A text's or a presentation's words; its title is the one of its properties, else the first heading's or
+    slide's.
+    """
+    with Package(data) as package:
+        manifest = package.optional_xml("META-INF/manifest.xml")
+        if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+            raise SourceError("is encrypted: it opens only with a password")
+        root = package.xml("content.xml", _LEFT_OUT)
+        title, author = properties(package.optional_xml("meta.xml"))
+    reader = _Reader()
+    body = root.find("body")
+    slides = list(root.iter("page")) if body is not None and body.find("presentation") is not None else []
+    for number, slide in enumerate(slides, 1):
+        reader.slide(slide, number)
+    if not slides and body is not None:
+        reader.blocks(body)
+    return reader.manuscript.parsed(title or reader.first_heading, {"author": author, "slides": len(slides)})
+
+
+class _Reader:
+    """Writes a document's blocks into `manuscript`, in order."""
+
+    def __init__(self) -> None:
+        self.manuscript = Manuscript()
+        self.first_heading: str | None = None
+
+    def slide(self, page: Element, number: int) -> None:
+        """One slide: its title, what is on it, the speaker's notes."""
+        frames = [element for element in page if element.tag != "notes"]
+        title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
+        self.first_heading = self.first_heading or title
+        self.manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+        for frame in frames:
+            if not _titles(frame):
+                self.blocks(frame)
+        for notes in filter(None, map(_line, page.iter("notes"))):
+            self.manuscript.paragraph(f"Notes: {notes}")
+
+    def blocks(self, parent: Element) -> None:
+        """All that an element holds."""
+        for element in parent:
+            if element.tag == "h":
+                self._heading(element)
+            elif element.tag == "p":
+                self.manuscript.paragraph(_text(element))
+            elif element.tag == "list":
+                lines = (f"- {item.strip()}" for item in _paragraphs(element) if item.strip())
+                self.manuscript.paragraph("\n".join(lines))
+            elif element.tag == "table":
+                rows = element.iter("table-row")
+                self.manuscript.table([[_line(cell) for cell in _cells(row)] for row in rows])
+            else:
+                self.blocks(element)
+
+    def _heading(self, element: Element) -> None:
+        self.first_heading = self.first_heading or _line(element)
+        level = element.get(":outline-level", "1")
+        self.manuscript.heading(int(level) if level in _LEVELS else 1, _text(element))
+
+
+def _titles(frame: Element) -> bool:
+    """Whether a frame is a slide's title."""
+    return frame.get(":class") == "title"
+
+
+def _cells(row: Element) -> Iterator[Element]:
+    for cell in row:
+        if cell.tag in ("table-cell", "covered-table-cell"):
+            repeats = cell.get(":number-columns-repeated", "1")
+            for _ in range(min(int(repeats), _MAX_REPEATS) if repeats.isdigit() else 1):
+                yield cell
+
+
+def _paragraphs(element: Element) -> Iterator[str]:
+    return (_text(paragraph) for paragraph in element.iter() if paragraph.tag in ("p", "h"))
+
+
+def _line(element: Element) -> str:
+    """An element's words on one line."""
+    return " ".join(" ".join(_paragraphs(element)).split())
+
+
+def _text(element: Element) -> str:
+    """A paragraph's words, in order; a footnote's follow in brackets where its mark stands."""
+    return "".join(_pieces(element))
+
+
+def _pieces(element: Element) -> Iterator[str]:
+    if element.tag == "s":
+        count = element.get(":c", "1")
+        yield " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
+    elif element.tag in ("tab", "line-break"):
+        yield "\t" if element.tag == "tab" else "\n"
+    yield element.text or ""
+    for child in element:
+        if child.tag == "note":
+            yield f" [{_line(child)}]"
+        else:
+            yield from _pieces(child)
+        yield child.tail or ""

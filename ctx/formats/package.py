@@ -1,0 +1,172 @@
+"""Documents that are a zip of XML, read within bounds: no entity, no bomb, no encrypted part."""
+
+import io
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Self
+from urllib.parse import unquote, urldefrag
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from ctx.errors import SourceError
+from ctx.formats.manuscript import telling_title
+
+MAX_PART_BYTES = 64 << 20  # one part unpacked: a novel has 2 MB
+MAX_PARTS_BYTES = 256 << 20  # all that are read of one document
+MAX_PARTS = 20_000
+MAX_DEPTH = 500  # elements within elements; what a person writes has 40
+
+_ENCRYPTED = 0x1
+
+
+class Package:
+    """The parts of a zipped document, read by name. Raises `SourceError` for what is damaged, encrypted or
+    too large.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._room = MAX_PARTS_BYTES
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise SourceError("is damaged: the file is cut off, or no document of its kind") from error
+        if len(self._zip.infolist()) > MAX_PARTS:
+            raise SourceError(f"has more than {MAX_PARTS:,} parts")
+        self._names = set(self._zip.namelist())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._zip.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def refuse_above(self, limit: int) -> None:
+        """Raises `SourceError` where all parts together say that they unpack to more bytes than that."""
+        if sum(info.file_size for info in self._zip.infolist()) > limit:
+            raise SourceError(f"unpacks to more than {limit >> 20} MiB")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a part."""
+        if name not in self._names:
+            raise SourceError(f"is damaged: its part {name[:80]!r} is missing")
+        info = self._zip.getinfo(name)
+        if info.flag_bits & _ENCRYPTED:
+            raise SourceError("is encrypted: it opens only with a password")
+        limit = min(MAX_PART_BYTES, self._room)
+        try:
+            with self._zip.open(info) as part:
+                content = part.read(limit + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+            raise SourceError(f"is damaged: its part {name[:80]!r} cannot be unpacked") from error
+        if len(content) > limit:
+            raise SourceError(f"unpacks to more than {limit >> 20} MiB")
+        self._room -= len(content)
+        return content
+
+    def xml(self, name: str, without: frozenset[str] = frozenset()) -> Element:
+        """The root element of a part (`parse_xml`)."""
+        return parse_xml(self.read(name), without)
+
+    def optional_xml(self, name: str) -> Element | None:
+        """The root element of a part that need not be there; None where it is not, or is damaged."""
+        try:
+            return self.xml(name) if name in self else None
+        except SourceError:
+            return None
+
+    def relations(self, name: str) -> dict[str, tuple[str, str]]:
+        """What an Office part points to: id -> (the last word of its type, the part's name), in order."""
+        folder, base = posixpath.split(name)
+        root = self.optional_xml(posixpath.join(folder, "_rels", f"{base}.rels"))
+        targets = {}
+        for relation in root.iter("Relationship") if root is not None else ():
+            if relation.get("TargetMode") != "External":
+                kind = relation.get("Type", "").rsplit("/", 1)[-1]
+                target = joined_name(folder, relation.get("Target", ""))
+                targets[relation.get("Id", "")] = (kind, target)
+        return targets
+
+    def main_part(self, default: str) -> str:
+        """The part that an Office document begins with."""
+        for kind, target in self.relations("").values():
+            if kind == "officeDocument" and target in self:
+                return target
+        return default
+
+
+def joined_name(folder: str, target: str) -> str:
+    """The part that an address in a part of `folder` means."""
+    path = unquote(urldefrag(target)[0])
+    return path.lstrip("/") if path.startswith("/") else posixpath.normpath(posixpath.join(folder, path))
+
+
+def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
+    """The root element of some XML: names without their namespace, and a namespaced attribute's as ":name".
+
+    Elements in `without` are left out with all they hold. Raises `SourceError` where an entity is declared,
+    which no document needs and bombs are made of, and where the XML is damaged.
+    """
+    builder = TreeBuilder()
+    parser = expat.ParserCreate(namespace_separator=" ")
+    depth = skipped = 0  # `skipped`: the depth of the element that is left out
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, skipped
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise SourceError(f"is nested more than {MAX_DEPTH} elements deep")
+        local = name.rpartition(" ")[2]
+        if not skipped and local in without:
+            skipped = depth
+        if not skipped:
+            builder.start(local, dict(map(_attribute, attributes.items())))
+
+    def end(name: str) -> None:
+        nonlocal depth, skipped
+        if not skipped:
+            builder.end(name.rpartition(" ")[2])
+        elif skipped == depth:
+            skipped = 0
+        depth -= 1
+
+    def text(words: str) -> None:
+        if not skipped:
+            builder.data(words)
+
+    def entity(*declaration: object) -> None:
+        raise SourceError("declares entities in its XML, as bombs do")
+
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.EntityDeclHandler = text, entity
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, UnicodeError, LookupError, ValueError) as error:
+        raise SourceError("is damaged: its XML cannot be read") from error
+    return builder.close()
+
+
+def _attribute(pair: tuple[str, str]) -> tuple[str, str]:
+    _, separator, local = pair[0].rpartition(" ")
+    return (f":{local}" if separator else local), pair[1]
+
+
+def properties(root: Element | None) -> tuple[str | None, str | None]:
+    """Title and author, as Dublin Core has them in every one of these formats."""
+    if root is None:
+        return None, None
+    title = next(words(root, "title"), None)
+    return telling_title(title), next(words(root, "creator"), None)
+
+
+def words(root: Element, name: str) -> Iterator[str]:
+    """The text of each element of a name that has any."""
+    for element in root.iter(name):
+        text = "".join(element.itertext()).strip()
+        if text:
+            yield text

@@ -1,0 +1,99 @@
+"""PDF: the text of each page under its number. Pictures of text stay pictures (no OCR), and the report says
+so.
+"""
+
+from bisect import bisect_right
+from contextlib import closing
+from itertools import islice
+
+import pypdfium2 as pdfium
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import Manuscript, telling_title
+
+MAX_OUTLINE_ENTRIES = 20_000
+MAX_OUTLINE_DEPTH = 3
+
+_PASSWORD, _SECURITY = 4, 5  # PDFium's FPDF_ERR_*
+_BROKEN_WORD = "\ufffe"  # where PDFium joined a word that was broken at the end of a line
+
+
+def parse(data: bytes) -> Parsed:
+    """A PDF's text; each page that has any begins with a heading, "Page 3" or "Page 3: the section it belongs
+    to".
+    """
+    try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        code = getattr(error, "err_code", None)
+        if code in (_PASSWORD, _SECURITY):
+            raise SourceError("is encrypted: it opens only with a password") from error
+        raise SourceError("is damaged: no PDF that can be opened") from error
+    with closing(document):
+        manuscript = Manuscript()
+        sections = _sections(document)
+        pages = len(document)
+        mute = 0
+        for number in range(1, pages + 1):
+            text = _page_text(document, number)
+            if text.strip():
+                section = _section(sections, number)
+                manuscript.heading(1, f"Page {number}: {section}" if section else f"Page {number}")
+                manuscript.paragraph(text)
+            else:
+                mute += 1
+        properties = _properties(document)
+    return manuscript.parsed(
+        telling_title(properties.get("Title")),
+        {"author": properties.get("Author"), "pages": pages},
+        _note(mute, pages),
+    )
+
+
+def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
+    try:
+        properties: dict[str, str] = document.get_metadata_dict(skip_empty=True)
+    except (pdfium.PdfiumError, UnicodeError):
+        return {}
+    return properties
+
+
+def _page_text(document: pdfium.PdfDocument, number: int) -> str:
+    """The text of a page; "" of one that is broken, as the others may not be."""
+    try:
+        with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
+            text: str = text_page.get_text_range()
+    except pdfium.PdfiumError:
+        return ""
+    return text.replace(_BROKEN_WORD, "")
+
+
+def _sections(document: pdfium.PdfDocument) -> list[tuple[int, str]]:
+    """The outline in order of pages: (page number, title)."""
+    entries: list[tuple[int, str]] = []
+    try:
+        for bookmark in islice(document.get_toc(max_depth=MAX_OUTLINE_DEPTH), MAX_OUTLINE_ENTRIES):
+            target = bookmark.get_dest()
+            index = target.get_index() if target is not None else None
+            if index is not None:
+                entries.append((index + 1, bookmark.get_title()))
+    except (pdfium.PdfiumError, UnicodeError):
+        pass  # the pages are there, though their outline is damaged
+    entries.sort(key=lambda entry: entry[0])
+    return entries
+
+
+def _section(sections: list[tuple[int, str]], number: int) -> str:
+    """The first section that begins on a page, else the one that reaches over it; "" where there is none."""
+    index = bisect_right(sections, number - 1, key=lambda entry: entry[0])
+    if index < len(sections) and sections[index][0] == number:
+        return sections[index][1]
+    return sections[index - 1][1] if index else ""
+
+
+def _note(mute: int, pages: int) -> str | None:
+    if not mute or mute * 2 < pages:
+        return None
+    share = "no page" if mute == pages else f"only {pages - mute} of {pages} pages"
+    return f"{share} of this PDF has text: what is a picture is not read (no OCR)"

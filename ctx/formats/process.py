@@ -1,0 +1,170 @@
+"""Reads documents in a process of their own: what is hostile, damaged or boundless ends that process, and is
+one line of the report.
+"""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed
+from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
+from ctx.types import JSON, Heading
+
+CPU_S = 30  # a thousand pages take three
+WALL_S = 300.0  # for a process that neither works nor ends
+MEMORY_MB = 1024
+IDLE_S = 30  # after which the process ends by itself: a server that watches must not carry it about
+MAX_REPLY_BYTES = 256 << 20
+
+_BOOT = """
+import sys; sys.path += sys.argv[4:]
+from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))
+"""
+_LOADER = (
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+)  # what a Python of one's own may need to find its libraries
+_END_TIMEOUT_S = 5.0
+
+
+class _Ended(Exception):
+    """The process ended without a reply. `certain`: by this document alone, whatever it had read before."""
+
+    def __init__(self, reason: str, *, certain: bool = False) -> None:
+        super().__init__(reason)
+        self.certain = certain
+
+
+class ReadingProcess:
+    """One process for many documents, started when the first comes and replaced after it had to die. Safe
+    from several threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpu_s: int = CPU_S,
+        wall_s: float = WALL_S,
+        memory_mb: int = MEMORY_MB,
+        idle_s: int = IDLE_S,
+    ) -> None:
+        self._cpu_s = cpu_s
+        self._wall_s = wall_s
+        self._memory_mb = memory_mb
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process else None
+
+    def read(self, reader: str, data: bytes) -> Parsed:
+        """What a reader of this room makes of the bytes. Raises `SourceError` with what is wrong."""
+        with self._lock:
+            reused = self._process is not None
+            try:
+                reply = self._ask(reader, data)
+            except _Ended as end:
+                if end.certain or not reused:
+                    raise SourceError(str(end)) from end
+                reply = self._ask_anew(reader, data)
+        if isinstance(reply, dict):
+            raise SourceError(str(reply["refused"]))
+        return _parsed(reply)
+
+    def close(self) -> None:
+        """Ends the process; the next document starts another."""
+        with self._lock:
+            self._end()
+
+    def _ask_anew(self, reader: str, data: bytes) -> JSON:
+        """Asks a process that has read nothing yet: the one before may have ended of idleness, or of what
+        others left in it.
+        """
+        try:
+            return self._ask(reader, data)
+        except _Ended as end:
+            raise SourceError(str(end)) from end
+
+    def _ask(self, reader: str, data: bytes) -> JSON:
+        """The reply. Raises `_Ended`; the process is gone then."""
+        channel = self._channel or self._start()
+        try:
+            channel.sendall(REQUEST.pack(len(reader), len(data)) + reader.encode())
+            channel.sendall(data)
+            head = received(channel, REPLY.size)
+            size = REPLY.unpack(head)[0] if head else 0
+            reply = received(channel, size) if 0 < size <= MAX_REPLY_BYTES else None
+        except TimeoutError as error:
+            self._end()
+            raise _Ended(f"was not read within {self._wall_s:g} seconds", certain=True) from error
+        except OSError:
+            reply = None  # it went while it was written to
+        except BaseException:  # interrupted: a reply that comes yet would be taken for the next one's
+            self._end()
+            raise
+        if reply is None:
+            raise self._ended(self._end(dying=True))
+        return json.loads(reply)
+
+    def _start(self) -> socket.socket:
+        mine, theirs = socket.socketpair()
+        mine.settimeout(self._wall_s)
+        limits = map(str, (self._cpu_s, self._memory_mb, self._idle_s))
+        paths = [os.path.abspath(path) for path in sys.path]
+        environment = {name: os.environ[name] for name in _LOADER if name in os.environ}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOT, *limits, *paths],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=environment,
+                start_new_session=True,  # an interrupt at the terminal is the parent's
+            )
+        self._channel = mine
+        return mine
+
+    def _end(self, *, dying: bool = False) -> int:
+        """Ends the process, if it lives; its exit code. `dying`: it has closed its end, and tells its own."""
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
+        if process is None or channel is None:
+            return 0
+        channel.close()
+        try:
+            return process.wait(_END_TIMEOUT_S if dying else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _ended(self, code: int) -> _Ended:
+        if code == -signal.SIGXCPU:
+            return _Ended(f"took more than {self._cpu_s} seconds of the processor to be read", certain=True)
+        if code == OUT_OF_MEMORY:
+            return _Ended(f"needs more than {self._memory_mb} MiB of memory to be read")
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        cause = f"it is damaged, or needs more than {self._memory_mb} MiB of memory"
+        return _Ended(f"made its reader fail ({name}): {cause}")
+
+
+def _parsed(reply: JSON) -> Parsed:
+    body, headings, atoms, title, metadata, note = reply
+    spans = tuple((start, end) for start, end in atoms)
+    return Parsed(body, tuple(Heading(*heading) for heading in headings), spans, title, metadata, note)
+
+
+READER = ReadingProcess()
+"""The one that this process has."""
+
+atexit.register(READER.close)

@@ -1,0 +1,130 @@
+"""JSON and JSON lines as a person would note them down: names and values, a record after the other, its name
+as heading.
+"""
+
+import json
+from collections.abc import Iterator
+
+from ctx.formats.base import Parsed, clipped
+from ctx.text import sound
+from ctx.types import JSON, Heading
+
+MAX_GROWTH = 4  # times the text's own length: deeply nested data is mostly indentation
+MAX_INDENT = 8  # levels that are indented
+MIN_RECORD_CHARS = 40  # of the text of a named part: a shorter one is a line like others
+
+_NAMES = ("title", "name", "subject", "label", "heading", "question", "key", "id", "slug", "path", "url")
+
+
+class _TooLarge(Exception):
+    """The text would be many times longer than the data."""
+
+
+def parse(text: str) -> Parsed:
+    """Data as text; what is no JSON (or JSON with comments) is read as the text it is."""
+    try:
+        return _written(_value(text), MAX_GROWTH * len(text) + 10_000)
+    except (ValueError, RecursionError, _TooLarge):
+        return Parsed(text)
+
+
+def _value(text: str) -> JSON:
+    try:
+        return json.loads(text)
+    except ValueError:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [json.loads(line) for line in lines]
+
+
+def _written(value: JSON, room: int) -> Parsed:
+    """The parts of the value; a record of its own is apart by a blank line."""
+    body: list[str] = []
+    headings: list[Heading] = []
+    size = 0
+    for name, part in _parts(value):
+        block = _block(part, room - size)
+        if not block.strip():
+            continue
+        if body:
+            body.append("\n\n" if name or (isinstance(value, list) and "\n" in block) else "\n")
+            size += len(body[-1])
+        if name and len(block) >= MIN_RECORD_CHARS:
+            headings.append(Heading(size, 1, clipped(sound(name))))
+        body.append(block)
+        size += len(block)
+    return Parsed("".join(body), tuple(headings), (), _title(value))
+
+
+def _title(value: JSON) -> str | None:
+    title = value.get("title") if isinstance(value, dict) else None
+    return clipped(sound(title)) if isinstance(title, str) else None
+
+
+def _block(part: JSON, room: int) -> str:
+    """The lines of one part. Raises `_TooLarge`."""
+    lines = []
+    for line in _lines(part, 0):
+        lines.append(line)
+        room -= len(line) + 1
+        if room < 0:
+            raise _TooLarge
+    return sound("\n".join(lines)).replace("\0", "\ufffd")
+
+
+def _parts(value: JSON) -> Iterator[tuple[str | None, JSON]]:
+    """The records of a list, or the entries of an object, with the name of each that has one."""
+    if isinstance(value, list):
+        for record in value:
+            yield (_name(record) if isinstance(record, dict) else None), record
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield (key if isinstance(entry, dict | list) else None), {key: entry}
+    else:
+        yield None, value
+
+
+def _name(record: dict[str, JSON]) -> str | None:
+    for key in _NAMES:
+        name = record.get(key)
+        if isinstance(name, str | int) and not isinstance(name, bool) and str(name).strip():
+            return str(name)
+    return None
+
+
+def _lines(value: JSON, depth: int) -> Iterator[str]:
+    indent = "  " * min(depth, MAX_INDENT)
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if _flat(entry):
+                yield f"{indent}{key}: {_shown(entry, indent)}"
+            elif entry:
+                yield f"{indent}{key}:"
+                yield from _lines(entry, depth + 1)
+    elif isinstance(value, list) and not _flat(value):
+        for entry in value:
+            first = True
+            for line in _lines(entry, depth + 1):
+                yield f"{indent}- {line.lstrip()}" if first else line
+                first = False
+    else:
+        yield indent + _shown(value, indent)
+
+
+def _flat(value: JSON) -> bool:
+    """Whether a value is a scalar, or a list of short ones."""
+    if isinstance(value, list):
+        return bool(value) and all(
+            not isinstance(entry, dict | list) and (not isinstance(entry, str) or len(entry) < 80)
+            for entry in value
+        )
+    return not isinstance(value, dict)
+
+
+def _shown(value: JSON, indent: str) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(entry, indent) for entry in value)
+    if isinstance(value, str):
+        return value.replace("\r\n", "\n").replace("\n", f"\n{indent}  ")
+    return json.dumps(value)

@@ -1,0 +1,66 @@
+"""Spreadsheets: each sheet a heading, each row a line that names its columns."""
+
+import datetime
+import io
+
+import python_calamine as calamine
+
+from ctx.errors import SourceError
+from ctx.formats.base import Parsed
+from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
+from ctx.formats.package import Package, properties
+
+MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
+
+_META = ("docProps/core.xml", "meta.xml")
+
+
+def parse(data: bytes) -> Parsed:
+    """A workbook's text: what its cells show; of a formula its last value."""
+    with Package(data) as package:
+        package.refuse_above(MAX_UNPACKED_BYTES)
+        meta = next((name for name in _META if name in package), "")
+        title, author = properties(package.optional_xml(meta))
+    try:
+        workbook = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+    except calamine.PasswordError as error:
+        raise SourceError("is encrypted: it opens only with a password") from error
+    except (calamine.CalamineError, OSError) as error:
+        raise SourceError("is damaged: no workbook that can be opened") from error
+    manuscript = Manuscript()
+    for name in workbook.sheet_names:
+        try:
+            rows = _rows(workbook.get_sheet_by_name(name))
+        except calamine.CalamineError:
+            continue  # a chart's sheet has no cells
+        if rows:
+            manuscript.heading(1, f"Sheet {name}")
+            manuscript.table(rows)
+    return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
+
+
+def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
+    """The rows that show anything."""
+    rows = []
+    size = 0
+    for row in sheet.iter_rows():
+        cells = list(map(_shown, row))
+        size += sum(map(len, cells))
+        if any(cells):
+            rows.append(cells)
+        if size > MAX_CHARS:
+            raise SourceError(TOO_LONG)
+    return rows
+
+
+def _shown(cell: object) -> str:
+    """A cell as a person reads it."""
+    if cell is None or cell == "":
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 1e15 else f"{cell:.12g}"
+    if isinstance(cell, datetime.datetime):
+        return cell.isoformat(" ", "minutes").removesuffix(" 00:00")
+    return str(cell)

@@ -1,0 +1,104 @@
+"""The process in which documents are read: bytes of any origin in, text out, no rights worth having.
+
+It answers one request after the other on the socket that is its standard input (`process.py` is the other
+end), keeps nothing of one document for the next, and ends by itself when nobody has asked for a while.
+"""
+
+import gc
+import json
+import resource
+import socket
+import struct
+import sys
+import time
+from importlib import import_module
+
+from ctx.errors import SourceError
+
+REQUEST = struct.Struct(">HQ")  # length of the reader's name, length of the data
+REPLY = struct.Struct(">Q")
+OUT_OF_MEMORY = 3  # the exit code where a reader needed more than it may have
+
+_MAX_OPEN_FILES = 64
+
+
+def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
+    """Answers requests until the other end closes, or nobody asks for `idle_s` seconds."""
+    channel = socket.socket(fileno=0)
+    _give_up_rights(memory_mb)
+    while True:
+        channel.settimeout(idle_s)
+        try:
+            head = received(channel, REQUEST.size)
+        except TimeoutError:
+            return
+        if head is None:
+            return
+        channel.settimeout(None)
+        name_length, size = REQUEST.unpack(head)
+        name, data = received(channel, name_length), received(channel, size)
+        if name is None or data is None:
+            return
+        _limit_cpu(cpu_s)
+        try:
+            answer = _answer(name.decode("ascii"), data)
+        except MemoryError:
+            sys.exit(OUT_OF_MEMORY)
+        channel.sendall(REPLY.pack(len(answer)) + answer)
+        del data, answer
+        gc.collect()
+        if _peak_mb() > memory_mb // 2:
+            return  # a fresh process costs less than a document refused for what others left behind
+
+
+def received(channel: socket.socket, size: int) -> bytes | None:
+    """That many bytes; None where the other end closes before. Raises `OSError` and `TimeoutError`."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        count = channel.recv_into(view, min(len(view), 1 << 20))
+        if not count:
+            return None
+        view = view[count:]
+    return bytes(buffer)
+
+
+def _give_up_rights(memory_mb: int) -> None:
+    limits = {
+        resource.RLIMIT_AS: memory_mb << 20,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: _MAX_OPEN_FILES,
+    }
+    for kind, limit in limits.items():
+        try:
+            resource.setrlimit(kind, (limit, limit))
+        except (OSError, ValueError):
+            pass  # a system that knows no such limit: the others and the parent's clock hold
+
+
+def _limit_cpu(cpu_s: int) -> None:
+    """The processor's time that this one document may take; beyond it the kernel ends the process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + cpu_s, hard))
+
+
+def _answer(name: str, data: bytes) -> bytes:
+    """The reply, in JSON: a list of what a `Parsed` has, or why there is none. Raises `MemoryError`."""
+    try:
+        parsed = import_module(f"ctx.formats.{name}").parse(data)
+        return json.dumps(parsed, ensure_ascii=False).encode()
+    except SourceError as error:
+        reason = error.message
+    except MemoryError:
+        raise
+    except ImportError as error:
+        reason = f"cannot be read: the Python package {error.name} is not installed here"
+    except Exception as error:  # the top of a process: bytes made to harm can make a reader fail in any way
+        reason = f"is damaged, or not what its name says ({type(error).__name__})"
+    return json.dumps({"refused": reason}).encode()
+
+
+def _peak_mb() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak >> 20 if sys.platform == "darwin" else peak >> 10

@@ -1,0 +1,240 @@
+"""Documents made by hand, as small as their formats allow: what a reader must take, without the programs that
+write them.
+"""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from xml.sax.saxutils import escape
+
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+A = "http://schemas.openxmlformats.org/drawingml/2006/main"
+P = "http://schemas.openxmlformats.org/presentationml/2006/main"
+S = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+RELS = "http://schemas.openxmlformats.org/package/2006/relationships"
+OFFICE, TEXT, DRAW, TABLE, PRESENTATION = (
+    f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"
+    for name in ("office", "text", "drawing", "table", "presentation")
+)
+
+
+def zipped(parts: Mapping[str, str | bytes]) -> bytes:
+    """A zip of the parts, in order."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def with_part(document: bytes, name: str, content: str | bytes) -> bytes:
+    """A zipped document with another part in place of its own."""
+    with zipfile.ZipFile(io.BytesIO(document)) as archive:
+        parts: dict[str, str | bytes] = {entry: archive.read(entry) for entry in archive.namelist()}
+    return zipped(parts | {name: content})
+
+
+def pdf(pages: Sequence[str], *, info: str = "", compress: bool = False, extra: Sequence[str] = ()) -> bytes:
+    """A PDF whose pages show these lines; `info` is its information dictionary, `extra` are further objects
+    (from number 5 + 2n on).
+    """
+    kids = " ".join(f"{5 + 2 * i} 0 R" for i in range(len(pages)))
+    objects: list[bytes] = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        f"<< {info} >>".encode(),
+    ]
+    for number, text in enumerate(pages):
+        lines = " T* ".join(f"({line}) Tj" for line in text.split("\n") if line)
+        stream = f"BT /F1 12 Tf 14 TL 72 720 Td {lines} ET".encode("latin-1") if text else b"0 0 90 90 re f"
+        packing = b""
+        if compress:
+            stream, packing = zlib.compress(stream), b" /Filter /FlateDecode"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {6 + 2 * number} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+        objects.append(b"<< /Length %d%s >>\nstream\n%s\nendstream" % (len(stream), packing, stream))
+    objects += [text.encode() for text in extra]
+    body, offsets = bytearray(b"%PDF-1.7\n"), []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(body))
+        body += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    start = len(body)
+    body += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    body += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    body += b"trailer\n<< /Size %d /Root 1 0 R /Info 4 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (
+        len(objects) + 1,
+        start,
+    )
+    return bytes(body)
+
+
+def relations(*targets: tuple[str, str]) -> str:
+    """A relationships part: (the last word of the type, the target), numbered rId1 and so on."""
+    rows = "".join(
+        f'<Relationship Id="rId{number}" Type="{R}/{kind}" Target="{target}"/>'
+        for number, (kind, target) in enumerate(targets, 1)
+    )
+    return f'<Relationships xmlns="{RELS}">{rows}</Relationships>'
+
+
+def core(title: str, author: str = "") -> str:
+    """The properties of an Office document."""
+    return (
+        '<cp:coreProperties xmlns:cp="x" xmlns:dc="http://purl.org/dc/elements/1.1/">'
+        f"<dc:title>{escape(title)}</dc:title><dc:creator>{escape(author)}</dc:creator></cp:coreProperties>"
+    )
+
+
+def word_paragraph(text: str, style: str = "", properties: str = "") -> str:
+    named = f'<w:pStyle w:val="{style}"/>' if style else ""
+    return f"<w:p><w:pPr>{named}{properties}</w:pPr><w:r><w:t>{escape(text)}</w:t></w:r></w:p>"
+
+
+def word_table(rows: Iterable[Iterable[str]]) -> str:
+    cells = ("".join(f"<w:tc>{word_paragraph(cell)}</w:tc>" for cell in row) for row in rows)
+    return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
+
+
+def docx(body: str, **parts: str) -> bytes:
+    """A Word document; `parts` are further parts of its folder, by stem."""
+    styles = "".join(
+        f'<w:style w:styleId="{name.replace(" ", "")}"><w:name w:val="{name}"/></w:style>'
+        for name in ("Title", "heading 1", "heading 2")
+    )
+    targets = [("styles", "styles.xml"), *((stem, f"{stem}.xml") for stem in parts)]
+    return zipped(
+        {
+            "[Content_Types].xml": "<Types/>",
+            "_rels/.rels": relations(("officeDocument", "word/document.xml")),
+            "word/document.xml": f'<w:document xmlns:w="{W}"><w:body>{body}</w:body></w:document>',
+            "word/styles.xml": f'<w:styles xmlns:w="{W}">{styles}</w:styles>',
+            "word/_rels/document.xml.rels": relations(*targets),
+            **{f"word/{stem}.xml": content for stem, content in parts.items()},
+        }
+    )
+
+
+def pptx(slides: Sequence[tuple[str, str]], notes: Mapping[int, str] | None = None) -> bytes:
+    """A presentation of (title, text) slides; `notes` by the slide's number."""
+
+    def shape(kind: str, text: str) -> str:
+        return (
+            f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="{kind}"/></p:nvPr></p:nvSpPr>'
+            f"<p:txBody><a:p><a:r><a:t>{escape(text)}</a:t></a:r></a:p></p:txBody></p:sp>"
+        )
+
+    ids = "".join(f'<p:sldId id="{255 + n}" r:id="rId{n}"/>' for n in range(1, len(slides) + 1))
+    names = f'xmlns:p="{P}" xmlns:a="{A}" xmlns:r="{R}"'
+    parts: dict[str, str | bytes] = {
+        "_rels/.rels": relations(("officeDocument", "ppt/presentation.xml")),
+        "ppt/presentation.xml": f"<p:presentation {names}><p:sldIdLst>{ids}</p:sldIdLst></p:presentation>",
+        # The file's name is not the slide's number.
+        "ppt/_rels/presentation.xml.rels": relations(
+            *(("slide", f"slides/slide{90 - n}.xml") for n in range(1, len(slides) + 1))
+        ),
+    }
+    for number, (title, text) in enumerate(slides, 1):
+        name = f"slide{90 - number}.xml"
+        shapes = shape("title", title) + shape("body", text) + shape("sldNum", str(number))
+        parts[f"ppt/slides/{name}"] = f"<p:sld {names}><p:cSld><p:spTree>{shapes}</p:spTree></p:cSld></p:sld>"
+        if notes and number in notes:
+            parts[f"ppt/slides/_rels/{name}.rels"] = relations(("notesSlide", "../notesSlides/notes.xml"))
+            parts["ppt/notesSlides/notes.xml"] = f"<p:notes {names}>{shape('body', notes[number])}</p:notes>"
+    return zipped(parts)
+
+
+def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
+    """A workbook; cells are text (shared) or numbers."""
+    shared: list[str] = []
+    parts: dict[str, str | bytes] = {}
+    for number, rows in enumerate(sheets.values(), 1):
+        lines = []
+        for row in rows:
+            cells = ""
+            for cell in row:
+                if isinstance(cell, str):
+                    shared.append(cell)
+                    cells += f'<c t="s"><v>{len(shared) - 1}</v></c>'
+                else:
+                    cells += f"<c><v>{cell}</v></c>"
+            lines.append(f"<row>{cells}</row>")
+        parts[f"xl/worksheets/sheet{number}.xml"] = (
+            f'<worksheet xmlns="{S}"><sheetData>{"".join(lines)}</sheetData></worksheet>'
+        )
+    names = "".join(
+        f'<sheet name="{name}" sheetId="{number}" r:id="rId{number}"/>'
+        for number, name in enumerate(sheets, 1)
+    )
+    targets = [("worksheet", f"worksheets/sheet{n}.xml") for n in range(1, len(sheets) + 1)]
+    strings = "".join(f"<si><t>{escape(text)}</t></si>" for text in shared)
+    return zipped(
+        {
+            "[Content_Types].xml": "<Types/>",
+            "_rels/.rels": relations(("officeDocument", "xl/workbook.xml")),
+            "xl/workbook.xml": f'<workbook xmlns="{S}" xmlns:r="{R}"><sheets>{names}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": relations(*targets, ("sharedStrings", "sharedStrings.xml")),
+            "xl/sharedStrings.xml": f'<sst xmlns="{S}">{strings}</sst>',
+            **parts,
+        }
+    )
+
+
+def far_workbook() -> bytes:
+    """A workbook with two cells, as far from each other as cells can be."""
+    sheet = (
+        f'<worksheet xmlns="{S}"><sheetData><row r="1"><c r="A1"><v>1</v></c></row>'
+        '<row r="1048576"><c r="XFD1048576"><v>2</v></c></row></sheetData></worksheet>'
+    )
+    return with_part(xlsx({"a": [["b"]]}), "xl/worksheets/sheet1.xml", sheet)
+
+
+def odf(kind: str, body: str, **parts: str) -> bytes:
+    """An OpenDocument file of a kind (text, presentation, spreadsheet) with that body."""
+    names = (
+        f'xmlns:office="{OFFICE}" xmlns:text="{TEXT}" xmlns:draw="{DRAW}" xmlns:table="{TABLE}" '
+        f'xmlns:presentation="{PRESENTATION}"'
+    )
+    content = (
+        f"<office:document-content {names}><office:body><office:{kind}>{body}</office:{kind}>"
+        "</office:body></office:document-content>"
+    )
+    return zipped(
+        {
+            "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+            "META-INF/manifest.xml": parts.get("manifest", "<manifest/>"),
+            "content.xml": content,
+        }
+    )
+
+
+def epub(chapters: Sequence[str], *, encrypted: Sequence[str] = ()) -> bytes:
+    """A book titled "The Book" of these chapters (HTML bodies), the last file first in the zip."""
+    items = "".join(
+        f'<item id="c{n}" href="text/c%20{n}.xhtml" media-type="application/xhtml+xml"/>'
+        for n in range(len(chapters))
+    )
+    spine = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
+    ciphers = "".join(f'<CipherReference URI="{name}"/>' for name in encrypted)
+    parts: dict[str, str | bytes] = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container><rootfile full-path="OEBPS/book.opf"/></container>',
+        "META-INF/encryption.xml": f"<encryption>{ciphers}</encryption>",
+        "OEBPS/book.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>The Book</dc:title>'
+        f"<dc:creator>A. Writer</dc:creator></metadata><manifest>{items}</manifest><spine>{spine}</spine></package>",
+    }
+    for number, chapter in reversed(list(enumerate(chapters))):
+        parts[f"OEBPS/text/c {number}.xhtml"] = f"<html><body>{chapter}</body></html>"
+    return zipped(parts)
+
+
+def message(subject: str, text: str, kind: str = "text/plain") -> str:
+    """An e-mail."""
+    return (
+        f"From: Ada <ada@example.org>\nTo: bob@example.org\nSubject: {subject}\nDate: Mon, 2 Nov 2026 10:00:00 +0000\n"
+        f'MIME-Version: 1.0\nContent-Type: {kind}; charset="utf-8"\nContent-Transfer-Encoding: 8bit\n\n{text}\n'
+    )

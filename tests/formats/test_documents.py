@@ -1,0 +1,135 @@
+"""Documents in a folder are found by what their second page, sheet, slide or message says, and the hit names
+it.
+"""
+
+import json
+from pathlib import Path
+
+import document_kit as made_of
+import pytest
+from kit import ctx, project
+
+from ctx.formats.extract import extract
+from ctx.indexing.chunk import chunk
+from ctx.types import Content
+
+DOCUMENTS: dict[str, bytes] = {
+    "report.pdf": made_of.pdf(
+        ["A cover", "Herons nest near Marken", "An end"], info="/Title (Birds of the dike)"
+    ),
+    "manual.docx": made_of.docx(
+        made_of.word_paragraph("The mill", "Title")
+        + made_of.word_paragraph("Grinding", "heading1")
+        + made_of.word_paragraph("Grain goes in. " * 60)
+        + made_of.word_paragraph("Sails", "heading1")
+        + made_of.word_paragraph("Zephyrs turn them")
+        + made_of.word_table([("Part", "Weight"), ("Millstone", "nine hundred")])
+    ),
+    "deck.pptx": made_of.pptx(
+        [("Opening", "Welcome"), ("Numbers", "Revenue rose in Frisia"), ("Thanks", "Goodbye")],
+        notes={2: "breathe slowly"},
+    ),
+    "prices.xlsx": made_of.xlsx(
+        {"Intro": [["About these prices"]], "Fruit": [["Name", "Price"], ["Quince", 3.5], ["Medlar", 4]]}
+    ),
+    "letter.odt": made_of.odf(
+        "text",
+        '<text:h text:outline-level="1">Greeting</text:h>'
+        + "<text:p>Dear reader, how are you. </text:p>" * 40
+        + '<text:h text:outline-level="1">Matter</text:h><text:p>Wooden<text:s text:c="2"/>clogs are late</text:p>',
+    ),
+    "talk.odp": made_of.odf(
+        "presentation",
+        "<draw:page><draw:frame><text:p>Hello</text:p></draw:frame></draw:page>"
+        '<draw:page><draw:frame presentation:class="title"><text:p>Polders</text:p></draw:frame>'
+        "<draw:frame><text:p>Pumping never ends</text:p></draw:frame></draw:page>",
+    ),
+    "count.ods": made_of.odf(
+        "spreadsheet",
+        "".join(
+            f'<table:table table:name="{name}">'
+            + "".join(
+                "<table:table-row>"
+                + "".join(
+                    f'<table:table-cell office:value-type="string"><text:p>{cell}</text:p></table:table-cell>'
+                    for cell in row
+                )
+                + "</table:table-row>"
+                for row in rows
+            )
+            + "</table:table>"
+            for name, rows in (("Alpha", [("Bird",)]), ("Beta", [("Bird", "Count"), ("Bittern", "four")]))
+        ),
+    ),
+    "novel.epub": made_of.epub(
+        [
+            "<h1>Morning</h1>" + "<p>It rained all day.</p>" * 60,
+            "<h1>Evening</h1><p>The ferryman sang softly</p>",
+        ]
+    ),
+    "note.eml": made_of.message("Delivery on Friday", "The barge brings gravel").encode(),
+    "archive.mbox": (
+        "From ada Mon Nov  2 10:00:00 2026\n"
+        + made_of.message("First", "nothing here")
+        + "\nFrom bob Tue Nov  3 10:00:00 2026\n"
+        + made_of.message("Second thoughts", "<p>Lock the <b>sluice</b> gates</p>", "text/html")
+    ).encode(),
+    "paper.tex": b"\\title{On Water}\n\\section{Start}\n"
+    + b"Some words. " * 80
+    + b"\n\\section{Result}\nEbb follows flood\n",
+}
+QUESTIONS = {
+    "herons nest marken": ("report.pdf", "Birds of the dike", "Page 2"),
+    "zephyrs turn": ("manual.docx", "The mill", "Sails"),
+    "millstone weight nine hundred": ("manual.docx", "The mill", "Sails"),
+    "revenue rose frisia": ("deck.pptx", "Opening", "Slide 2: Numbers"),
+    "breathe slowly": ("deck.pptx", "Opening", "Slide 2: Numbers"),
+    "quince price": ("prices.xlsx", "prices", "Sheet Fruit"),
+    "clogs are late": ("letter.odt", "Greeting", "Matter"),
+    "pumping never ends": ("talk.odp", "Polders", "Slide 2: Polders"),
+    "bittern count": ("count.ods", "count", "Sheet Beta"),
+    "ferryman sang": ("novel.epub", "The Book", "Evening"),
+    "barge brings gravel": ("note.eml", "Delivery on Friday", ""),
+    "sluice gates": ("archive.mbox", "archive", "Second thoughts"),
+    "ebb follows flood": ("paper.tex", "On Water", "Result"),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    project(folder)
+    for name, content in DOCUMENTS.items():
+        (folder / "docs" / name).write_bytes(content)
+    run = ctx("index", cwd=folder)
+    assert run.returncode == 0, run.stderr
+    assert f"{len(DOCUMENTS)} added" in run.stdout + run.stderr
+    return folder
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_phrase_of_a_second_page_finds_the_document_and_names_the_page(
+    library: Path, question: str
+) -> None:
+    source_id, title, heading = QUESTIONS[question]
+    reply = ctx("search", question, "--json", cwd=library)
+    hit = json.loads(reply.stdout)["results"][0]
+    assert (hit["source_id"], hit["title"], hit["heading"]) == (source_id, title, heading)
+
+
+def test_no_chunk_reaches_over_two_pages_however_short_they_are() -> None:
+    for name, content, page in (
+        ("a.pdf", made_of.pdf(["one", "two", "three"]), "Page"),
+        ("a.pptx", made_of.pptx([("", "one"), ("", "two"), ("", "")]), "Slide"),
+        ("a.xlsx", made_of.xlsx({"1": [["one"]], "2": [["two"]], "3": [["three"]]}), "Sheet"),
+    ):
+        extracted = extract(Content(content), name)
+        assert extracted is not None
+        headings = [piece.heading for piece in chunk(extracted, extracted.title)]
+        assert headings == [f"{page} {number}" for number in (1, 2, 3)]
+
+
+def test_documents_that_did_not_change_are_not_read_again(library: Path) -> None:
+    run = ctx("index", "--json", cwd=library)
+    report = json.loads(run.stdout)
+    assert f'"unchanged": {len(DOCUMENTS)}' in json.dumps(report)

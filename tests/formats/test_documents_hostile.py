@@ -1,0 +1,193 @@
+"""Documents made to harm, damaged or locked: each is one line that says what is wrong, and the others are
+read.
+"""
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import document_kit as made_of
+import pytest
+from kit import ctx, project
+
+from ctx.errors import SourceError
+from ctx.formats.extract import extract
+from ctx.types import Content
+
+PDF = made_of.pdf(["first words", "second words"])
+DOCX = made_of.docx(made_of.word_paragraph("some words"))
+LOCK = b"/Encrypt << /Filter /Standard /V 1 /R 2 /O (%s) /U (%s) /P -4 >> /ID [(a) (a)] /Info" % (
+    b"o" * 32,
+    b"u" * 32,
+)
+BOMB = (
+    '<!DOCTYPE b [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY a{n} "{f"&a{n - 1 if n > 1 else str()};" * 10}">' for n in range(1, 10))
+    + "]>"
+)
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
+
+
+def locked(document: bytes) -> bytes:
+    """A zip whose parts say that they are encrypted."""
+    parts = document.replace(b"PK\x03\x04\x14\0\0\0", b"PK\x03\x04\x14\0\1\0")
+    return parts.replace(b"PK\x01\x02\x14\x03\x14\0\0\0", b"PK\x01\x02\x14\x03\x14\0\1\0")
+
+
+def refusal(name: str, content: bytes) -> str:
+    """Why a document is not read; "" of one that is."""
+    try:
+        extract(Content(content), name)
+    except SourceError as error:
+        return error.message
+    return ""
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "locked.pdf": (PDF.replace(b"/Info", LOCK), "is encrypted"),
+    "rubbish.pdf": (b"%PDF-1.7\n" + bytes(range(256)) * 40, "is damaged"),
+    "head-only.pdf": (b"%PDF-1.7\n", "is damaged"),
+    "no-pdf.pdf": (bytes(range(256)) * 40, "is damaged, or no .pdf file"),
+    "cut.docx": (DOCX[: len(DOCX) // 2], "is damaged"),
+    "no-document.docx": (
+        made_of.zipped({"a.txt": "a"}),
+        "is damaged: its part 'word/document.xml' is missing",
+    ),
+    "bomb.docx": (
+        made_of.with_part(DOCX, "word/document.xml", b" " * (80 << 20)),
+        "unpacks to more than 64 MiB",
+    ),
+    "entities.docx": (
+        made_of.with_part(DOCX, "word/document.xml", BOMB + "<b>&a9;</b>"),
+        "declares entities",
+    ),
+    "deep.docx": (made_of.with_part(DOCX, "word/document.xml", "<a>" * 100_000), "is nested more than"),
+    "broken.docx": (made_of.with_part(DOCX, "word/document.xml", "<a><b></a>"), "is damaged: its XML"),
+    "locked.docx": (OLE, "is encrypted"),
+    "locked-parts.docx": (locked(DOCX), "is encrypted"),
+    "parts.docx": (made_of.zipped({f"{n}.xml": "" for n in range(20_100)}), "has more than 20,000 parts"),
+    "entities.pptx": (
+        made_of.with_part(made_of.pptx([("a", "b")]), "ppt/presentation.xml", BOMB + "<b>&a9;</b>"),
+        "declares entities",
+    ),
+    "far.xlsx": (made_of.far_workbook(), "memory"),
+    "bomb.xlsx": (
+        made_of.with_part(made_of.xlsx({"a": [["b"]]}), "xl/bomb.xml", bytes(600 << 20)),
+        "unpacks to more than",
+    ),
+    "cut.xlsx": (made_of.xlsx({"a": [["b"]]})[:200], "is damaged"),
+    "locked.odt": (
+        made_of.odf(
+            "text", "<text:p>a</text:p>", manifest="<m><file-entry><encryption-data/></file-entry></m>"
+        ),
+        "is encrypted",
+    ),
+    "deep.odt": (made_of.odf("text", "<text:p>" * 600 + "</text:p>" * 600), "is nested more than"),
+    "locked.epub": (
+        made_of.epub(["<p>a</p>"], encrypted=["OEBPS/text/c%200.xhtml"]),
+        "is protected against copying",
+    ),
+    "no-book.epub": (made_of.zipped({"a": "b"}), "is damaged"),
+    "old.doc": (OLE, "is in Word's old binary format, which ctx does not read; save it as .docx"),
+    "old.xls": (OLE, "is in Excel's old binary format"),
+    "old.ppt": (OLE, "is in PowerPoint's old binary format"),
+    "no-mail.eml": (b"just some words without a header", "is damaged: no e-mail"),
+}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    folder = tmp_path_factory.mktemp("hostile")
+    project(folder)
+    for name, (content, _) in HOSTILE.items():
+        (folder / "docs" / name).write_bytes(content)
+    (folder / "docs" / "z-good.pdf").write_bytes(made_of.pdf(["one", "the stork returns"]))
+    run = ctx("index", "--json", cwd=folder, timeout_s=110)
+    assert run.returncode == 0, run.stderr
+    (source,) = json.loads(run.stdout)["sources"]
+    return folder, {problem["source_id"]: problem["message"] for problem in source["problems"]}
+
+
+def test_what_follows_hostile_documents_is_found(report: tuple[Path, dict[str, str]]) -> None:
+    folder, problems = report
+    assert set(problems) == set(HOSTILE)
+    hits = json.loads(ctx("search", "stork returns", "--json", cwd=folder).stdout)["results"]
+    assert [(hit["source_id"], hit["heading"]) for hit in hits] == [("z-good.pdf", "Page 2")]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_document_is_one_clear_line(report: tuple[Path, dict[str, str]], name: str) -> None:
+    message = report[1][name]
+    assert HOSTILE[name][1] in message
+    assert "\n" not in message
+    assert "Traceback" not in message
+
+
+def test_a_pdf_of_pictures_is_found_by_its_name_and_the_report_says_that_pictures_are_not_read(
+    tmp_path: Path,
+) -> None:
+    project(tmp_path)
+    (tmp_path / "docs" / "ferry-timetable.pdf").write_bytes(made_of.pdf(["", ""]))
+    run = ctx("index", cwd=tmp_path)
+    assert "ferry-timetable.pdf" in run.stderr + run.stdout
+    assert "(no OCR)" in run.stderr + run.stdout
+    hits = json.loads(ctx("search", "ferry timetable", "--json", cwd=tmp_path).stdout)["results"]
+    assert [hit["source_id"] for hit in hits] == ["ferry-timetable.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "media_type"),
+    [
+        ("saved.pdf", b"<!DOCTYPE html><html><title>Log in</title><p>Log in first</p></html>", "text/html"),
+        ("export.xls", b"<html><table><tr><td>Log in</td></tr></table></html>", "text/html"),
+        ("readme.doc", b"Log in as root\n", "text/plain"),
+    ],
+)
+def test_a_text_with_a_documents_name_is_read_as_the_text_it_is(
+    name: str, content: bytes, media_type: str
+) -> None:
+    extracted = extract(Content(content), name)
+    assert extracted is not None
+    assert extracted.media_type == media_type
+    assert "Log in" in extracted.title + extracted.body
+
+
+def test_a_pdf_without_a_name_is_known_by_its_first_bytes() -> None:
+    extracted = extract(Content(PDF), "download")
+    assert extracted is not None
+    assert extracted.media_type == "application/pdf"
+    assert "second words" in extracted.body
+
+
+def test_a_document_of_100_megabytes_is_one_line(tmp_path: Path) -> None:
+    project(tmp_path)
+    with (tmp_path / "docs" / "huge.pdf").open("wb") as file:
+        file.write(b"%PDF-1.7\n")
+        file.truncate(100 << 20)
+    run = ctx("index", "--json", cwd=tmp_path)
+    (problem,) = json.loads(run.stdout)["sources"][0]["problems"]
+    assert "max_file_bytes" in problem["message"]
+
+
+@pytest.mark.slow
+def test_documents_with_bytes_changed_at_random_are_read_or_refused() -> None:
+    chance = random.Random(14)
+    documents = {
+        "a.pdf": made_of.pdf(["one two three", "four"], compress=True),
+        "a.docx": DOCX,
+        "a.pptx": made_of.pptx([("a", "b"), ("c", "d")]),
+        "a.xlsx": made_of.xlsx({"a": [["b", "c"], [1, 2]]}),
+        "a.odt": made_of.odf("text", "<text:p>a</text:p>"),
+        "a.epub": made_of.epub(["<p>a</p>"]),
+        "a.mbox": b"From a b\n" + made_of.message("a", "b").encode(),
+    }
+    for name, document in documents.items():
+        for _ in range(60):
+            changed = bytearray(document)
+            for _ in range(chance.choice((1, 4, 30))):
+                position = chance.randrange(len(changed))
+                changed[position : position + chance.choice((1, 1, 4))] = struct.pack(
+                    "<I", chance.getrandbits(32)
+                )[: chance.choice((0, 1, 4))]
+            assert "\n" not in refusal(name, bytes(changed))

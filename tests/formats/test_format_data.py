@@ -1,0 +1,93 @@
+"""CSV, TSV and JSON as lines that a question can find."""
+
+import json
+
+import pytest
+
+from ctx.formats.extract import extract
+from ctx.types import Content, Extracted
+
+
+def read(text: str, name: str) -> Extracted:
+    extracted = extract(Content(text), name)
+    assert extracted is not None
+    return extracted
+
+
+def test_a_row_of_csv_names_its_columns_on_the_line_that_it_has_in_the_file() -> None:
+    extracted = read("city,height,note\nMarken,1,\nUrk,7,old island\n", "places.csv")
+    assert (
+        extracted.body
+        == "city | height | note\ncity: Marken; height: 1\ncity: Urk; height: 7; note: old island"
+    )
+    assert (extracted.title, extracted.media_type) == ("places", "text/csv")
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ";"), ("a.tsv", "\t"), ("a.csv", "|"), ("a.csv", ",")])
+def test_the_separator_is_the_one_that_every_line_has(name: str, mark: str) -> None:
+    text = "\n".join(mark.join(row) for row in (("name", "sum"), ("Ada", "3.5"), ("Bob", "4.5")))
+    assert read(text, name).body.split("\n")[1] == "name: Ada; sum: 3.5"
+
+
+def test_a_quoted_cell_may_hold_separators_and_lines() -> None:
+    assert read('name,note\nAda,"one, two\nthree"\n', "a.csv").body.endswith(
+        "name: Ada; note: one, two three"
+    )
+
+
+def test_a_table_without_names_keeps_its_values() -> None:
+    assert read("1,2\n3,4\n", "a.csv").body == "1 | 2\n3 | 4"
+
+
+@pytest.mark.parametrize("text", ["one column\nof words\n", 'a,b\n"open' + "x" * 200_000, "word"])
+def test_what_is_no_table_is_read_as_the_text_it_is(text: str) -> None:
+    assert read(text, "a.csv").body == text
+
+
+def test_records_are_apart_and_their_names_are_headings() -> None:
+    records = [
+        {
+            "name": f"Ship {number}",
+            "port": "Harlingen",
+            "crew": [{"role": "cook", "age": 40}],
+            "tags": ["a", "b"],
+        }
+        for number in (1, 2)
+    ]
+    extracted = read(json.dumps(records), "ships.json")
+    block = "name: Ship {}\nport: Harlingen\ncrew:\n  - role: cook\n    age: 40\ntags: a, b"
+    assert extracted.body == block.format(1) + "\n\n" + block.format(2)
+    assert [heading.title for heading in extracted.headings] == ["Ship 1", "Ship 2"]
+    lines = "\n".join(json.dumps(record) for record in records)
+    assert read(lines, "ships.jsonl").body == extracted.body
+
+
+def test_escapes_become_the_characters_they_mean() -> None:
+    assert read('{"title": "Caf\\u00e9", "text": "one\\ntwo \\ud83d"}', "a.json").body == (
+        "title: Café\ntext: one\n  two \ufffd"
+    )
+
+
+def test_the_parts_of_an_object_are_headings_where_they_say_much() -> None:
+    value = {"port": 80, "servers": {"first": {"host": "a" * 40}, "second": {"host": "b"}}, "tags": {"a": 1}}
+    extracted = read(json.dumps(value), "a.json")
+    assert [heading.title for heading in extracted.headings] == ["servers"]
+    assert extracted.body[extracted.headings[0].start :].startswith("servers:\n  first:\n    host: aaa")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["// a comment\n{}", "[" * 100_000, '{"a": 1}}', "{", "[1, 2", "[" * 900 + "1,2" + "]" * 900 + " "],
+)
+def test_what_is_no_json_is_read_as_the_text_it_is_or_as_data(text: str) -> None:
+    assert "1" in read(text, "a.json").body or read(text, "a.json").body == text
+
+
+def test_deeply_nested_data_does_not_grow_into_blanks() -> None:
+    text = "[" * 300 + ",".join(["[1,[2]]"] * 2000) + "]" * 300
+    assert len(read(text, "a.json").body) < 5 * len(text) + 10_000
+
+
+def test_a_scalar_is_its_own_text() -> None:
+    assert read("17", "a.json").body == "17"
+    assert read('"words"', "a.json").body == "words"

@@ -1,0 +1,80 @@
+"""E-mail: messages under their subjects, whatever they are encoded in."""
+
+from email.message import EmailMessage
+
+import document_kit as made_of
+import pytest
+
+from ctx.errors import SourceError
+from ctx.formats.mail import parse
+
+
+def written(text: str, html: str = "", attachment: str = "", charset: str = "utf-8") -> bytes:
+    """A message as a mail program writes it."""
+    message = EmailMessage()
+    message["Subject"] = "Größe der Schleuse"
+    message["From"] = "Zoë <zoe@example.org>"
+    message.set_content(text, charset=charset)
+    if html:
+        message.add_alternative(html, subtype="html")
+    if attachment:
+        message.add_attachment(b"%PDF-", maintype="application", subtype="pdf", filename=attachment)
+    return message.as_bytes()
+
+
+def test_a_message_has_its_subject_sender_text_and_the_names_of_its_attachments() -> None:
+    parsed = parse(written("Näher am Wasser", "<p>not this one</p>", "Plan für März.pdf"))
+    assert parsed.title == "Größe der Schleuse"
+    assert parsed.metadata == {"from": "Zoë <zoe@example.org>"}
+    assert parsed.body == (
+        "# Größe der Schleuse\n\nFrom: Zoë <zoe@example.org>\n\nNäher am Wasser\n\nAttachments: Plan für März.pdf"
+    )
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "utf-16"])
+def test_a_text_is_read_in_the_encoding_it_names(charset: str) -> None:
+    assert "Näher am Wasser" in parse(written("Näher am Wasser", charset=charset)).body
+
+
+def test_a_message_of_html_alone_is_read_as_a_page() -> None:
+    parsed = parse(made_of.message("Page", "<h1>Dike</h1><p>It <b>holds</b></p>", "text/html").encode())
+    assert [(heading.level, heading.title) for heading in parsed.headings] == [(1, "Page"), (2, "Dike")]
+    assert "holds" in parsed.body
+    assert "<b>" not in parsed.body
+
+
+def test_a_mailbox_is_its_messages_and_a_quoted_from_begins_none() -> None:
+    box = (
+        f"From a\n{made_of.message('One', 'first')}\n"
+        f"From b\n{made_of.message('Two', '>From here on it is flat')}\n"
+    )
+    parsed = parse(box.encode())
+    assert [heading.title for heading in parsed.headings] == ["One", "Two"]
+    assert "\nFrom here on it is flat" in parsed.body
+    assert parsed.metadata == {"messages": 2}
+    assert parsed.title is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Subject: =?no-such-charset?Q?a?=\n\nwords",
+        b"Subject: =?utf-8?B?!!!?=\nContent-Type: text/plain; charset=nonsense\n\nwords",
+        b"Subject: a\nContent-Transfer-Encoding: base64\n\nwords",
+        b"Subject: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nwords",
+        b"Subject: a\n" + b"X: " + b"y" * 3_000_000 + b"\n\nwords",
+        b"\n\nSubject: a\r\n\r\nwords\r\n",
+    ],
+)
+def test_an_odd_message_is_read_all_the_same(content: bytes) -> None:
+    assert parse(content).headings
+
+
+def test_a_subject_that_was_written_without_encoding_is_read() -> None:
+    assert parse("Subject: Größe\n\nwords".encode()).title == "Größe"
+    assert parse("Subject: Größe\n\nwords".encode("latin-1")).title == "Größe"
+
+
+def test_what_begins_with_no_header_is_no_mail() -> None:
+    with pytest.raises(SourceError, match="no e-mail"):
+        parse(b"just words")
