@@ -43,8 +43,8 @@ def main() -> int:
     command = [args.program, "--require-hashes", "--disable-pip", "--progress-spinner", "off"]
     command += ["--format", "json", "--vulnerability-service", args.service, "-r", str(args.lock)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        dependencies = json.loads(done.stdout)["dependencies"]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        dependencies = json.loads(process.stdout)["dependencies"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
         dependencies = []  # it prints no document where it cannot ask
     code, lines = verdict(dependencies)

@@ -33,7 +33,7 @@ def by_pip(python: Path, lock: Path) -> int:
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
     command += ["--require-hashes", "-r", str(lock)]
     transcript: list[str] = []
-    shown = sys.stdout.isatty()
+    live = sys.stdout.isatty()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout is not None
 
@@ -43,11 +43,11 @@ def by_pip(python: Path, lock: Path) -> int:
                 yield line
 
         for count, text in enumerate(progress(lines(), total), 1):
-            if shown:
+            if live:
                 print(f"\r\x1b[K  {text}", end="", flush=True)
             elif count % STEP == 0 or text.startswith("unpacking"):
                 print(f"  {text}", flush=True)
-    if shown:
+    if live:
         print("\r\x1b[K", end="")
     if pip.returncode:
         sys.stderr.writelines(transcript[-40:])

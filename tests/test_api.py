@@ -91,8 +91,8 @@ def test_the_lines_of_the_page_are_typed_and_run(notes: Path) -> None:
             cwd=ROOT,
         )
         assert types.returncode == 0, types.stdout
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, str(program)], capture_output=True, text=True, env=environ, cwd=notes.parent
         )
-        assert done.returncode == 0, done.stderr
-        assert "auth.md" in done.stdout
+        assert process.returncode == 0, process.stderr
+        assert "auth.md" in process.stdout
