@@ -79,16 +79,28 @@ def mismatch(claims: list[str], lines: list[str]) -> str | None:
     return None
 
 
-class Terminal:
-    """A shell in a fresh home, which runs what a reader would type and gives what is printed."""
+def checkout_program(home: Path) -> Path:
+    """A folder with a `ctx` that runs this checkout."""
+    programs = home / "bin"
+    programs.mkdir()
+    ctx = programs / "ctx"
+    ctx.write_text(f'#!/bin/sh\nexec {sys.executable} -m ctx "$@"\n')
+    ctx.chmod(0o755)
+    return programs
 
-    def __init__(self, home: Path, port: int, python: str = sys.executable) -> None:
-        programs = home / "bin"
-        programs.mkdir()
-        ctx = programs / "ctx"
-        ctx.write_text(f'#!/bin/sh\nexec {python} -m ctx "$@"\n')
-        ctx.chmod(0o755)
+
+class Terminal:
+    """A shell in a fresh home, which runs what a reader would type and gives what is printed.
+
+    `programs` is the folder of an installed `ctx`, this checkout's where absent; `user` the id to run it as.
+    """
+
+    def __init__(
+        self, home: Path, port: int, *, programs: Path | None = None, user: int | None = None
+    ) -> None:
+        programs = programs or checkout_program(home)
         self.port = port
+        self.transcript: list[str] = []
         self.log = home / "server.log"
         environ = {
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -106,6 +118,8 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            user=user,
+            group=user,
         )
 
     def type(self, command: str) -> list[str]:
@@ -114,7 +128,6 @@ class Terminal:
         assert self.shell.stdout is not None
         command = command.replace("7331", str(self.port))
         if command.endswith("&"):
-            self.log.touch()  # the shell makes it in its own time
             command = f"{command[:-1]} --bind 127.0.0.1:{self.port} --log-level error </dev/null > {self.log} 2>&1 &"
         self.shell.stdin.write(f"{command}\nstatus=$?; echo; echo END-OF-OUTPUT $status\n")
         self.shell.stdin.flush()
@@ -125,11 +138,12 @@ class Terminal:
         assert line.split()[1] == "0", f"`{command}` failed: {lines}"
         if command.endswith("&"):
             deadline = time.monotonic() + 30
-            while not (lines := self.log.read_text().splitlines()):
+            while not (lines := self.log.read_text().splitlines() if self.log.exists() else []):
                 assert time.monotonic() < deadline, "the server did not start"
                 time.sleep(0.02)
         while lines and not lines[-1]:
             lines.pop()
+        self.transcript += [f"$ {command}", *lines]
         return [line.replace(str(self.port), "7331") for line in lines]
 
     def write(self, file: File) -> None:
@@ -146,8 +160,8 @@ class Terminal:
                 continue
             lines = self.type(step.line)
             difference = mismatch(step.output, lines)
-            shown = "\n".join(lines)
-            assert difference is None, f"`{step.line}` does not print {difference}, but\n{shown}"
+            transcript = "\n".join(lines)
+            assert difference is None, f"`{step.line}` does not print {difference}, but\n{transcript}"
 
     def close(self) -> None:
         """Stops the server and the shell."""
