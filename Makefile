@@ -15,7 +15,7 @@ serve: $(VENV)/.runtime ## set up, write ctx.toml if there is none, index, serve
 	@test -f ctx.toml || test -f .ctx/config.toml || $(BIN)/ctx init --root ./docs --config ctx.toml
 	@$(BIN)/ctx index --no-embed || [ $$? = 1 ]  # a source that fails is told, and the others are served
 	@echo "Starting the server; it follows the files and embeds in the background. Ctrl-C stops it. When it listens:"
-	@echo "  search page:       http://127.0.0.1:7331/"
+	@echo "  search page:       http://127.0.0.1:7331/   (or what [server] bind in ctx.toml says)"
 	@echo "  connect an agent:  $(BIN)/ctx connect cursor   ($(BIN)/ctx connect --help lists the others)"
 	@exec $(BIN)/ctx serve mcp --log-level warning
 
