@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from kit import ROOT, ctx
 from ctx.cli import COMMANDS
 from ctx.settings import NAMED_SECTIONS, SECTIONS
 
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REPOSITORY = f"{PROJECT['urls']['Homepage']}/blob/main/"
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
 
 
@@ -28,8 +33,8 @@ def test_the_reference_the_example_and_the_schema_follow_from_the_declared_keys(
 
 @pytest.mark.parametrize("table", [*SECTIONS, *NAMED_SECTIONS, "memory.llm"])
 def test_every_table_has_its_place_in_the_reference(table: str) -> None:
-    place = "tools.script" if table == "agents.script" else table
-    assert f"<!-- keys: {place} -->" in CONFIGURATION
+    heading = "tools.script" if table == "agents.script" else table
+    assert f"<!-- keys: {heading} -->" in CONFIGURATION
 
 
 def test_the_schema_takes_the_example_and_refuses_what_the_code_refuses() -> None:
@@ -40,62 +45,85 @@ def test_the_schema_takes_the_example_and_refuses_what_the_code_refuses() -> Non
         assert list(validator.iter_errors(tomli.loads(text))), text
 
 
-def told() -> list[tuple[str, str]]:
+def shown_commands() -> list[tuple[str, str]]:
     """(page, command line) of every `ctx ...` that a page shows as code."""
-    found = []
+    commands = []
     for page in PAGES:
         text = page.read_text()
         fenced = "".join(re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL))
         lines = re.findall(r"`(ctx [^`\n]+)`", text) + re.findall(
             r"^(?:\$ )?(ctx [a-z][^\n#]*)", fenced, re.MULTILINE
         )
-        found += [(page.name, line.strip()) for line in lines]
-    return found
+        commands += [(page.name, line.strip()) for line in lines]
+    return commands
 
 
 @cache
 def help_of(command: str) -> str:
-    said = ctx(*command.split(), "--help", cwd=Path("/"))
-    assert said.returncode == 0, said.stderr
-    return said.stdout
+    process = ctx(*command.split(), "--help", cwd=Path("/"))
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def mistakes(line: str) -> list[str]:
+    """What a command line names that ctx lacks."""
+    words = line.split()[1:]
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command is None or not re.fullmatch(r"[a-z]+", command):
+        return []
+    if command not in COMMANDS:
+        return [f"no command {command}"]
+    text = help_of(command)
+    action = next(iter(words[words.index(command) + 1 :]), "")
+    if re.fullmatch(r"[a-z]+", action) and re.search(rf"[{{|, ]{action}[}}|, ]", text) and "..." in text:
+        text += help_of(f"{command} {action}")
+    flags = re.findall(r"(?<![\w-])--[a-z][a-z-]*", line.split("&&")[0])
+    return [f"no flag {flag}" for flag in flags if flag not in text and flag not in ("--help", "--version")]
 
 
 @pytest.mark.slow
 def test_every_command_and_flag_in_the_docs_exists() -> None:
-    assert len(told()) > 20
-    wrong = []
-    for page, line in told():
-        words = line.split()[1:]
-        command = next((word for word in words if not word.startswith("-")), None)
-        if command is None or not re.fullmatch(r"[a-z]+", command):
-            continue
-        if command not in COMMANDS:
-            wrong.append(f"{page}: `{line}`: no command {command}")
-            continue
-        about = help_of(command)
-        after = words[words.index(command) + 1 :]
-        action = (
-            after[0]
-            if after and re.fullmatch(r"[a-z]+", after[0]) and re.search(rf"[{{|, ]{after[0]}[}}|, ]", about)
-            else None
-        )
-        if action and "..." in about:
-            about += help_of(f"{command} {action}")
-        flags = re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)
-        wrong += [
-            f"{page}: `{line}`: no flag {flag}"
-            for flag in flags
-            if flag not in about and flag not in ("--help", "--version")
-        ]
-    assert not wrong, "\n".join(wrong)
+    commands = shown_commands()
+    assert len(commands) > 20
+    failures = [f"{page}: `{line}`: {reason}" for page, line in commands for reason in mistakes(line)]
+    assert not failures, "\n".join(failures)
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
     broken = []
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-            if "://" not in target and not target.startswith("#"):
-                path = (page.parent / target.split("#")[0]).resolve()
-                if not path.exists():
-                    broken.append(f"{page.relative_to(ROOT)}: {target}")
+            path = page.parent / target.split("#")[0]
+            if target.startswith(REPOSITORY):
+                path = ROOT / target.removeprefix(REPOSITORY).split("#")[0]
+            elif "://" in target or target.startswith("#"):
+                continue
+            if not path.exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> None:
+    """Within the site links are relative; what lies outside docs/ has a whole address, or the site would lack it."""
+    docs = ROOT / "docs"
+    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+    for page in docs.rglob("*.md"):
+        for target in re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", page.read_text()):
+            assert (page.parent / target).resolve().is_relative_to(docs), f"{page.name}: {target}"
+
+
+def test_the_repository_is_called_the_same_everywhere() -> None:
+    owner, name = PROJECT["urls"]["Homepage"].removeprefix("https://github.com/").split("/")
+    assert json.loads((ROOT / "server.json").read_text())["name"] == f"io.github.{owner}/{name}"
+    assert all(
+        address.startswith(f"https://github.com/{owner}/{name}") for address in PROJECT["urls"].values()
+    )
+    assert f'repo_url = "{PROJECT["urls"]["Homepage"]}"' in (ROOT / "zensical.toml").read_text()
+
+
+def test_the_glossary_is_in_order_of_the_alphabet() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    words = re.findall(r"^(\w[\w ]*)\n:   ", text, re.MULTILINE)
+    assert len(words) > 20
+    assert words == sorted(words, key=str.lower)

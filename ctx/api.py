@@ -1,0 +1,107 @@
+"""ctx in a program of yours: `ctx.open(folder)` indexes and searches without a server (docs/python.md)."""
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+
+from ctx.config import Config, parse_config
+from ctx.errors import ConfigError, NotFound
+from ctx.extensions.trust import TrustFile, trust_path
+from ctx.indexing.run import IndexReport
+from ctx.project import find_config, project_root, shown_path
+from ctx.reach import requests
+from ctx.search import SearchReply, resolve_sources
+from ctx.toml import read_text, tables_of
+from ctx.types import Document, Filters, SourceStatus
+from ctx.workspace import Workspace, open_workspace
+
+_FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes
+
+
+class Project:
+    """An opened project. Close it, or use it as a context manager. Safe from several threads.
+
+    Whatever goes wrong is raised as a `ctx.CtxError` with a sentence that names the mend.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._workspace: Workspace = open_workspace(config)
+
+    def __enter__(self) -> "Project":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def index(self, *sources: str, embed: bool = True) -> list[IndexReport]:
+        """Brings the index up to date, all sources or those named; one report a source.
+
+        What cannot be read is in a report's `problems` and raises nothing. Without `embed` the new chunks are
+        found by their words alone until somebody embeds them.
+        """
+        reports = self._workspace.indexer.run(sources)
+        if embed:
+            self._workspace.indexer.embed()
+        return reports
+
+    def search(
+        self, query: str, *, mode: str = "keyword", limit: int | None = None, source: str | None = None
+    ) -> SearchReply:
+        """The best documents, best first, each with its best passage, in `results`; `partial` says what they may lack.
+
+        `mode` is keyword, semantic or hybrid; `limit` 1 to 100, else `[retrieval] final_limit`; `source` a
+        source's name or its type. Raises `BadRequest`, or `EmbeddingsDisabled` where the mode needs a model.
+        """
+        chosen = resolve_sources(source, self._workspace.source_names())
+        return self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
+
+    def get(self, id: str) -> Document:
+        """The whole document that a result names. Raises `NotFound`."""
+        stored = self._workspace.catalog.document(id)
+        if stored is None:
+            raise NotFound(f"no document with id: {id[:80]}")
+        return stored.document
+
+    def sources(self) -> Sequence[SourceStatus]:
+        """Each source: how healthy, how many documents, how fresh."""
+        return self._workspace.statuses()
+
+    def close(self) -> None:
+        """Closes what is open. Safe to call twice."""
+        self._workspace.close()
+
+
+def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
+    """The project at `path`: a configuration file, or a folder.
+
+    A folder means the `ctx.toml` in it or above it; where there is none, the folder's own files. A file that
+    is named counts as written. One that was found and asks for more than reading its own folder has to be
+    trusted first (`ctx trust`), as on the command line. Raises `ConfigError`.
+    """
+    named = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    if os.path.isfile(named):
+        return Project(_configuration(named, chosen=True))
+    if not os.path.isdir(named):
+        raise ConfigError(f"no such file or folder: {shown_path(named)}")
+    # Neither $CTX_CONFIG nor the user's own configuration: the program said which folder it means.
+    location = find_config(None, {"HOME": os.environ.get("HOME", "")}, named)
+    if location is None or location.chosen:
+        tables = dict(_FOLDER_ITSELF)
+        return Project(parse_config(tables, shown="the defaults", path=None, root=named, environ={}))
+    return Project(_configuration(location.path, chosen=False))
+
+
+def _configuration(path: str, *, chosen: bool) -> Config:
+    """The configuration in a file. Raises `ConfigError`, also where a found one is not trusted."""
+    name, root = shown_path(path), project_root(path)
+    content = read_text(path, name)
+    tables = tables_of(content, path, name, os.environ, remember=False)
+    granted = chosen or not requests(tables, root)
+    if not granted and not TrustFile(trust_path(os.environ)).vouches(os.path.realpath(path), content):
+        raise ConfigError(
+            f"{name} asks for more than reading its own folder; look at it, then trust it "
+            "(`ctx trust` in its folder), or open the file by its name"
+        )
+    return parse_config(tables, shown=name, path=path, root=root, environ=os.environ)
