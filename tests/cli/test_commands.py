@@ -83,9 +83,9 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["search", "x", "--mode", "hybrid"], 2, "embeddings are disabled; set [embedding] provider"),
         (["search", "x", "--mode", "semantic"], 2, "embeddings are disabled"),
         (["search", "x", "--frobnicate"], 2, "--frobnicate"),
-        (["get"], 2, "required: id"),
+        (["get"], 2, "required: ID|PATH[:LINE]"),
         (["get", "a", "b"], 2, "unrecognized arguments: b"),
-        (["get", UNKNOWN_ID], 3, f"no document with id: {UNKNOWN_ID}"),
+        (["get", UNKNOWN_ID], 3, f"no document with id or path: {UNKNOWN_ID}"),
         (["index", "nowhere"], 3, "unknown source 'nowhere' (known: filesystem:docs)"),
         (["embed"], 2, "required"),
         (["embed", "all"], 2, "invalid choice: 'all'"),
@@ -426,7 +426,7 @@ def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
+def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: Path) -> None:
     project(tmp_path, FILES)
     child = subprocess.Popen(
         [sys.executable, "-m", "ctx", "index", "--watch"],
@@ -440,7 +440,59 @@ def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
     for line in child.stdout:
         if "Ctrl-C" in line:
             break
+    (tmp_path / "docs" / "new.md").write_text("# New\n\nwords\n")
+    assert child.stdout.readline() == "filesystem:docs: added new.md\n"
+    (tmp_path / "docs" / "new.md").unlink()
+    assert child.stdout.readline() == "filesystem:docs: deleted new.md\n"
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=20)
-    assert child.returncode == 130
+    assert child.returncode == 0
     assert "Traceback" not in errors
+
+
+def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    (tmp_path / "docs" / "scan.md").write_bytes(b"%PDF-1.7\0\0")
+    (tmp_path / "docs" / "blob.md").write_bytes(b"\0\1\2")
+    (tmp_path / "docs" / "void.md").write_bytes(b"")
+    (tmp_path / "docs" / "paper.pdf").write_bytes(b"%PDF-1.7\0\0")
+    dry = ctx("index", "--dry-run", cwd=tmp_path)
+    assert "2 would be added, 0 unchanged, 3 skipped (1 empty)" in dry.stdout
+    (report,) = document(ctx("index", "--json", cwd=tmp_path))["sources"]
+    reasons = {skip["source_id"]: skip["message"] for skip in report["skips"]}
+    assert reasons.keys() == {"scan.md", "blob.md", "void.md"}
+    assert "PDF" in reasons["scan.md"]
+    assert reasons["blob.md"] == "binary data, not text"
+    assert reasons["void.md"] == "empty"
+    assert ".pdf 1" in report["notes"][0]["message"]
+    after = ctx("index", "--dry-run", cwd=tmp_path)
+    assert "filesystem:docs: 2 unchanged, 3 skipped (1 empty)" in after.stdout
+    assert "  skipped: blob.md: binary data, not text" in after.stderr.splitlines()
+
+
+def test_an_error_is_one_json_document_where_json_is_asked_for(indexed: Path) -> None:
+    for arguments, code, word in (
+        (["search", "x", "--limit", "0", "--json"], 2, "bad_request"),
+        (["get", "--json", UNKNOWN_ID], 3, "not_found"),
+        (["sources", "--json", "--frob"], 2, "bad_request"),
+    ):
+        reply = ctx(*arguments, cwd=indexed)
+        assert (reply.returncode, reply.stderr) == (code, "")
+        error = json.loads(reply.stdout)["error"]
+        assert error["code"] == word
+        assert error["message"]
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure_and_no_file_takes_their_place(indexed: Path, closed: str) -> None:
+    before = (indexed / ".ctx" / "ctx.db").read_bytes()[:100]
+    line = f"{sys.executable} -m ctx search rotation {closed}"
+    reply = subprocess.run(["bash", "-c", line], cwd=indexed, capture_output=True, text=True, timeout=60)
+    assert (reply.returncode, reply.stdout, reply.stderr) == (0, "", "")
+    assert (indexed / ".ctx" / "ctx.db").read_bytes()[:100] == before
+
+
+def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path) -> None:
+    project(tmp_path, FILES, '[connectors.filesystem.docs]\nroot = "./docs"\n[retrieval]\ngroup_by = "x"\n')
+    reply = ctx("index", "--no-embed", cwd=tmp_path)
+    assert reply.stderr.count("has no effect") == 1
