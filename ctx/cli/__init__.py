@@ -42,6 +42,9 @@ COMMANDS = {
     "memory": ("ctx.cli.memory", "export and import memories"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
+    "projects": ("ctx.cli.projects", "list the servers that run on this machine"),
+    "service": ("ctx.cli.service", "serve this project in the background (systemd, launchd)"),
+    "completions": ("ctx.cli.completions", "print what bash, zsh or fish complete"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "doctor": (
         "ctx.cli.doctor",
@@ -196,6 +199,6 @@ def _outline(arguments: list[str]) -> int:
         return 0
     print("usage: ctx [--config PATH] COMMAND ...\n\nA local-first context server.\n\ncommands:")
     for name, (_, purpose) in COMMANDS.items():
-        print(f"  {name:<10} {purpose}")
+        print(f"  {name:<11} {purpose}")
     print("\n`ctx COMMAND --help` says more of each.")
     return 0

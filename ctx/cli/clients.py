@@ -75,7 +75,7 @@ class Addressed(NamedTuple):
     types: tuple[str, str] | None = None
     extra: tuple[tuple[str, object], ...] = ()
 
-    def __call__(self, server: Server) -> Entry:
+    def entry(self, server: Server) -> Entry:
         entry: Entry = {}
         if self.types:
             entry["type"] = self.types[server.piped]
@@ -129,7 +129,7 @@ CLIENTS: Mapping[str, Client] = {
         ".cursor/mcp.json",
         "mcpServers",
         "json",
-        Addressed(reference="${env:%s}"),
+        Addressed(reference="${env:%s}").entry,
         "Cursor sees it at once: Settings > MCP.",
         "https://cursor.com/docs/mcp",
         "2026-11",
@@ -140,7 +140,7 @@ CLIENTS: Mapping[str, Client] = {
         ".mcp.json",
         "mcpServers",
         "json",
-        Addressed(types=("http", "stdio")),
+        Addressed(types=("http", "stdio")).entry,
         "In a new session, /mcp shows it.",
         "https://code.claude.com/docs/en/mcp",
         "2026-11",
@@ -151,7 +151,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed(),
+        Addressed().entry,
         "Quit Claude Desktop and start it again.",
         "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
         "2026-11",
@@ -163,7 +163,7 @@ CLIENTS: Mapping[str, Client] = {
         ".vscode/mcp.json",
         "servers",
         "json",
-        Addressed(types=("http", "stdio")),
+        Addressed(types=("http", "stdio")).entry,
         "Command palette > MCP: List Servers > Start.",
         "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
         "2026-11",
@@ -177,7 +177,7 @@ CLIENTS: Mapping[str, Client] = {
         "toml",
         _codex,
         "A new session has it; a project's file counts where the project is trusted.",
-        "https://developers.openai.com/codex/mcp",
+        "https://developers.openai.com/docs/extend/mcp",
         "2026-11",
     ),
     "windsurf": Client(
@@ -186,7 +186,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed("serverUrl", "${env:%s}"),
+        Addressed("serverUrl", "${env:%s}").entry,
         "Cascade > MCP servers > Refresh.",
         "https://docs.windsurf.com/windsurf/cascade/mcp",
         "2026-11",
@@ -197,7 +197,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed(),
+        Addressed().entry,
         "LM Studio sees it at once: Program > Install.",
         "https://lmstudio.ai/docs/app/mcp",
         "2026-11",
@@ -220,7 +220,7 @@ CLIENTS: Mapping[str, Client] = {
         ".gemini/settings.json",
         "mcpServers",
         "json",
-        Addressed("httpUrl"),  # `url` would be an SSE endpoint there
+        Addressed("httpUrl").entry,  # `url` would be an SSE endpoint there
         "In a new session, /mcp shows it.",
         "https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
         "2026-11-22",
@@ -228,11 +228,11 @@ CLIENTS: Mapping[str, Client] = {
     ),
     "zed": Client(
         "Zed",
-        "{config}/zed/settings.json" if sys.platform != "darwin" else "~/.config/zed/settings.json",
+        "{config}/zed/settings.json",
         ".zed/settings.json",
         "context_servers",
         "json",
-        Addressed(),
+        Addressed().entry,
         "Zed sees it at once: Settings > AI > MCP Servers.",
         "https://zed.dev/docs/ai/mcp",
         "2026-11-22",
@@ -244,7 +244,7 @@ CLIENTS: Mapping[str, Client] = {
         ".github/mcp.json",
         "mcpServers",
         "json",
-        Addressed(types=("http", "local"), extra=(("tools", ["*"]),)),
+        Addressed(types=("http", "local"), extra=(("tools", ["*"]),)).entry,
         "In a new session, /mcp show lists it.",
         "https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers",
         "2026-11-22",
@@ -268,7 +268,7 @@ CLIENTS: Mapping[str, Client] = {
         ".roo/mcp.json",
         "mcpServers",
         "json",
-        Addressed(types=("streamable-http", "stdio")),
+        Addressed(types=("streamable-http", "stdio")).entry,
         "Roo Code > MCP > Edit Global MCP, which opens mcp_settings.json; "
         "`--scope project` writes .roo/mcp.json, which it finds by itself.",
         "https://docs.roocode.com/features/mcp/using-mcp-in-roo",
@@ -281,7 +281,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed(types=("streamableHttp", "stdio")),
+        Addressed(types=("streamableHttp", "stdio")).entry,
         "Cline > MCP Servers > Configure > Configure MCP Servers; where that file is differs by version.",
         "https://docs.cline.bot/mcp/adding-and-configuring-servers",
         "2026-11-22",
@@ -305,7 +305,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed(),
+        Addressed().entry,
         "Settings > Tools > AI Assistant (or Junie) > Model Context Protocol (MCP) > Add > As JSON.",
         "https://www.jetbrains.com/help/ai-assistant/configure-an-mcp-server.html",
         "2026-11-22",
@@ -317,7 +317,7 @@ CLIENTS: Mapping[str, Client] = {
         None,
         "mcpServers",
         "json",
-        Addressed(),
+        Addressed().entry,
         "Admin Settings > External Tools > + with Type 'MCP (Streamable HTTP)': the address alone goes there "
         "(and under Auth a key). From a container this machine is host.docker.internal.",
         "https://docs.openwebui.com/features/mcp",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ctx.config import Config, default_config, parse_config
 from ctx.errors import BadRequest, ConfigError
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, Any
 from ctx.project import Location, find_config, project_root, shown_path
 from ctx.reach import requests
 from ctx.toml import read_text, tables_of
@@ -17,11 +17,27 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+DESCRIBE = "--\0describe"  # in place of arguments: the parser itself is wanted
+
+
+class Described(Exception):
+    """A command's parser, for whoever asks with `DESCRIBE`."""
+
+    def __init__(self, command_parser: "argparse.ArgumentParser") -> None:
+        super().__init__()
+        self.parser = command_parser
+
+
 def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.ArgumentParser":
     """A command's parser, with `--config`, and `--json` for commands that read."""
     import argparse  # 5 ms, and `ctx search` does without it
 
     class Parser(argparse.ArgumentParser):
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+            if args and args[0] == DESCRIBE:
+                raise Described(self)
+            return super().parse_known_args(args, namespace)
+
         def error(self, message: str) -> "NoReturn":
             raise BadRequest(f"{message}; `{self.prog} --help` says more")
 

@@ -268,7 +268,7 @@ def _remove(client: Client, name: str, args: Any) -> int:
     if args.dry_run:
         print(_diff(path, content, revised), end="")
         return 0
-    if revised:
+    if revised or revised == backup:
         _write(path, revised, private=args.scope != "project")
     else:
         os.unlink(path)

@@ -6,6 +6,8 @@ import os
 from ctx.assemble import mcp_server, server_advice, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
+from ctx.cli.running import Registration, Running, state_folder
+from ctx.clock import now_ms
 from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.project import find_config
@@ -60,7 +62,13 @@ def _serve(argv: list[str]) -> int:
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
-        serve(app, settings.bind)
+        with Registration(state_folder(os.environ)) as registration:
+
+            def announce(address: str) -> None:
+                print(f"Listening on {address}", flush=True)
+                registration.register(Running(config.root, address, os.getpid(), now_ms()))
+
+            serve(app, settings.bind, announce=announce)
     return 0
 
 
