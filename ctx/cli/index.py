@@ -9,7 +9,9 @@ from typing import Any
 
 from ctx.cli.bars import bars
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
+from ctx.config import Config
 from ctx.connectors.base import Problem
+from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
@@ -78,6 +80,8 @@ def _run_once(workspace: Workspace, args: Any, stop: threading.Event) -> int:
     else:
         for report in reports:
             _print_report(report, dry_run=args.dry_run)
+            if not report.ok:
+                _print_place(workspace.config, report.source)
         _print_strays(dropped, strays, pruning=args.prune)
         if not reports:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
@@ -184,6 +188,21 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     _print_lines("skipped", misses, report.skipped - empty)
     _print_lines("not indexed", report.problems, len(report.problems))
     _print_lines("note", report.notes, len(report.notes))
+
+
+def _print_place(config: Config, source: str) -> None:
+    """Where a source that failed was looked for: on this machine's terminal alone, since its status is served
+    to others.
+    """
+    for folder in config.filesystems:
+        if folder.name == source:
+            print(f"  looked in: {plain(folder.root)}", file=sys.stderr)
+    for repository in config.gits:
+        if repository.name == source:
+            url = parse_remote(repository.url).redact(
+                repository.url
+            )  # without what it may hold of a password
+            print(f"  looked at: {plain(url)}", file=sys.stderr)
 
 
 def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:

@@ -1,5 +1,6 @@
 """`ctx serve mcp`, `ctx mcp` and `ctx openapi`."""
 
+import argparse
 import logging
 import os
 
@@ -30,7 +31,8 @@ def _serve(argv: list[str]) -> int:
     options.add_argument(
         "what",
         nargs="?",
-        choices=("mcp",),
+        metavar="mcp",
+        type=_what,
         default="mcp",
         help="`ctx serve mcp` serves everything: REST, MCP and the page",
     )
@@ -70,6 +72,15 @@ def _serve(argv: list[str]) -> int:
 
             serve(app, settings.bind, announce=announce)
     return 0
+
+
+def _what(word: str) -> str:
+    """The one word there is; Context Harness has it, and clients' documentation repeats it."""
+    if word != "mcp":
+        raise argparse.ArgumentTypeError(
+            f"'{word}' is not served by itself: `ctx serve mcp` serves REST, MCP and the page on one port"
+        )
+    return word
 
 
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:

@@ -97,7 +97,7 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["key", "revoke", "nobody"], 3, "nobody"),
         (["tool", "call", "nothing"], 3, "nothing"),
         (["agent", "test", "nobody"], 3, "nobody"),
-        (["serve", "rest"], 2, "invalid choice: 'rest'"),
+        (["serve", "rest"], 2, "`ctx serve mcp` serves REST, MCP and the page"),
         (["serve", "mcp", "--bind", "nonsense"], 2, "nonsense"),
         (["serve", "mcp", "--bind", "0.0.0.0:0"], 2, "key"),
         (["doctor", "--frob"], 2, "--frob"),
