@@ -54,8 +54,10 @@ def installed(client: Client) -> bool:
         return False
     path = expanded(client.user)
     folder = os.path.dirname(path)
-    own = os.path.dirname(folder) if client.form == "yaml" else folder  # a file for each server, in a folder
-    return os.path.exists(path) or (own != os.path.expanduser("~") and os.path.isdir(own))
+    client_folder = (
+        os.path.dirname(folder) if client.form == "yaml" else folder
+    )  # a file for each server, in a folder
+    return os.path.exists(path) or (client_folder != os.path.expanduser("~") and os.path.isdir(client_folder))
 
 
 # ---- entries -----------------------------------------------------------------------------------------------

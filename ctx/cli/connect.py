@@ -182,7 +182,7 @@ def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> N
 
 def _warn_of_twins(present: dict[str, JSON], entry: Entry, name: str) -> None:
     """One port serves one project: a second entry with the same address asks whichever of them runs."""
-    twins = [other for other, row in present.items() if other != name and target(row) == target(entry)]
+    twins = [label for label, row in present.items() if label != name and target(row) == target(entry)]
     if twins:
         print(
             f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give this "
@@ -221,7 +221,7 @@ def _list(name: str, as_json: bool) -> int:
                 "title": client.title,
                 "installed": installed(client),
                 "connected": name in present,
-                "entries": sorted(other for other in present if other.split("-")[0] == "ctx"),
+                "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
                 "file": path,
                 "source": client.source,
                 "checked": client.checked,
@@ -254,8 +254,8 @@ def _remove(client: Client, name: str, args: Any) -> int:
     content = _read(path)
     present = entries(client.form, client.key, content)
     if content is None or name not in present:
-        others = f" (it has: {', '.join(sorted(present))})" if present else ""
-        raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(others)}")
+        labels = f" (it has: {', '.join(sorted(present))})" if present else ""
+        raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")
     backup = _read(f"{path}.bak")
     if backup is not None and edited(client.form, client.key, backup, name, present[name]) == content:
         revised: str | None = backup

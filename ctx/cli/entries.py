@@ -188,7 +188,7 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
     head, tail = text[: span[0]], text[span[1] :]
     revised = head + tail if tail else head.rstrip("\n") + "\n" if head.strip() else ""
     before = tomllib.loads(text)
-    remainder = {other: entry for other, entry in before[key].items() if other != name}
+    remainder = {label: entry for label, entry in before[key].items() if label != name}
     expected = (
         {**before, key: remainder}
         if remainder
@@ -205,13 +205,13 @@ def _cut_json(text: str, key: str, name: str) -> str | None:
         return None
     if not isinstance(before, dict) or name not in before.get(key, {}):
         return None
-    remainder = {other: entry for other, entry in before[key].items() if other != name}
+    remainder = {label: entry for label, entry in before[key].items() if label != name}
     tables, _ = _members(text, text.index("{"))
     if remainder:
         revised, expected = _without(text, tables[key][0], name), {**before, key: remainder}
     else:
         revised = _without(text, text.index("{"), key)
-        expected = {other: value for other, value in before.items() if other != key}
+        expected = {label: value for label, value in before.items() if label != key}
         if not expected:
             return ""
     return revised if json.loads(revised) == expected else None
@@ -221,13 +221,13 @@ def _without(text: str, start: int, name: str) -> str:
     """The text without a member of the object at `start`, nor the comma that parted it from its neighbour."""
     members, _ = _members(text, start)
     names = list(members)
-    place = names.index(name)
-    if place + 1 < len(names):  # from where its name begins to where the next one does
-        begin = members[names[place - 1]][1] if place else start + 1
+    position = names.index(name)
+    if position + 1 < len(names):  # from where its name begins to where the next one does
+        begin = members[names[position - 1]][1] if position else start + 1
         following = text.index('"', members[name][1])
         lead = len(text[begin:]) - len(text[begin:].lstrip(", \t\r\n"))
         return text[: begin + lead] + text[following:]
-    begin = members[names[place - 1]][1] if place else start + 1
+    begin = members[names[position - 1]][1] if position else start + 1
     return text[:begin] + text[members[name][1] :]
 
 

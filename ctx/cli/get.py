@@ -82,8 +82,8 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
         path, lines = _without_lines(text)
         matches = _matches(workspace, path, source) if path != text else []
     if not matches:
-        shown = f"{path[:120]}" + (f" in source {source}" if source else "")
-        raise NotFound(f"no document with id or path: {shown}; `ctx search WORDS` prints both")
+        label = f"{path[:120]}" + (f" in source {source}" if source else "")
+        raise NotFound(f"no document with id or path: {label}; `ctx search WORDS` prints both")
     if len(matches) > 1:
         raise BadRequest(_which(path, matches, by_source=len({match.source_id for match in matches}) == 1))
     return matches[0], lines
@@ -92,9 +92,9 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
 def _which(path: str, matches: list[Match], *, by_source: bool) -> str:
     names = [f"{match.source_id} ({match.source}, {match.id})" for match in matches[:SHOWN_CANDIDATES]]
     excess = len(matches) - len(names)
-    more = f" and {excess} more" if excess else ""
+    ending = f" and {excess} more" if excess else ""
     mend = "name one with --source, or by its id" if by_source else "give more of it, or an id"
-    return f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}{more}; {mend}"
+    return f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}{ending}; {mend}"
 
 
 def _without_lines(text: str) -> tuple[str, Lines]:
@@ -114,12 +114,12 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
     stored = catalog.document(text.strip().lower())
     if stored is not None:
         return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
-    begun = text.strip().lower()
+    prefix = text.strip().lower()
     by_path = list(_at_path(workspace, text, source))
     if by_path:
         return by_path
-    if len(begun) >= LEAST_PREFIX and _HEX.issuperset(begun):
-        ids = catalog.complete("id", begun, None, SHOWN_CANDIDATES * 4)
+    if len(prefix) >= LEAST_PREFIX and _HEX.issuperset(prefix):
+        ids = catalog.complete("id", prefix, None, SHOWN_CANDIDATES * 4)
         documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
         if documents:
             return [Match(document.id, document.source, document.source_id) for document in documents]

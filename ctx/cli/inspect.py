@@ -93,7 +93,7 @@ def _stats(argv: list[str]) -> int:
 def _export(argv: list[str]) -> int:
     import json  # off the path of the other reading commands
 
-    options = parser("export", "Write every document and chunk as one JSON document.")
+    options = parser("export", "Write every document and chunk as one JSON document.", json=True)
     options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
     args = options.parse_args(argv)
     documents = chunks = 0

@@ -180,7 +180,7 @@ def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -
 
 
 def _openapi(argv: list[str]) -> int:
-    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.")
+    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config)) as workspace:

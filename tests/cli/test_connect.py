@@ -89,9 +89,9 @@ def test_every_client_is_connected_in_its_own_file(folder: Path, client: str) ->
     assert str(path) in reply.stdout
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text()
-    again = _connect(folder, client)
-    assert (again.returncode, path.read_text()) == (0, text)
-    assert "already" in again.stdout
+    repeat = _connect(folder, client)
+    assert (repeat.returncode, path.read_text()) == (0, text)
+    assert "already" in repeat.stdout
     assert not path.with_name(path.name + ".bak").exists()
 
 
@@ -357,8 +357,8 @@ def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder
         assert _connect(folder, client).returncode == 0
         assert _connect(folder, client, "--remove").returncode == 0
         assert not _home(folder, client).exists()
-        missing = _connect(folder, client, "--remove")
-        assert (missing.returncode, "has no entry 'ctx'" in missing.stderr) == (3, True)
+        refusal = _connect(folder, client, "--remove")
+        assert (refusal.returncode, "has no entry 'ctx'" in refusal.stderr) == (3, True)
 
 
 JSON_FILES = [
@@ -405,8 +405,8 @@ def test_a_client_without_a_file_to_edit_is_given_its_entry_to_paste(folder: Pat
 def test_the_list_tells_what_is_installed_and_connected(folder: Path) -> None:
     (folder.parent / "home" / ".cursor").mkdir()
     (folder.parent / "home" / ".codex").mkdir()
-    everything = _as_user(folder, "--all")
-    assert everything.returncode == 0, everything.stderr
+    connected = _as_user(folder, "--all")
+    assert connected.returncode == 0, connected.stderr
     reply = json.loads(_as_user(folder, "--list", "--json").stdout)
     assert reply["name"] == "ctx-project"
     rows = {row["client"]: row for row in reply["clients"]}

@@ -78,9 +78,9 @@ def test_lines_are_told_and_counted(indexed: Path) -> None:
     reply = json.loads(ctx("get", "auth.md:3-4", "--json", cwd=indexed).stdout)
     assert reply["body"] == "line three\nline four\n"
     assert (reply["start_line"], reply["end_line"], reply["total_lines"]) == (3, 4, 5)
-    shown = ctx("get", "auth.md", "--lines", ":1", cwd=indexed)
-    assert "lines:        1-1 of 5" in shown.stdout
-    assert shown.stdout.endswith("\n\n# Signing in\n")
+    output = ctx("get", "auth.md", "--lines", ":1", cwd=indexed)
+    assert "lines:        1-1 of 5" in output.stdout
+    assert output.stdout.endswith("\n\n# Signing in\n")
     behind = ctx("get", "auth.md:99", cwd=indexed)
     assert behind.returncode == 2
     assert "line 99 is behind the last line of auth.md, 5" in behind.stderr

@@ -155,8 +155,8 @@ def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
     import socket
 
     project(tmp_path, FILES)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         reply = ctx("serve", "mcp", "--bind", f"127.0.0.1:{port}", cwd=tmp_path)
     assert reply.returncode == 2
     assert f"127.0.0.1:{port} is in use by another program" in reply.stderr
