@@ -54,7 +54,7 @@ class Project:
         `mode` is keyword, semantic or hybrid; `limit` 1 to 100, else `[retrieval] final_limit`; `source` a
         source's name or its type. Raises `BadRequest`, or `EmbeddingsDisabled` where the mode needs a model.
         """
-        chosen = resolve_sources(source, self._workspace.source_names())
+        chosen = resolve_sources([source] if source else [], self._workspace.source_names())
         return self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
 
     def get(self, id: str) -> Document:

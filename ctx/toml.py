@@ -51,7 +51,8 @@ def tables_of(
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"{shown}: is not TOML: {error}") from error
+        hint = "; text stands in quotes" if str(error).startswith("Invalid value") else ""
+        raise ConfigError(f"{shown}: is not TOML: {error}{hint}") from error
     except RecursionError as error:
         raise ConfigError(f"{shown}: is nested too deeply") from error
     if remember and slot is not None:

@@ -32,6 +32,7 @@ if (
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner, ScriptFile
     from ctx.indexing.indexer import Indexer
+    from ctx.indexing.run import IndexReport
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
@@ -454,11 +455,18 @@ class Workspace:
     # -- staying fresh ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to follow the sources in the background. Returns at once."""
+        """Begins to follow the sources, and the scripts that are served, in the background. Returns at once."""
+        self.scripts.watch()
+        self._follow_sources(None)
+        self.toolbox.observe(self._mend_after)
+        self._look_after_store()
+        if self.packs and self.embedder is not None:
+            self._embed_memories(self.memory)
+
+    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
         from ctx.indexing.watch import Intervals, Watcher
 
         config = self.config
-        self.scripts.watch()
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
         by_source |= {
             script.name: script.interval_s or config.watch.script_interval_s
@@ -470,12 +478,9 @@ class Workspace:
             ignored=(config.folder,),
             follow=config.watch.enabled,
             before=self._say_unconfigured,
+            on_report=on_report,
         )
         self._watcher.start()
-        self.toolbox.observe(self._mend_after)
-        self._look_after_store()
-        if self.packs and self.embedder is not None:
-            self._embed_memories(self.memory)
 
     def _mend_after(self, call: Call) -> None:
         if call.outcome == StoreError.word and self._watcher is not None:
@@ -531,12 +536,14 @@ class Workspace:
         self._opened.append(thread.join)
         self._opened.append(stopping.set)  # before it is waited for
 
-    def follow(self, say: Callable[[str], None]) -> None:
-        """Follows the sources until Ctrl-C (`ctx index --watch`)."""
-        self.start()
-        say("Following the sources; Ctrl-C stops.")
+    def follow(self, on_report: "Callable[[IndexReport], None]", stop: threading.Event) -> None:
+        """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).
+
+        `on_report` is given the report of every run, in another thread.
+        """
+        self._follow_sources(on_report)
         try:
-            threading.Event().wait()
+            stop.wait()
         finally:
             self.close()
 

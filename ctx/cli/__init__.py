@@ -29,8 +29,8 @@ COMMANDS = {
     "serve": ("ctx.cli.serve", "serve REST and MCP over HTTP: ctx serve mcp"),
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "search": ("ctx.cli.search", "search the index"),
-    "get": ("ctx.cli.search", "print a document"),
     "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
+    "get": ("ctx.cli.get", "print a document, by id or path, or some of its lines"),
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),
@@ -43,6 +43,9 @@ COMMANDS = {
     "memory": ("ctx.cli.memory", "export and import memories"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
+    "projects": ("ctx.cli.projects", "list the servers that run on this machine"),
+    "service": ("ctx.cli.service", "serve this project in the background (systemd, launchd)"),
+    "completions": ("ctx.cli.completions", "print what bash, zsh or fish complete"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "doctor": (
         "ctx.cli.doctor",
@@ -50,7 +53,22 @@ COMMANDS = {
     ),
 }
 
-# What these write is the user's own project, to be shared as they like; everything else that ctx writes is for its owner's eyes.
+# What people type first who know another tool, and where it is here.
+ELSEWHERE = {
+    "add": "sources stand in ctx.toml, as [connectors.filesystem.NAME]; `ctx init` writes one for this folder",
+    "ls": "`ctx sources` lists the sources, `ctx export` every document",
+    "list": "`ctx sources` lists the sources, `ctx tool list` the tools",
+    "status": "`ctx sources` says how each source does, `ctx stats` counts, `ctx doctor` checks",
+    "open": "`ctx get PATH` prints a document; `ctx serve mcp` has a page to look around in",
+    "query": "`ctx search WORDS` searches; `--mode hybrid` by words and meaning",
+    "find": "`ctx search WORDS` searches; `--mode hybrid` by words and meaning",
+    "start": "`ctx serve mcp` serves here, `ctx service install` in the background",
+    "update": "`ctx index` brings the index up to date",
+    "ps": "`ctx projects` lists the servers that run",
+}
+
+# What these write is the user's own project, to be shared as they like; all else that ctx writes is for its
+# owner's eyes.
 SHARED_WORK = ("init", "connect", "tool", "connector", "agent", "openapi")
 
 # A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end would be eight of them.
@@ -78,9 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    if sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a Latin-1 terminal lacks letters, and that is no failure
+    _mend_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
     try:
         command = _command(arguments)
         if command is None:
@@ -97,10 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return exit_code
     except CtxError as error:
-        from ctx.cli.common import plain
-
-        print(f"Error: {plain(error.message)}", file=sys.stderr)
-        return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+        return _fail(error, as_json)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -108,11 +123,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print("Error: the disk is full: free some space and try again", file=sys.stderr)
-        return 4
+        if error.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _fail(StoreError("the disk is full: free some space and try again"), False)
+        subject = f"{error.filename}: " if error.filename else ""
+        return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
+
+
+def _mend_streams() -> None:
+    """Gives the standard streams that are closed (`>&-`) somewhere to go.
+
+    Python has None for them, and the next file that is opened, the catalog say, would take their number and
+    be written over.
+    """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        for number in range(3):
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+        sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a Latin-1 terminal lacks letters
+
+
+def _fail(error: CtxError, as_json: bool) -> int:
+    """Says what went wrong, in one line on standard error or as the one JSON document; the exit code."""
+    from ctx.cli.common import plain, print_json
+
+    if as_json:
+        print_json({"error": {"code": error.word, "message": error.message}})
+        sys.stdout.flush()
+    else:
+        print(f"Error: {plain(error.message)}", file=sys.stderr)
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
 def _command(arguments: list[str]) -> str | None:
@@ -135,12 +181,17 @@ def _command(arguments: list[str]) -> str | None:
         command = arguments[position]
         arguments[position:] = ["--help"]
     if command not in COMMANDS:
-        import difflib  # 5 ms, and only a mistyped command needs it
-
-        matches = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean `ctx {matches[0]}`?" if matches else "`ctx --help` lists them"
-        raise BadRequest(f"unknown command '{command}'; {hint}")
+        raise BadRequest(f"unknown command '{command}'; {_command_hint(command)}")
     return command
+
+
+def _command_hint(command: str) -> str:
+    if command in ELSEWHERE:
+        return ELSEWHERE[command]
+    from ctx.text import nearest
+
+    match = nearest(command, COMMANDS)
+    return f"did you mean `ctx {match}`?" if match else "`ctx --help` lists them"
 
 
 def _outline(arguments: list[str]) -> int:
@@ -149,6 +200,6 @@ def _outline(arguments: list[str]) -> int:
         return 0
     print("usage: ctx [--config PATH] COMMAND ...\n\nA local-first context server.\n\ncommands:")
     for name, (_, purpose) in COMMANDS.items():
-        print(f"  {name:<10} {purpose}")
+        print(f"  {name:<11} {purpose}")
     print("\n`ctx COMMAND --help` says more of each.")
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ctx.config import Config, default_config, parse_config
 from ctx.errors import BadRequest, ConfigError
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, Any
 from ctx.project import Location, find_config, project_root, shown_path
 from ctx.reach import requests
 from ctx.toml import read_text, tables_of
@@ -17,11 +17,27 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+DESCRIBE = "--\0describe"  # in place of arguments: the parser itself is wanted
+
+
+class Described(Exception):
+    """A command's parser, for whoever asks with `DESCRIBE`."""
+
+    def __init__(self, command_parser: "argparse.ArgumentParser") -> None:
+        super().__init__()
+        self.parser = command_parser
+
+
 def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.ArgumentParser":
     """A command's parser, with `--config`, and `--json` for commands that read."""
     import argparse  # 5 ms, and `ctx search` does without it
 
     class Parser(argparse.ArgumentParser):
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+            if args and args[0] == DESCRIBE:
+                raise Described(self)
+            return super().parse_known_args(args, namespace)
+
         def error(self, message: str) -> "NoReturn":
             raise BadRequest(f"{message}; `{self.prog} --help` says more")
 
@@ -89,7 +105,10 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
             from ctx.cli.trust import require_trust
 
             require_trust(path, content, lines)
-    return parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ=os.environ)
+    config = parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ=os.environ)
+    for warning in config.warnings:
+        print(f"Warning: {plain(warning)}", file=sys.stderr)
+    return config
 
 
 def print_json(value: JSON) -> None:
@@ -111,7 +130,8 @@ def json_printable(text: str) -> str:
 
 def _json_escape(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high << 8 | low:04x}" for high, low in pairs)
 
 
 def plain(text: str) -> str:
@@ -145,22 +165,90 @@ def styled(out: object = None) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or bool(getattr(stream, "isatty", lambda: False)())
 
 
-def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
-    """Columns aligned on the widest cell; numbers to the right."""
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None where it is none.
+
+    One that does not know its width (`docker exec -t`, a script) says 0: it counts as 80, as it does for
+    everybody else.
+    """
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+LEAST_COLUMN = 6  # characters of a column that is cut: with fewer left, a row becomes a block of lines
+_GAP = 2  # between columns
+
+
+def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | None = None) -> str:
+    """Columns aligned on the widest cell, numbers to the right, in lines of at most `width` characters.
+
+    `width` None: that of the terminal, and no limit where there is none. What is too wide is cut from the
+    widest columns, with an ellipsis; where even that is too narrow, each row is a block of lines.
+    """
+    from ctx.text import one_line  # a plain search does without it
+
     cells = [list(headers), *[[plain(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    numeric = [
-        bool(rows) and all(row[column].replace(",", "").replace("%", "").isdigit() for row in rows)
-        for column in range(len(headers))
-    ]
+    limit = terminal_width() if width is None else width
+    if limit is not None:
+        numeric = [_numeric(cells[1:], column) for column in range(len(headers))]
+        fitting = _fitted(widths, numeric, limit)
+        if fitting is None:
+            return _blocks(cells[1:], headers, limit)
+        widths = fitting
     lines = []
     for row in cells:
         padded = [
-            cell.rjust(width) if flush else cell.ljust(width)
-            for cell, width, flush in zip(row, widths, numeric, strict=True)
+            one_line(cell, size).rjust(size)
+            if _numeric(cells[1:], column)
+            else one_line(cell, size).ljust(size)
+            for column, (cell, size) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append("  ".join(padded).rstrip())
+        lines.append((" " * _GAP).join(padded).rstrip())
     return "\n".join(lines)
+
+
+def _numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
+    return bool(rows) and all(row[column].replace(",", "").replace("%", "").isdigit() for row in rows)
+
+
+def _fitted(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> list[int] | None:
+    """The widths with the widest columns of words made narrower until a line fits; None where it cannot."""
+    fitting = list(widths)
+    excess = sum(fitting) + _GAP * (len(fitting) - 1) - limit
+    while excess > 0:
+        words = [column for column in range(len(fitting)) if not numeric[column]]
+        widest = max(words, key=lambda column: fitting[column], default=None)
+        if widest is None or fitting[widest] <= LEAST_COLUMN:
+            return None
+        fitting[widest] -= 1
+        excess -= 1
+    return fitting
+
+
+def _blocks(rows: Sequence[Sequence[str]], headers: Sequence[str], limit: int) -> str:
+    """Each row as lines of `HEADER  cell`, for a terminal that no table fits."""
+    from ctx.text import one_line
+
+    size = max(map(len, headers)) + _GAP
+    blocks = []
+    for row in rows:
+        lines = [
+            one_line(f"{header:<{size}}{cell}", limit)
+            for header, cell in zip(headers, row, strict=True)
+            if cell
+        ]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def ago(ms: int | None, now_ms: int) -> str:

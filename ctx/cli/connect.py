@@ -1,61 +1,63 @@
 """`ctx connect CLIENT`: writes this server into an editor's or an agent's own configuration.
 
-Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text stays as it is, byte for byte), and
-the old file stays beside it as `.bak`. What cannot be edited so is printed, to be pasted. A key is never written: the entry names the
-environment variable that holds it, and where a client cannot do that, it starts `ctx mcp --url` which can.
+Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text stays
+as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed, to be
+pasted. An entry bears its project's name, and one that leads elsewhere is replaced only where that is asked for.
+A key is never written: the entry names the environment variable that holds it, and where a client cannot do that,
+it starts `ctx mcp --url` which can.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ctx import files
-from ctx.cli.common import NO_PROJECT, configuration_at, parser
-from ctx.errors import BadRequest, ConfigError
-from ctx.project import Location, find_config
+from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
+from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
+from ctx.cli.entries import Entry, edited, entries, removed
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.project import Location, find_config, project_root
 from ctx.server.address import remote
+from ctx.text import did_you_mean
 from ctx.types import JSON
 
-Entry = dict[str, JSON]
-
-
-class Server(NamedTuple):
-    """What a client is to be told: an address, or a command that it starts."""
-
-    url: str
-    command: str
-    arguments: tuple[str, ...]  # of `ctx mcp`, for a client that starts it
-    key_env: str | None
-    piped: bool
-
-
-class Client(NamedTuple):
-    """One client: where its configuration is, and what an entry looks like in it. Not every client knows projects."""
-
-    name: str
-    user: Callable[[], str]
-    project: str | None
-    place: tuple[str, ...]  # the keys that lead to the table of servers
-    form: str  # json | toml | yaml
-    entry: Callable[[Server], Entry]
-    then: str  # what to do next
-    pipes_only: bool = False
-    key_by_reference: bool = True  # its entries can name an environment variable in a header
+MAX_NAME = 32  # characters: clients put it before every tool's name, which models allow 64
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("connect", "Connect an editor or an agent to this server.")
-    options.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
+    args = _options().parse_args(argv)
+    _check(args)
+    location = find_config(args.config, os.environ, os.getcwd())
+    name = args.name or entry_name(location, args)
+    if args.list:
+        return _list(name, args.json)
+    if args.all:
+        return _connect_all(location, name, args)
+    client = CLIENTS[args.client]
+    if args.remove:
+        return _remove(client, name, args)
+    return _connect(client, location, name, args)
+
+
+def _options() -> Any:
+    options = parser("connect", "Connect an editor or an agent to this server.", json=True)
+    options.add_argument("client", nargs="?", metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
+    options.add_argument("--list", action="store_true", help="list the clients, and which are connected")
+    options.add_argument("--all", action="store_true", help="connect every client that is installed here")
+    options.add_argument("--remove", action="store_true", help="take this project's entry out again")
     options.add_argument(
         "--scope",
         choices=("user", "project"),
         help="for you everywhere (default), or for whoever opens this folder",
     )
-    options.add_argument("--name", default="ctx", help="what the client calls the server (default: ctx)")
+    options.add_argument(
+        "--name", help="what the client calls the server (default: ctx-PROJECT; in a project's own file ctx)"
+    )
+    options.add_argument(
+        "--replace", action="store_true", help="replace an entry of that name that leads elsewhere"
+    )
     options.add_argument("--url", help="the server's address (default: [server] bind)")
     options.add_argument("--bank", help="a memory bank, as /mcp/BANK of that address")
     options.add_argument(
@@ -70,62 +72,220 @@ def run(command: str, argv: list[str]) -> int:
         "--print", action="store_true", help="print the entry and where it belongs; write nothing"
     )
     options.add_argument("--dry-run", action="store_true", help="show the change as a diff; write nothing")
-    args = options.parse_args(argv)
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
+    return options
+
+
+def _check(args: Any) -> None:
+    """Raises `BadRequest` for options that make no sense, before anything is written."""
+    if not (args.client or args.list or args.all):
+        raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
+    if args.client and args.client not in CLIENTS:
+        raise BadRequest(
+            f"unknown client '{args.client}'; {did_you_mean(args.client, CLIENTS)}. Any client that speaks MCP "
+            "can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
+        )
+    if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
         raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
     if args.stdio and (args.url or args.key_env):
         raise BadRequest("--stdio is without a server; leave --url and --key-env out")
-    client = CLIENTS[args.client]
-    scope = args.scope or "user"
-    path = _path(client, scope, args.name)
-    server = _server(client, scope, args)
+
+
+def entry_name(location: Location | None, args: Any) -> str:
+    """What a client is to call this project's server: the same every time, and another one for each project."""
+    if location is None or args.scope == "project":
+        return "ctx"
+    folder = os.path.basename(project_root(location.path))
+    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
+    return f"ctx-{words}"[:MAX_NAME].rstrip("-") if words and words != "ctx" else "ctx"
+
+
+def _connect(client: Client, location: Location | None, name: str, args: Any) -> int:
+    server = _server(client, location, args)
     entry = client.entry(server)
-    snippet = _snippet(client, args.name, entry)
+    snippet = edited(client.form, client.key, None, name, entry)
+    assert snippet is not None  # an empty file can always be edited
+    template = client.project if args.scope == "project" else client.user
+    if template is None:
+        return _paste(client, snippet, args)
+    path = _path(client, template, name)
     if args.print:
-        print(f"# {path}\n{snippet}")
+        print(f"# {path}\n{snippet.rstrip()}")
         return 0
     content = _read(path)
-    revised = _edited(client, content, args.name, entry)
+    present = entries(client.form, client.key, content)
+    if not args.replace:
+        _check_replaced(client, present.get(name), entry, name)
+    revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
-        print(
-            f"{path} is not strict {client.form.upper()} (comments?), so it was left alone. Put this into it:\n",
-            file=sys.stderr,
-        )
-        print(snippet)
+        form = client.form.upper()
+        reason = f"{path} is not strict {form} (comments?), so it was left alone. Put this into it:\n"
+        print(reason, file=sys.stderr)
+        print(snippet.rstrip())
         return 1
     if revised == content:
-        print(f"{client.name} is connected already: {path}")
+        print(f"{client.title} is connected already: '{name}' in {path}")
         return 0
     if args.dry_run:
         print(_diff(path, content or "", revised), end="")
         return 0
-    _write(path, revised, private=scope == "user")
+    _write(path, revised, private=args.scope != "project")
     backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
-    print(f"{client.name}: wrote '{args.name}' into {path}{backup_note}")
+    print(f"{client.title}: wrote '{name}' into {path}{backup_note}")
+    _print_next(client, server, args)
+    _warn_of_twins(present, entry, name)
+    return 0
+
+
+def _paste(client: Client, snippet: str, args: Any) -> int:
+    """Prints the entry of a client whose file is not written, and where it goes."""
+    if args.scope == "project":
+        raise BadRequest(f"{client.title} has no configuration of a project; use --scope user")
+    print(f"{client.title} is configured by hand: {client.then}\n", file=sys.stderr)
+    print(snippet.rstrip())
+    return 0
+
+
+def _print_next(client: Client, server: Server, args: Any) -> None:
     print(client.then)
     if not server.piped:
         print(f"The server has to run: ctx serve mcp  ({server.url})")
     if args.key_env and args.key_env not in os.environ:
-        print(f"{args.key_env} is not set here: export it where {client.name} is started", file=sys.stderr)
+        print(f"{args.key_env} is not set here: export it where {client.title} is started", file=sys.stderr)
+
+
+def target(entry: JSON) -> str:
+    """Where an entry leads, for comparing and for telling: an address, or a command with its arguments."""
+    if not isinstance(entry, dict):
+        return str(entry)
+    for key in ("url", "httpUrl", "serverUrl", "uri"):
+        if isinstance(entry.get(key), str):
+            return str(entry[key])
+    command = entry.get("command", entry.get("cmd", ""))
+    words = [*(command if isinstance(command, list) else [command]), *entry.get("args", [])]
+    if "--url" in words[:-1]:  # `ctx mcp --url` carries to the same place
+        return str(words[words.index("--url") + 1])
+    return " ".join(
+        os.path.basename(str(word)) if not index else str(word) for index, word in enumerate(words)
+    )
+
+
+def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> None:
+    """Raises `Conflict` where an entry of that name is there and leads elsewhere."""
+    if present is not None and target(present) != target(entry):
+        raise Conflict(
+            f"{client.title} has an entry '{name}' already, which leads to {plain(target(present))[:200]}: "
+            "--replace puts this one in its place, --name NAME puts it beside"
+        )
+
+
+def _warn_of_twins(present: dict[str, JSON], entry: Entry, name: str) -> None:
+    """One port serves one project: a second entry with the same address asks whichever of them runs."""
+    twins = [label for label, row in present.items() if label != name and target(row) == target(entry)]
+    if twins:
+        print(
+            f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give this "
+            "one a port of its own, [server] bind in ctx.toml, and connect again with --replace",
+            file=sys.stderr,
+        )
+
+
+def _connect_all(location: Location | None, name: str, args: Any) -> int:
+    """Connects every client that is installed; one that fails does not keep the others."""
+    chosen = [client for client in CLIENTS.values() if installed(client)]
+    if not chosen:
+        print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
+    code = 0
+    for client in chosen:
+        try:
+            if args.remove:
+                code = max(code, _remove(client, name, args))
+            elif args.scope != "project" or client.project:
+                code = max(code, _connect(client, location, name, args))
+        except CtxError as error:
+            print(f"{client.title}: {plain(error.message)}", file=sys.stderr)
+            code = max(code, 0 if args.remove and isinstance(error, NotFound) else 1)
+    return code
+
+
+def _list(name: str, as_json: bool) -> int:
+    """Prints every client, whether it is here, and what it calls this project's server."""
+    rows: list[dict[str, JSON]] = []
+    for key, client in sorted(CLIENTS.items()):
+        path = _path(client, client.user, name) if client.user else None
+        present = entries(client.form, client.key, _read(path)) if path else {}
+        rows.append(
+            {
+                "client": key,
+                "title": client.title,
+                "installed": installed(client),
+                "connected": name in present,
+                "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
+                "file": path,
+                "source": client.source,
+                "checked": client.checked,
+            }
+        )
+    if as_json:
+        print_json({"name": name, "clients": rows})
+        return 0
+    cells = [
+        (
+            row["client"],
+            "yes" if row["installed"] else "" if row["file"] else "by hand",
+            ", ".join(row["entries"]),
+            row["file"] or "",
+        )
+        for row in rows
+    ]
+    print(table(cells, ("CLIENT", "INSTALLED", "ENTRIES", "FILE")))
     return 0
 
 
-def _path(client: Client, scope: str, name: str) -> str:
-    if scope == "project":
-        if client.project is None:
-            raise BadRequest(f"{client.name} has no configuration of a project; use --scope user")
-        path = os.path.abspath(client.project)
+def _remove(client: Client, name: str, args: Any) -> int:
+    """Takes the entry out; where the file is ours alone it goes, and where its `.bak` is what it was before,
+    that comes back.
+    """
+    template = client.project if args.scope == "project" else client.user
+    if template is None:
+        raise BadRequest(f"{client.title} is configured by hand: {client.then}")
+    path = _path(client, template, name)
+    content = _read(path)
+    present = entries(client.form, client.key, content)
+    if content is None or name not in present:
+        labels = f" (it has: {', '.join(sorted(present))})" if present else ""
+        raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")
+    backup = _read(f"{path}.bak")
+    if backup is not None and edited(client.form, client.key, backup, name, present[name]) == content:
+        revised: str | None = backup
     else:
-        path = client.user()
+        revised = removed(client.form, client.key, content, name)
+    if revised is None:
+        raise ConfigError(
+            f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
+        )
+    if args.dry_run:
+        print(_diff(path, content, revised), end="")
+        return 0
+    if revised or revised == backup:
+        _write(path, revised, private=args.scope != "project")
+    else:
+        os.unlink(path)
+    if revised == backup:
+        os.unlink(f"{path}.bak")
+    print(f"{client.title}: took '{name}' out of {path}")
+    return 0
+
+
+def _path(client: Client, template: str, name: str) -> str:
+    path = os.path.abspath(expanded(template))
     if client.form == "yaml":
         path = os.path.join(os.path.dirname(path), f"{name}.yaml")  # a file for each server
     return os.path.realpath(path)  # a link (to a folder of dotfiles, say) stays one
 
 
-def _server(client: Client, scope: str, args: Any) -> Server:
-    location = find_config(args.config, os.environ, os.getcwd())
+def _server(client: Client, location: Location | None, args: Any) -> Server:
     url = remote(args.url or _bound(location), args.bank)
     alone = args.stdio or (client.pipes_only and not args.url)
     by_proxy = not alone and (client.pipes_only or (args.key_env is not None and not client.key_by_reference))
@@ -136,9 +296,9 @@ def _server(client: Client, scope: str, args: Any) -> Server:
         if location is None:
             raise ConfigError(NO_PROJECT)
         # What a project shares works in any checkout: its client starts in the project's folder.
-        arguments += ("--config", os.path.abspath(location.path)) if scope == "user" else ()
+        arguments += ("--config", os.path.abspath(location.path)) if args.scope != "project" else ()
         arguments += ("--bank", args.bank) if args.bank else ()
-    command = "ctx" if scope == "project" else _command()
+    command = "ctx" if args.scope == "project" else _command()
     return Server(url, command, arguments, args.key_env, piped=alone or by_proxy)
 
 
@@ -153,281 +313,6 @@ def _command() -> str:
     # Programs with windows do not see a shell's PATH.
     beside = os.path.join(os.path.dirname(sys.executable), "ctx")
     return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
-
-
-# ---- entries ---------------------------------------------------------------------------------------------------------
-
-
-def _started(server: Server) -> Entry:
-    return {"command": server.command, "args": list(server.arguments)}
-
-
-def _entry(
-    address_key: str, reference: str, kind: tuple[str, str] | None = None
-) -> Callable[[Server], Entry]:
-    """An entry with its address under `address_key`, a key as `reference` (with `%s` for the variable), and a `type` where asked for."""
-
-    def make(server: Server) -> Entry:
-        if server.piped:
-            return {**({"type": kind[1]} if kind else {}), **_started(server)}
-        entry: Entry = {**({"type": kind[0]} if kind else {}), address_key: server.url}
-        if server.key_env:
-            entry["headers"] = {"Authorization": f"Bearer {reference % server.key_env}"}
-        return entry
-
-    return make
-
-
-def _codex(server: Server) -> Entry:
-    if server.piped:
-        return _started(server)
-    return {"url": server.url, **({"bearer_token_env_var": server.key_env} if server.key_env else {})}
-
-
-def _continue(server: Server) -> Entry:
-    if server.piped:
-        return {"type": "stdio", **_started(server)}
-    entry: Entry = {"type": "streamable-http", "url": server.url}
-    if server.key_env:
-        entry["requestOptions"] = {
-            "headers": {"Authorization": f"Bearer ${{{{ secrets.{server.key_env} }}}}"}
-        }
-    return entry
-
-
-def _home(*parts: str) -> Callable[[], str]:
-    return lambda: os.path.join(os.path.expanduser("~"), *parts)
-
-
-def _application(name: str, *parts: str) -> Callable[[], str]:
-    """A desktop program's own folder."""
-
-    def path() -> str:
-        if sys.platform == "darwin":
-            return os.path.join(os.path.expanduser("~/Library/Application Support"), name, *parts)
-        return os.path.join(
-            os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), name, *parts
-        )
-
-    return path
-
-
-CLIENTS: Mapping[str, Client] = {
-    "cursor": Client(
-        "Cursor",
-        _home(".cursor", "mcp.json"),
-        ".cursor/mcp.json",
-        ("mcpServers",),
-        "json",
-        _entry("url", "${env:%s}"),
-        "Cursor sees it at once: Settings > MCP.",
-    ),
-    "claude-code": Client(
-        "Claude Code",
-        _home(".claude.json"),
-        ".mcp.json",
-        ("mcpServers",),
-        "json",
-        _entry("url", "${%s}", ("http", "stdio")),
-        "In a new session, /mcp shows it.",
-    ),
-    "claude-desktop": Client(
-        "Claude Desktop",
-        _application("Claude", "claude_desktop_config.json"),
-        None,
-        ("mcpServers",),
-        "json",
-        _entry("url", "${%s}"),
-        "Quit Claude Desktop and start it again.",
-        pipes_only=True,
-    ),
-    "vscode": Client(
-        "VS Code",
-        _application("Code", "User", "mcp.json"),
-        ".vscode/mcp.json",
-        ("servers",),
-        "json",
-        _entry("url", "${env:%s}", ("http", "stdio")),
-        "Command palette > MCP: List Servers > Start.",
-    ),
-    "codex": Client(
-        "Codex",
-        _home(".codex", "config.toml"),
-        ".codex/config.toml",
-        ("mcp_servers",),
-        "toml",
-        _codex,
-        "A new session has it.",
-    ),
-    "windsurf": Client(
-        "Windsurf",
-        _home(".codeium", "windsurf", "mcp_config.json"),
-        None,
-        ("mcpServers",),
-        "json",
-        _entry("serverUrl", "${env:%s}"),
-        "Cascade > MCP servers > Refresh.",
-    ),
-    "lmstudio": Client(
-        "LM Studio",
-        _home(".lmstudio", "mcp.json"),
-        None,
-        ("mcpServers",),
-        "json",
-        _entry("url", "%s"),
-        "LM Studio sees it at once: Program > Install.",
-        key_by_reference=False,
-    ),
-    "continue": Client(
-        "Continue",
-        _home(".continue", "mcpServers", "ctx.yaml"),
-        ".continue/mcpServers/ctx.yaml",
-        ("mcpServers",),
-        "yaml",
-        _continue,
-        "Reload the window; agent mode lists its tools.",
-    ),
-}
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def _snippet(client: Client, name: str, entry: Entry) -> str:
-    revised = _edited(client, None, name, entry)
-    assert revised is not None  # an empty file can always be edited
-    return revised.rstrip("\n")
-
-
-def _edited(client: Client, old: str | None, name: str, entry: Entry) -> str | None:
-    """The file with the entry, None where it cannot be edited safely."""
-    if client.form == "yaml":
-        return _yaml(name, entry)  # the file is this entry's alone
-    (key,) = client.place
-    return (
-        _edit_toml(old or "", key, name, entry)
-        if client.form == "toml"
-        else _edit_json(old or "", key, name, entry)
-    )
-
-
-def _edit_json(old: str, place: str, name: str, entry: Entry) -> str | None:
-    text = old if old.strip() else "{}\n"
-    try:
-        before = json.loads(text, object_pairs_hook=_distinct)
-    except ValueError:
-        return None
-    if not isinstance(before, dict) or not isinstance(before.get(place, {}), dict):
-        return None
-    if before.get(place, {}).get(name) == entry:
-        return old
-    step = _indent(text)
-    servers, end = _members(text, text.index("{"))
-    span = servers.get(place)
-    if span is None:
-        value = json.dumps({name: entry}, indent=step, ensure_ascii=False)
-        revised = _insert(text, text.index("{"), end, bool(servers), place, value, step, 1)
-    else:
-        entries, end = _members(text, span[0])
-        value = json.dumps(entry, indent=step, ensure_ascii=False)
-        if name in entries:
-            start, stop = entries[name]
-            revised = text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
-        else:
-            revised = _insert(text, span[0], end, bool(entries), name, value, step, 2)
-    expected = {**before, place: {**before.get(place, {}), name: entry}}
-    # The edit is of the text; that it means what was meant is seen by reading it again.
-    return revised if json.loads(revised) == expected else None
-
-
-def _distinct(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a name comes twice: which one counts is the client's own affair")
-    return table
-
-
-def _indent(text: str) -> str:
-    match = re.search(r"\n([ \t]+)\"", text)
-    return match[1] if match else "  "
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the value of each member of the object at `start` lies, and where its closing brace is. The text is known to be JSON."""
-    decoder = json.JSONDecoder()
-    spans: dict[str, tuple[int, int]] = {}
-
-    def skip(at: int) -> int:
-        match = _SPACE.match(text, at)
-        return match.end() if match else at
-
-    position = skip(start + 1)
-    while text[position] != "}":
-        key, position = decoder.raw_decode(text, position)
-        begin = skip(skip(position) + 1)  # behind the colon
-        _, stop = decoder.raw_decode(text, begin)
-        spans[key] = (begin, stop)
-        position = skip(stop)
-        if text[position] == ",":
-            position = skip(position + 1)
-    return spans, position
-
-
-def _insert(
-    text: str, start: int, end: int, others: bool, key: str, value: str, step: str, depth: int
-) -> str:
-    """The text with one more member at the end of the object between the braces at `start` and `end`."""
-    pad = "\n" + step * depth
-    member = f"{json.dumps(key)}: {value}".replace("\n", pad)
-    head = text[:end].rstrip() if others else text[: start + 1]
-    return f"{head}{',' if others else ''}{pad}{member}\n{step * (depth - 1)}{text[end:]}"
-
-
-def _edit_toml(old: str, place: str, name: str, entry: Entry) -> str | None:
-    import tomllib  # 8 ms, and one client in eight has TOML
-
-    try:
-        before = tomllib.loads(old)
-    except tomllib.TOMLDecodeError:
-        return None
-    servers = before.get(place, {})
-    if not isinstance(servers, dict):
-        return None
-    if servers.get(name) == entry:
-        return old
-    table = f"[{place}.{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in entry.items())
-    lines = old.splitlines(keepends=True)
-    heads = [index for index, line in enumerate(lines) if re.match(r"\s*\[", line)]
-    ours = [
-        index for index in heads if re.match(rf"\s*\[\s*{place}\s*\.\s*\"?{name}\"?\s*[\].]", lines[index])
-    ]
-    if ours:
-        after = next((index for index in heads if index > ours[-1]), len(lines))
-        if [index for index in heads if ours[0] <= index < after] != ours:
-            return None  # its tables stand apart
-        following = "".join(lines[after:])
-        revised = "".join(lines[: ours[0]]) + table + ("\n" + following if following else "")
-    else:
-        revised = (old.rstrip("\n") + "\n\n" if old.strip() else "") + table
-    try:
-        after_edit = tomllib.loads(revised)
-    except tomllib.TOMLDecodeError:
-        return None
-    return revised if after_edit == {**before, place: {**servers, name: entry}} else None
-
-
-def _toml(value: JSON) -> str:
-    # A JSON string is a TOML string but for one character, and lists of them are lists.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _yaml(name: str, entry: Entry) -> str:
-    # JSON is YAML, so every value is one that needs no rules of quoting.
-    fields = "".join(f"    {key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entry.items())
-    return f"name: {name}\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {name}\n{fields}"
 
 
 def _read(path: str) -> str | None:

@@ -56,7 +56,7 @@ def run(command: str, argv: list[str]) -> int:
     if args.json:
         print_json({"healthy": not failed, "findings": [row._asdict() for row in findings]})
     elif failed:
-        print(f"\n{failed} failed. `ctx doctor --fix` mends what it can.", file=sys.stderr)
+        print(f"\n{failed} failed; each line says what mends it.", file=sys.stderr)
     return 1 if failed else 0
 
 

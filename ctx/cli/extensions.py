@@ -4,8 +4,10 @@ import argparse
 import json
 import logging
 import os
+import re
 import sys
 import time
+from collections.abc import Sequence
 
 from ctx.cli import scaffolds
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
@@ -19,6 +21,18 @@ from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace, script_file
+
+SERVED = {
+    "tools": """It is called '{name}' and not served yet; `ctx tool test {path} query=words` tries it. In ctx.toml:
+  [tools.script.{name}]
+  path = "{path}\"""",
+    "connectors": """Nothing is indexed from it yet; `ctx connector test {path}` tries it. In ctx.toml:
+  [connectors.script.{name}]
+  path = "{path}\"""",
+    "agents": """It is not served yet; `ctx agent test {path} --arg topic=words` tries it. In ctx.toml:
+  [agents.script.{name}]
+  path = "{path}\"""",
+}
 
 CALLER = Caller("cli")
 SHOWN_ITEMS = 5
@@ -47,19 +61,20 @@ def _tool(argv: list[str]) -> int:
     _values(test, "--param")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     _init(actions)
-    args = options.parse_args(argv)
+    args = _split_values(options, argv)
     if args.action == "init":
         return _write(scaffolds.TOOL, "tools", args.name, args.path)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
             script = _script(workspace, args.script, args.timeout)
             tool = load_tool(workspace.runner(), script)
-            arguments = compile_check(tool.parameters)(_read_values(args.param))
+            arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
             return _answer(tool.run(arguments, CALLER), args.json)
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
         if args.action == "call":
-            return _answer(workspace.toolbox.call(args.tool, _read_values(args.param), CALLER), args.json)
+            values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
+            return _answer(workspace.toolbox.call(args.tool, values, CALLER), args.json)
         return _list_tools(workspace, args.json)
 
 
@@ -71,7 +86,10 @@ def _list_tools(workspace: Workspace, as_json: bool) -> int:
         listed = [{name: getattr(tool, name) for name in fields} for tool in tools]
         print_json({"tools": listed, "failed": _failures_json(failed)})
         return 0
-    rows = [(t.name, "built in" if t.builtin else t.pack or t.origin, _line(t.description)) for t in tools]
+    rows = [
+        (tool.name, "built in" if tool.builtin else tool.pack or tool.origin, _line(tool.description))
+        for tool in tools
+    ]
     print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
     _say_failures(failed)
     return 0
@@ -126,7 +144,7 @@ def _connector(argv: list[str]) -> int:
         return _write(scaffolds.CONNECTOR, "connectors", args.name, args.path)
     with open_workspace(configuration(args.config, required=False)) as workspace:
         script = _script(workspace, args.script, args.timeout, 300.0)
-        script = script._replace(config={**script.config, **_read_values(args.param)})
+        script = script._replace(config={**script.config, **read_values(args.param)})
         return _try_connector(ScriptConnector(script, workspace.runner), args.json)
 
 
@@ -190,7 +208,7 @@ def _agent(argv: list[str]) -> int:
             name = agent.name
         else:
             workspace.load_extensions()
-        prompt = workspace.agents.prompt(name, _read_values(args.arg), CALLER)
+        prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
     else:
@@ -267,21 +285,83 @@ def _values(command: argparse.ArgumentParser, name: str) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a value; JSON where it is JSON, else text (may be repeated)",
+        help="a value, read as the schema has it: text as it stands, else JSON (may be repeated)",
     )
 
 
-def _read_values(given: list[str]) -> dict[str, JSON]:
+def _split_values(options: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """The arguments, where `KEY=VALUE` alone counts as `--param KEY=VALUE`. Raises `BadRequest`."""
+    args, remainder = options.parse_known_args(argv)
+    for word in remainder:
+        if not hasattr(args, "param") or not re.match(r"[\w.-]+=", word):
+            mend = "values are given as KEY=VALUE; --json prints the reply as JSON" if "param" in args else ""
+            raise BadRequest(
+                f"unrecognized arguments: {word}; {mend or f'`{options.prog} --help` says more'}"
+            )
+        args.param.append(word)
+    return args
+
+
+def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
+    """`KEY=VALUE` pairs as arguments. What the schema calls a string is text as it stands, `42` and `true`
+    too; all else is JSON where it parses, and text where it does not. `KEY.INNER=VALUE` fills an object.
+
+    Raises `BadRequest` for what is no pair.
+    """
     values: dict[str, JSON] = {}
-    for pair in given:
+    for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise BadRequest(f"'{pair}' is not KEY=VALUE")
-        try:
-            values[name] = json.loads(text)
-        except ValueError:
-            values[name] = text
+        rule = _rule(schema, name)
+        table = values
+        if rule is None and "." in name and _rule(schema, name.split(".", 1)[0]) is not None:
+            outer, name = name.split(".", 1)
+            rule = _rule(_rule(schema, outer), name)
+            table = values.setdefault(outer, {})
+            if not isinstance(table, dict):
+                raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
+        table[name] = _read_value(text, rule)
     return values
+
+
+def _rule(schema: JSON, name: str) -> JSON:
+    """The schema of a property; None where it has none."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties.get(name) if isinstance(properties, dict) else None
+
+
+def _read_value(text: str, rule: JSON) -> JSON:
+    types = _types(rule)
+    if types == {"string"}:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    scalar = not isinstance(value, dict | list) and value is not None
+    return text if "string" in types and scalar and not _fits(value, types) else value
+
+
+def _types(rule: JSON) -> set[str]:
+    """The JSON types that a schema names, by `type`, `enum` or its alternatives; none where it leaves them
+    open.
+    """
+    if not isinstance(rule, dict):
+        return set()
+    named = rule.get("type", [])
+    types = set(named if isinstance(named, list) else [named])
+    for alternative in (*rule.get("anyOf", ()), *rule.get("oneOf", ())):
+        types |= _types(alternative)
+    if not types and rule.get("enum") and all(isinstance(choice, str) for choice in rule["enum"]):
+        return {"string"}
+    return types
+
+
+def _fits(value: JSON, types: set[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in types
+    return bool(types & {"number", "integer"}) and isinstance(value, int | float)
 
 
 def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
@@ -294,7 +374,7 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "x", encoding="utf-8") as file:
         file.write(scaffold.format(name=file_name, title=name.replace("-", " ").replace("_", " "), path=path))
-    print(f"Wrote {path}.")
+    print(f"Wrote {path}.\n{SERVED[folder].format(name=file_name, path=path)}")
     return 0
 
 
@@ -307,4 +387,4 @@ def _answer(result: JSON, as_json: bool) -> int:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:100]
+    return " ".join(text.split())

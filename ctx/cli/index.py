@@ -1,17 +1,25 @@
 """`ctx index` (alias `sync`) and `ctx embed`."""
 
+import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import Any
 
-from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.bars import bars
+from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
+from ctx.config import Config
+from ctx.connectors.base import Problem
+from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
-from ctx.indexing.run import IndexReport, Progress
+from ctx.indexing.run import EMPTY, IndexReport
 from ctx.types import JSON, SourceStatus
-from ctx.workspace import open_workspace
+from ctx.workspace import Workspace, open_workspace
+
+SHOWN = 10  # lines of a kind under a report: more than that is for --json
+SHOWN_CHANGES = 20  # documents named of one run that --watch tells of
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -41,41 +49,72 @@ def _index(command: str, argv: list[str]) -> int:
     stop = threading.Event()
     log = logging.getLogger("ctx.indexing.indexer")
     log.addFilter(_unreported)
-    dropped: list[tuple[str, int]] = []
-    embedded = None
-    with (
-        open_workspace(configuration(args.config, remember=True)) as workspace,
-        _progress(not args.no_progress) as progress,
-    ):
+    with open_workspace(configuration(args.config, remember=True)) as workspace:
         try:
-            if args.dry_run:
-                reports = workspace.indexer.run(args.sources, full=args.full, dry_run=True, progress=progress)
-            else:
-                reports = workspace.indexer.run(args.sources, full=args.full, progress=progress, stop=stop)
-                dropped = workspace.drop_unconfigured() if args.prune else []
-                embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
+            code = _run_once(workspace, args, stop)
         except KeyboardInterrupt:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
-        strays = [] if args.sources else workspace.unconfigured()
-        if args.json:
-            print_json(_run_json(reports, embedded, dropped, strays))
-        else:
-            for report in reports:
-                _print_report(report, dry_run=args.dry_run)
-            _print_strays(dropped, strays, pruning=args.prune)
-            if not reports:
-                print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
-            if embedded and (embedded.embedded or embedded.pending):
-                print(
-                    f"embedded {embedded.embedded:,} chunks in {embedded.duration_s:.1f} s"
-                    + (f", {embedded.pending:,} pending" if embedded.pending else "")
-                )
         if args.watch and not args.dry_run:
             log.removeFilter(_unreported)
-            workspace.follow(print)
+            _follow(workspace, stop, as_json=args.json)
+            return 0
+    return code
+
+
+def _run_once(workspace: Workspace, args: Any, stop: threading.Event) -> int:
+    """One run of the chosen sources, and what it came to, printed."""
+    dropped: list[tuple[str, int]] = []
+    embedded = None
+    with bars(not args.no_progress) as progress:
+        reports = workspace.indexer.run(
+            args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop
+        )
+        if not args.dry_run:
+            dropped = workspace.drop_unconfigured() if args.prune else []
+            embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
+    strays = [] if args.sources else workspace.unconfigured()
+    if args.json:
+        print_json(_run_json(reports, embedded, dropped, strays))
+    else:
+        for report in reports:
+            _print_report(report, dry_run=args.dry_run)
+            if not report.ok:
+                _print_place(workspace.config, report.source)
+        _print_strays(dropped, strays, pruning=args.prune)
+        if not reports:
+            print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
+        if embedded and (embedded.embedded or embedded.pending):
+            _print_embedded(embedded)
     return 0 if all(report.ok for report in reports) else 1
+
+
+def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
+    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked for)."""
+
+    def tell(report: IndexReport) -> None:
+        if as_json and report.changes:
+            print(json_printable(json.dumps(report_json(report), ensure_ascii=False)), flush=True)
+        elif not as_json:
+            for line in change_lines(report):
+                print(line, flush=True)
+
+    print("Following the sources; Ctrl-C stops.", file=sys.stderr if as_json else sys.stdout, flush=True)
+    try:
+        workspace.follow(tell, stop)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # the terminal shows ^C without an end of its line
+
+
+def change_lines(report: IndexReport) -> list[str]:
+    """What a run changed, a line each: `filesystem:docs: added notes/a.md`."""
+    source = plain(report.source)
+    lines = [
+        f"{source}: {change.kind} {plain(change.source_id)}" for change in report.changes[:SHOWN_CHANGES]
+    ]
+    excess = report.added + report.updated + report.deleted - len(lines)
+    return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
 
 
 def _unreported(record: logging.LogRecord) -> bool:
@@ -102,10 +141,10 @@ def _print_strays(
 ) -> None:
     """Says what became of the documents whose sources this configuration lacks."""
     for name, count in dropped:
-        print(f"{name}: not configured, {count:,} documents dropped")
+        print(f"{name}: not configured, {counted(count, 'document')} dropped")
     fate = "would be dropped" if pruning else "kept (`ctx index --prune` drops them)"
     for stray in strays:
-        print(f"{stray.name}: not configured, {stray.doc_count:,} documents {fate}")
+        print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
 
 
 def report_json(report: IndexReport) -> JSON:
@@ -119,10 +158,10 @@ def report_json(report: IndexReport) -> JSON:
         "deleted": report.deleted,
         "chunks": report.chunks,
         "skipped": report.skipped,
-        "problems": [
-            {"source_id": problem.source_id, "message": problem.message} for problem in report.problems
-        ],
-        "notes": [{"source_id": note.source_id, "message": note.message} for note in report.notes],
+        "skips": [skip._asdict() for skip in report.skips],
+        "changes": [change._asdict() for change in report.changes],
+        "problems": [problem._asdict() for problem in report.problems],
+        "notes": [note._asdict() for note in report.notes],
         "note": report.note,
         "revision": report.revision,
         "seconds": round(report.duration_s, 3),
@@ -141,17 +180,42 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
         if count
     ]
     parts.append(f"{report.unchanged:,} unchanged")
+    misses = [skip for skip in report.skips if skip.message != EMPTY]
+    empty = len(report.skips) - len(misses)
     if report.skipped:
-        parts.append(f"{report.skipped:,} skipped (no text)")
+        parts.append(f"{report.skipped:,} skipped" + (f" ({empty:,} empty)" if empty else ""))
     print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
-    for problem in report.problems[:10]:
-        print(f"  not indexed: {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
-    if len(report.problems) > 10:
-        print(f"  ... and {len(report.problems) - 10:,} more (--json lists all)", file=sys.stderr)
-    for note in report.notes[:10]:
-        print(f"  note: {plain(': '.join(filter(None, note)))}", file=sys.stderr)
-    if len(report.notes) > 10:
-        print(f"  ... and {len(report.notes) - 10:,} more (--json lists all)", file=sys.stderr)
+    _print_lines("skipped", misses, report.skipped - empty)
+    _print_lines("not indexed", report.problems, len(report.problems))
+    _print_lines("note", report.notes, len(report.notes))
+
+
+def _print_place(config: Config, source: str) -> None:
+    """Where a source that failed was looked for: on this machine's terminal alone, since its status is served
+    to others.
+    """
+    for folder in config.filesystems:
+        if folder.name == source:
+            print(f"  looked in: {plain(folder.root)}", file=sys.stderr)
+    for repository in config.gits:
+        if repository.name == source:
+            url = parse_remote(repository.url).redact(
+                repository.url
+            )  # without what it may hold of a password
+            print(f"  looked at: {plain(url)}", file=sys.stderr)
+
+
+def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
+    """Lines under a report, on standard error, as many as one reads."""
+    for line in lines[:SHOWN]:
+        print(f"  {label}: {plain(': '.join(filter(None, line)))}", file=sys.stderr)
+    if total > SHOWN:
+        print(f"  ... and {total - SHOWN:,} more (--json lists them)", file=sys.stderr)
+
+
+def _print_embedded(report: EmbedReport) -> None:
+    pending = f", {report.pending:,} pending" if report.pending else ""
+    print(f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}")
 
 
 def _embed(argv: list[str]) -> int:
@@ -169,9 +233,9 @@ def _embed(argv: list[str]) -> int:
         workspace.require_embeddings()
         if args.dry_run:
             pending = workspace.catalog.pending_count(workspace.model or "")
-            print_json({"pending": pending}) if args.json else print(f"{pending:,} chunks pending")
+            print_json({"pending": pending}) if args.json else print(f"{counted(pending, 'chunk')} pending")
             return 0
-        with _progress(not args.no_progress) as progress:
+        with bars(not args.no_progress) as progress:
             report = workspace.indexer.embed(
                 limit=args.limit, rebuild=args.what == "rebuild", progress=progress
             )
@@ -180,41 +244,5 @@ def _embed(argv: list[str]) -> int:
             {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
         )
     else:
-        print(f"embedded {report.embedded:,} chunks in {report.duration_s:.1f} s, {report.pending:,} pending")
+        _print_embedded(report)
     return 0
-
-
-@contextmanager
-def _progress(wanted: bool) -> Iterator[Progress | None]:
-    """Bars on standard error where it is a terminal; None elsewhere."""
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
-    # rich costs 70 ms: only where somebody looks
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-    )
-    with Bars(
-        *columns, console=Console(stderr=True, no_color=not styled(sys.stderr)), transient=True
-    ) as bars:
-        bar_totals: dict[
-            str, TaskID
-        ] = {}  # one at most: sources are read one after the other, then come the embeddings
-
-        def progress(source: str, done: int, total: int | None) -> None:
-            count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-            if source not in bar_totals:
-                while bar_totals:
-                    bars.remove_task(bar_totals.popitem()[1])
-                bar_totals[source] = bars.add_task(plain(source), total=total, count=count)
-            bars.update(bar_totals[source], completed=done, total=total, count=count)
-
-        yield progress

@@ -2,7 +2,7 @@
 
 import sys
 
-from ctx.cli.common import ago, configuration, json_printable, parser, plain, print_json, table
+from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
 from ctx.tools.builtin import source_json
@@ -33,7 +33,7 @@ def _sources(argv: list[str]) -> int:
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
             source["last_indexed_at"] or "never",
-            (source["note"] or "")[:100],
+            source["note"] or "",
         )
         for source in reply["sources"]
     ]
@@ -93,7 +93,7 @@ def _stats(argv: list[str]) -> int:
 def _export(argv: list[str]) -> int:
     import json  # off the path of the other reading commands
 
-    options = parser("export", "Write every document and chunk as one JSON document.")
+    options = parser("export", "Write every document and chunk as one JSON document.", json=True)
     options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
     args = options.parse_args(argv)
     documents = chunks = 0
@@ -125,7 +125,7 @@ def _export(argv: list[str]) -> int:
             chunks += len(stored.chunks)
         out.write("\n]}\n")
     print(
-        f"Exported {documents:,} documents, {chunks:,} chunks"
+        f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
         + (f" to {plain(args.output)}" if args.output else ""),
         file=sys.stderr,
     )

@@ -6,7 +6,7 @@ tool = {{
   description = "Say in one sentence what this tool does and when to use it",
   annotations = {{ read_only = true }},
   parameters = {{
-    {{ name = "query", type = "string", required = true, description = "What to look for" }},
+    {{ name = "query", type = "string", required = true, minLength = 1, description = "What to look for" }},
     {{ name = "limit", type = "integer", default = 5, description = "How many documents" }},
   }},
 }}

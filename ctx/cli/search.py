@@ -4,7 +4,6 @@ import os
 import sys
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose, styled
-from ctx.errors import BadRequest
 from ctx.types import JSON, MODES, Caller
 from ctx.workspace import open_workspace
 
@@ -15,7 +14,7 @@ _WORDS = ("--mode", "--since", "--until", "--config")
 
 
 def run(command: str, argv: list[str]) -> int:
-    return _search(argv) if command == "search" else _get(argv)
+    return _search(argv)
 
 
 class _Options:
@@ -172,45 +171,3 @@ def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
 
 
 _HEAD = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
-
-
-def _get(argv: list[str]) -> int:
-    options = parser("get", "Print a document.", json=True)
-    options.add_argument("id", help="the document's id, as `ctx search` printed it")
-    options.add_argument("--source", help="take ID for a path in this source")
-    options.add_argument(
-        "--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)"
-    )
-    options.add_argument("--max-tokens", type=int, metavar="N", help="stop at about so many tokens")
-    options.add_argument("--body", action="store_true", help="print the text alone")
-    args = options.parse_args(argv)
-    arguments: dict[str, JSON] = (
-        {"source": args.source, "source_id": args.id} if args.source else {"id": args.id}
-    )
-    arguments |= _line_range(args.lines) if args.lines else {}
-    if args.max_tokens is not None:
-        arguments["max_tokens"] = args.max_tokens
-    with open_workspace(configuration(args.config), reading=True) as workspace:
-        document = workspace.toolbox.call("get", arguments, Caller("cli"))
-    if args.json:
-        print_json(document)
-        return 0
-    if not args.body:
-        for name in _HEAD:
-            if document.get(name):
-                print(f"{name + ':':<13} {plain(str(document[name]))}")
-        print()
-    body = prose(document["body"])
-    print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
-    if document.get("cut"):
-        print(f"Note: {document['cut']}", file=sys.stderr)
-    return 0
-
-
-def _line_range(text: str) -> dict[str, JSON]:
-    """`12:30`, `12:`, `:30` or `12` as the arguments of `get`. Raises `BadRequest`."""
-    first, mark, last = text.partition(":")
-    ends = {"start_line": first, "end_line": last if mark else first}
-    if not any(ends.values()) or not all(not end or end.isdecimal() for end in ends.values()):
-        raise BadRequest(f"--lines wants FIRST:LAST, such as 12:30, got '{text[:40]}'")
-    return {name: int(end) for name, end in ends.items() if end}

@@ -1,11 +1,14 @@
 """`ctx serve mcp`, `ctx mcp` and `ctx openapi`."""
 
+import argparse
 import logging
 import os
 
 from ctx.assemble import mcp_server, server_advice, server_settings, services
 from ctx.cli.common import configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
+from ctx.cli.running import Registration, Running, state_folder
+from ctx.clock import now_ms
 from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.project import find_config
@@ -28,7 +31,8 @@ def _serve(argv: list[str]) -> int:
     options.add_argument(
         "what",
         nargs="?",
-        choices=("mcp",),
+        metavar="mcp",
+        type=_what,
         default="mcp",
         help="`ctx serve mcp` serves everything: REST, MCP and the page",
     )
@@ -60,8 +64,23 @@ def _serve(argv: list[str]) -> int:
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         _say_what_is_open(workspace, settings)
-        serve(app, settings.bind)
+        with Registration(state_folder(os.environ)) as registration:
+
+            def announce(address: str) -> None:
+                print(f"Listening on {address}", flush=True)
+                registration.register(Running(config.root, address, os.getpid(), now_ms()))
+
+            serve(app, settings.bind, announce=announce)
     return 0
+
+
+def _what(word: str) -> str:
+    """The one word there is; Context Harness has it, and clients' documentation repeats it."""
+    if word != "mcp":
+        raise argparse.ArgumentTypeError(
+            f"'{word}' is not served by itself: `ctx serve mcp` serves REST, MCP and the page on one port"
+        )
+    return word
 
 
 def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
@@ -161,7 +180,7 @@ def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -
 
 
 def _openapi(argv: list[str]) -> int:
-    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.")
+    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config)) as workspace:

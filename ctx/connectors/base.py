@@ -27,6 +27,7 @@ class ScanLog:
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
+    expected    counts what the scan yields, where that can be told before it ends; slow enough to be asked once
     rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
     """
 
@@ -40,6 +41,7 @@ class ScanLog:
         self.complete = True
         self.revision: str | None = None
         self.rescan = False
+        self.expected: Callable[[], int] | None = None
 
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))

@@ -36,3 +36,7 @@ _KEYS = ".ssh .gnupg .aws .kube"  # nobody means to publish these by naming thei
 
 SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
 """Folders that are never entered, whatever the globs say: copies, caches and keys, not documents."""
+
+_DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"
+EXPECTED_KINDS = frozenset(_DOCUMENTS.split())
+"""Documents that people keep in folders: where the globs leave them out, the report says so. Four letters at most."""

@@ -16,7 +16,7 @@ from functools import partial
 from urllib.parse import quote
 
 from ctx.connectors.base import ScanLog
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name
 from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
@@ -119,7 +119,15 @@ class FilesystemConnector:
         """The files that are new or changed, folder by folder in order of their names."""
         root = self._real_root(known)
         walk = _Walk(self, root, known, log)
+        log.expected = partial(self._count, root, known)
         yield from walk.below(root, "", self._top_scope(root))
+        if walk.unread:
+            kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
+            log.note("", f"left out, as kinds that `include_globs` in [{self._where}] does not name: {kinds}")
+
+    def _count(self, root: str, known: Mapping[str, str]) -> int:
+        walk = _Walk(self, root, known, ScanLog())
+        return sum(1 for _ in walk.below(root, "", self._top_scope(root)))
 
     def scan_paths(
         self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
@@ -392,6 +400,7 @@ class _Walk:
         self._from_root = len(root.rstrip("/")) + 1
         self._known = known
         self._log = log
+        self.unread: dict[str, int] = {}  # by suffix: files that one expects to find, and will not
         self._linked: set[tuple[int, int]] = (
             set()
         )  # folders entered through a link: each once, so that loops end
@@ -496,12 +505,22 @@ class _Walk:
                     if item is not None:
                         items.append(item)
                     continue
+            elif name[-5:].rpartition(".")[2].lower() in EXPECTED_KINDS:
+                self._pass_over(entry, scope)
             if entry.is_symlink() and self._connector.follow_symlinks:
                 self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
                 below = None if is_build(name, by_name) else scope.enter(name)
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
+
+    def _pass_over(self, entry: "os.DirEntry[str]", scope: Scope) -> None:
+        """Counts a document that the include globs leave out, unless somebody ruled it out."""
+        name = entry.name
+        ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
+        if not ruled_out and entry.is_file(follow_symlinks=False):
+            suffix = name.rpartition(".")[2].lower()
+            self.unread[suffix] = self.unread.get(suffix, 0) + 1
 
     def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
         """None where it has gone, or cannot be looked at: then what is known of it stays."""

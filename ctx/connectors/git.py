@@ -147,6 +147,7 @@ class GitConnector:
                 return
             self._prefetch([entry.oid for entry in changed], lock, log.progress)
             changed = self._sized(changed, log)
+            log.expected = partial(len, changed)
             changes = self._history(tip, changed, log)
             ref = tip.branch or ""
             blobs = Blobs(self._git, self.name)

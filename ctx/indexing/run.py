@@ -28,6 +28,16 @@ BATCH_CHARACTERS = 4_000_000
 SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
 
 
+MAX_NAMED = 1000  # skipped or changed documents that a report names; it counts all of them
+
+
+class Change(NamedTuple):
+    """A document that a run added, updated or deleted."""
+
+    kind: str  # added | updated | deleted
+    source_id: str
+
+
 class IndexReport(NamedTuple):
     """What a run of one source did. `ok` is False where the source as a whole could not be read; `note` says why."""
 
@@ -44,6 +54,8 @@ class IndexReport(NamedTuple):
     revision: str | None
     duration_s: float
     notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
+    skips: tuple[Problem, ...] = ()  # the skipped ones and why, as far as MAX_NAMED goes
+    changes: tuple[Change, ...] = ()  # what was stored and deleted, as far as MAX_NAMED goes
 
 
 class _Batch:
@@ -146,6 +158,9 @@ class IndexRun:
         self._present: set[str] = set()
         self._unreadable: set[str] = set()  # there, but not this time: the last good version stays
         self._added = self._updated = self._touched = self._chunks = self._skipped = 0
+        self._skips: list[Problem] = []
+        self._changes: list[Change] = []
+        self._total: int | None = None  # of what the scan yields, once it was worth counting
         self._begin(partial=items is not None)
 
     def _begin(self, *, partial: bool) -> None:
@@ -168,6 +183,8 @@ class IndexRun:
             note = error.message
             self._log.complete = False
         departed = self._departed()
+        for source_id in departed:
+            self._changed("deleted", source_id)
         if not self._dry_run:
             self._store()
             if departed:
@@ -189,6 +206,8 @@ class IndexRun:
             revision=self._log.revision,
             duration_s=time.monotonic() - began_s,
             notes=tuple(self._log.notes),
+            skips=tuple(self._skips),
+            changes=tuple(self._changes),
         )
 
     def _stopped(self) -> bool:
@@ -200,17 +219,22 @@ class IndexRun:
                 self._log.complete = False
                 break
             self._present.add(item.source_id)
-            if self._dry_run:
-                self._added += item.source_id not in self._existing
-                self._updated += item.source_id in self._existing
-                continue
             self._read(item)
             if self._batch.full():
                 self._store()
-                if self._progress:
-                    self._progress(self._source, len(self._present), None)
+                self._tell()
                 if self._published:
                     self._published()
+
+    def _tell(self) -> None:
+        """Says how far the run is. The total is counted once, and not for a run that ends with its first
+        batch.
+        """
+        if self._progress is None:
+            return
+        if self._total is None and self._log.expected is not None:
+            self._total = self._log.expected()
+        self._progress(self._source, len(self._present) + self._skipped, self._total)
 
     def _read(self, item: SourceItem) -> None:
         """Reads one item into the batch. What holds no text is not present: an older version of it has to go."""
@@ -229,6 +253,8 @@ class IndexRun:
             return
         if extracted is None:
             self._skipped += 1
+            if len(self._skips) < MAX_NAMED:
+                self._skips.append(Problem(item.source_id, why_no_text(content)))
             self._present.discard(item.source_id)
             return
         self._put(item, content, digest, extracted)
@@ -257,21 +283,29 @@ class IndexRun:
         )
         if extracted.note:
             self._log.note(item.source_id, extracted.note)
-        chunks = chunk(
-            extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
-        )
+        chunks: list[Chunk] = []  # a dry run reads, since what has no text is not stored, and goes no further
+        if not self._dry_run:
+            chunks = chunk(
+                extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
+            )
         self._batch.put.append((document, chunks))
         self._batch.characters += len(extracted.body)
         self._chunks += len(chunks)
         if item.source_id in self._existing:
             self._updated += 1
+            self._changed("updated", item.source_id)
         else:
             self._added += 1
+            self._changed("added", item.source_id)
+
+    def _changed(self, kind: str, source_id: str) -> None:
+        if len(self._changes) < MAX_NAMED:
+            self._changes.append(Change(kind, source_id))
 
     def _store(self) -> None:
-        if self._batch.put:
+        if self._batch.put and not self._dry_run:
             self._catalog.put_documents(self._batch.put)
-        if self._batch.touch:
+        if self._batch.touch and not self._dry_run:
             self._catalog.touch_documents(self._batch.touch)
         self._batch = _Batch()
 
@@ -306,6 +340,36 @@ class IndexRun:
             signature=self._signature if whole else (last.signature if last else ""),
         )
         self._catalog.record_run(self._source, run)
+
+
+# How what holds no text begins, and what to call it. The longer beginnings first.
+_BEGINNINGS = (
+    (b"%PDF-", "a PDF, and nothing here reads PDF: save its text beside it"),
+    (b"PK\x03\x04", "an archive or an office document, which nothing here reads: export it as text"),
+    (b"\xd0\xcf\x11\xe0", "an office document of the old kind, which nothing here reads: export it as text"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"GIF8", "a picture"),
+    (b"\x7fELF", "a program"),
+    (b"\x1f\x8b", "compressed data that is no text"),
+    (b"SQLite format 3\0", "a database"),
+)
+
+
+EMPTY = "empty"  # or nothing but spaces and line ends: there are many such files, and nobody misses them
+
+
+def why_no_text(content: Content) -> str:
+    """Why there is nothing to index in what was read."""
+    data = content.data
+    if not data.strip():
+        return EMPTY
+    if isinstance(data, str):
+        return "no text and no title in it"
+    for beginning, reason in _BEGINNINGS:
+        if data.startswith(beginning):
+            return reason
+    return "binary data, not text" if b"\0" in data else "no text in it that could be read"
 
 
 def _content_hash(content: Content) -> bytes:

@@ -20,6 +20,7 @@ from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
+from ctx.indexing.run import IndexReport
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
@@ -75,17 +76,20 @@ class Watcher:
         ignored: Sequence[str] = (),
         follow: bool = True,
         before: Callable[[], object] | None = None,
+        on_report: Callable[[IndexReport], None] | None = None,
     ) -> None:
         """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then
         only on request.
 
         `before` is called once, before the first run: it says what an old configuration left behind.
+        `on_report` is given every report of a run, in the thread that indexes.
         """
         self._indexer = indexer
         self._intervals = intervals
         self._ignored = tuple(os.path.realpath(path) + os.sep for path in ignored)
         self._follow = follow
         self._before = before
+        self._on_report = on_report
         self._stop = threading.Event()
         self._wake = threading.Condition()
         self._due: dict[str, _Work] = {}
@@ -241,6 +245,8 @@ class Watcher:
             elif not report.ok and self._indexer.ailment(connector.name) != ailment:
                 logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
             self.after_run(connector.name, report.ok)
+            if self._on_report is not None:
+                self._on_report(report)
         except Busy as error:
             logger.info("index run put off source=%s reason=%s", connector.name, error.message)
             self._again(connector.name, work)

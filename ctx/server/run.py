@@ -29,6 +29,7 @@ HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 BACKSTOP_S = 1  # the guard ends everything within half a second; this is for what it could not end
 LEAVE_S = 0.9  # after a signal; with the end of the process itself below a second
+PORTS_TRIED = 20  # after one that is taken, for one to propose
 STUCK_S = 10  # until a process that cannot even do that says where it stands, and ends
 
 
@@ -53,13 +54,25 @@ def open_sockets(bind: str) -> list[socket.socket]:
     except OSError as error:
         for each in opened:
             each.close()
-        reason = (
-            "is in use by another program (another ctx?): stop it"
-            if error.errno == errno.EADDRINUSE
-            else f"cannot be bound ({os.strerror(error.errno or 0)})"
-        )
+        if error.errno == errno.EADDRINUSE:
+            vacant = _next_vacant(host, port)
+            proposal = f": {vacant} is free (--bind {vacant} for this once)" if vacant else ""
+            reason = "is in use by another program (another ctx? `ctx projects` lists them): stop it"
+            raise ConfigError(f"{bind} {reason}, or choose another [server] bind{proposal}") from error
+        reason = f"cannot be bound ({os.strerror(error.errno or 0)})"
         raise ConfigError(f"{bind} {reason}, or choose another [server] bind") from error
     return opened
+
+
+def _next_vacant(host: str, port: int) -> str | None:
+    """The next address of this host that could be bound now, to propose; None where none is near."""
+    for candidate in range(port + 1, min(port + 1 + PORTS_TRIED, 65536)):
+        try:
+            _open(host, candidate).close()
+        except OSError:
+            continue
+        return f"[{host}]:{candidate}" if ":" in host else f"{host}:{candidate}"
+    return None
 
 
 def _open(host: str, port: int) -> socket.socket:

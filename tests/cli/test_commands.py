@@ -29,38 +29,38 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def document(said: subprocess.CompletedProcess[str]) -> Any:
+def document(reply: subprocess.CompletedProcess[str]) -> Any:
     """The one JSON document on standard output."""
-    assert said.returncode == 0, said.stderr
-    return json.loads(said.stdout)
+    assert reply.returncode == 0, reply.stderr
+    return json.loads(reply.stdout)
 
 
-def one_line(said: subprocess.CompletedProcess[str], code: int) -> str:
+def one_line(reply: subprocess.CompletedProcess[str], code: int) -> str:
     """The error, which is one line on standard error and nothing else anywhere."""
-    assert said.returncode == code, f"{said.returncode}: {said.stderr}"
-    assert said.stdout == ""
-    assert said.stderr.startswith("Error: ")
-    assert said.stderr.count("\n") == 1
-    assert "Traceback" not in said.stderr
-    return said.stderr.removeprefix("Error: ").strip()
+    assert reply.returncode == code, f"{reply.returncode}: {reply.stderr}"
+    assert reply.stdout == ""
+    assert reply.stderr.startswith("Error: ")
+    assert reply.stderr.count("\n") == 1
+    assert "Traceback" not in reply.stderr
+    return reply.stderr.removeprefix("Error: ").strip()
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_says_what_it_does(command: str, tmp_path: Path) -> None:
-    said = ctx(command, "--help", cwd=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith(f"usage: ctx {command}")
-    assert said.stderr == ""
-    assert ctx("help", command, cwd=tmp_path).stdout == said.stdout
+    reply = ctx(command, "--help", cwd=tmp_path)
+    assert reply.returncode == 0, reply.stderr
+    assert reply.stdout.startswith(f"usage: ctx {command}")
+    assert reply.stderr == ""
+    assert ctx("help", command, cwd=tmp_path).stdout == reply.stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_outline_names_every_command(tmp_path: Path) -> None:
-    for asked in ((), ("--help",), ("help",), ("-h",)):
-        said = ctx(*asked, cwd=tmp_path)
-        assert (said.returncode, said.stderr) == (0, "")
+    for arguments in ((), ("--help",), ("help",), ("-h",)):
+        reply = ctx(*arguments, cwd=tmp_path)
+        assert (reply.returncode, reply.stderr) == (0, "")
         for command in COMMANDS:
-            assert f"\n  {command} " in said.stdout
+            assert f"\n  {command} " in reply.stdout
     assert ctx("--version", cwd=tmp_path).stdout.startswith("ctx ")
 
 
@@ -83,9 +83,9 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["search", "x", "--mode", "hybrid"], 2, "embeddings are disabled; set [embedding] provider"),
         (["search", "x", "--mode", "semantic"], 2, "embeddings are disabled"),
         (["search", "x", "--frobnicate"], 2, "--frobnicate"),
-        (["get"], 2, "required: id"),
+        (["get"], 2, "required: ID|PATH[:LINE]"),
         (["get", "a", "b"], 2, "unrecognized arguments: b"),
-        (["get", UNKNOWN_ID], 3, f"no document with id: {UNKNOWN_ID}"),
+        (["get", UNKNOWN_ID], 3, f"no document with id or path: {UNKNOWN_ID}"),
         (["index", "nowhere"], 3, "unknown source 'nowhere' (known: filesystem:docs)"),
         (["embed"], 2, "required"),
         (["embed", "all"], 2, "invalid choice: 'all'"),
@@ -97,7 +97,7 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["key", "revoke", "nobody"], 3, "nobody"),
         (["tool", "call", "nothing"], 3, "nothing"),
         (["agent", "test", "nobody"], 3, "nobody"),
-        (["serve", "rest"], 2, "invalid choice: 'rest'"),
+        (["serve", "rest"], 2, "`ctx serve mcp` serves REST, MCP and the page"),
         (["serve", "mcp", "--bind", "nonsense"], 2, "nonsense"),
         (["serve", "mcp", "--bind", "0.0.0.0:0"], 2, "key"),
         (["doctor", "--frob"], 2, "--frob"),
@@ -144,9 +144,9 @@ def test_before_the_first_run_reading_says_what_to_run_and_creates_nothing(tmp_p
 def test_a_broken_configuration_is_named_with_its_key(tmp_path: Path, config: str, words: str) -> None:
     user = named(project(tmp_path, config=config))
     for command in (["search", "x"], ["index"], ["serve"], ["stats"]):
-        said = one_line(ctx(*command, cwd=tmp_path, env=user), 2)
-        assert said.startswith("ctx.toml: ")
-        assert words in said
+        reply = one_line(ctx(*command, cwd=tmp_path, env=user), 2)
+        assert reply.startswith("ctx.toml: ")
+        assert words in reply
 
 
 def test_a_configuration_is_found_from_elsewhere_and_paths_stay_its_own(
@@ -159,18 +159,22 @@ def test_a_configuration_is_found_from_elsewhere_and_paths_stay_its_own(
         (["search", "rotation"], {"CTX_CONFIG": path}),
     ]
     for arguments, environ in ways:
-        said = ctx(*arguments, cwd=tmp_path, env=environ)
-        assert said.returncode == 0, said.stderr
-        assert "auth.md:" in said.stdout
+        reply = ctx(*arguments, cwd=tmp_path, env=environ)
+        assert reply.returncode == 0, reply.stderr
+        assert "auth.md:" in reply.stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_places_of_a_project_are_looked_through_in_order(tmp_path: Path) -> None:
-    for place, name in (("config/ctx.toml", "third"), (".ctx/config.toml", "second"), ("ctx.toml", "first")):
+    for folder_path, name in (
+        ("config/ctx.toml", "third"),
+        (".ctx/config.toml", "second"),
+        ("ctx.toml", "first"),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "note.md").write_text(f"# {name}\n\nrotation\n")
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_text(
+        (tmp_path / folder_path).parent.mkdir(exist_ok=True)
+        (tmp_path / folder_path).write_text(
             f'[connectors.filesystem.{name}]\nroot = "./{name}"\n[embedding]\nprovider = "disabled"\n[db]\npath = "./{name}.store/ctx.db"\n'
         )
         report = document(ctx("index", "--json", cwd=tmp_path))
@@ -206,8 +210,8 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
 
 
 def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
-    said = ctx("search", "rotation", "--limit", "1", cwd=indexed)
-    lines = said.stdout.splitlines()
+    reply = ctx("search", "rotation", "--limit", "1", cwd=indexed)
+    lines = reply.stdout.splitlines()
     assert lines[0] == " 1. Signing in  1.00"
     assert lines[1] == "    auth.md:1"
     assert "The rotation is automatic." in lines[2]
@@ -224,8 +228,8 @@ def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
 
 def test_no_text_is_a_syntax_error(indexed: Path) -> None:
     for query in ('"', "a AND (", "title:x^2", "*", "\\", "-- -x", "🦓 斑马", "rotation~"):
-        said = ctx("search", "--json", "--", query, cwd=indexed)
-        assert said.returncode == 0, f"{query}: {said.stderr}"
+        reply = ctx("search", "--json", "--", query, cwd=indexed)
+        assert reply.returncode == 0, f"{query}: {reply.stderr}"
 
 
 def test_colours_are_for_terminals_and_for_who_forces_them(indexed: Path) -> None:
@@ -243,16 +247,16 @@ def test_a_document_cannot_drive_the_terminal(tmp_path: Path) -> None:
     project(tmp_path, {"evil.md": f"# Evil {evil} title\n\nzebra {evil} tail\u00a0end \u202e reversed\n"})
     (tmp_path / "docs" / "zebra\x1b[2J.md").write_text("# zebra two\n\nzebra\n")
     assert ctx("index", cwd=tmp_path).returncode == 0
-    shown = ctx("search", "zebra", cwd=tmp_path, env={"FORCE_COLOR": "1"}).stdout
-    found = document(ctx("search", "zebra", "--json", cwd=tmp_path))["results"]
-    shown += "".join(ctx("get", result["id"], cwd=tmp_path).stdout for result in found)
-    shown += ctx("sources", cwd=tmp_path).stdout + ctx("stats", cwd=tmp_path).stdout
-    assert len(found) == 2
-    for own in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"):
-        shown = shown.replace(own, "")
-    assert not [char for char in shown if ord(char) < 32 and char not in "\n\t"]
-    assert not {"\x7f", "\x9b", "\u202e"} & set(shown)
-    assert "tail end" in shown
+    lines = ctx("search", "zebra", cwd=tmp_path, env={"FORCE_COLOR": "1"}).stdout
+    results = document(ctx("search", "zebra", "--json", cwd=tmp_path))["results"]
+    lines += "".join(ctx("get", result["id"], cwd=tmp_path).stdout for result in results)
+    lines += ctx("sources", cwd=tmp_path).stdout + ctx("stats", cwd=tmp_path).stdout
+    assert len(results) == 2
+    for settings in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"):
+        lines = lines.replace(settings, "")
+    assert not [char for char in lines if ord(char) < 32 and char not in "\n\t"]
+    assert not {"\x7f", "\x9b", "\u202e"} & set(lines)
+    assert "tail end" in lines
 
 
 @pytest.mark.parametrize(
@@ -268,18 +272,18 @@ def test_a_terminal_without_unicode_is_no_failure(tmp_path: Path, environ: dict[
         ["stats"],
         ["doctor"],
     ):
-        said = subprocess.run(
+        reply = subprocess.run(
             [sys.executable, "-m", "ctx", *arguments],
             cwd=tmp_path,
             env={**os.environ, **environ},
             capture_output=True,
             timeout=60,
         )
-        assert said.returncode == 0, said.stderr
+        assert reply.returncode == 0, reply.stderr
         if arguments == ["search", "zebra"]:
-            assert b"zebra" in said.stdout
+            assert b"zebra" in reply.stdout
         if arguments[-1] == "--json":
-            assert json.loads(said.stdout)["results"][0]["source_id"] == "日本.md"
+            assert json.loads(reply.stdout)["results"][0]["source_id"] == "日本.md"
 
 
 def test_a_file_name_that_is_not_unicode_is_found_and_shown(tmp_path: Path) -> None:
@@ -297,29 +301,29 @@ def test_a_reader_that_has_enough_is_left_in_peace(tmp_path: Path) -> None:
     )
     assert ctx("index", cwd=tmp_path).returncode == 0
     for command in ("search zebra --limit 60", "export", "search zebra --json --limit 60"):
-        said = subprocess.run(
+        reply = subprocess.run(
             ["bash", "-c", f"{sys.executable} -m ctx {command} | head -c 10; exit ${{PIPESTATUS[0]}}"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert (said.returncode, said.stderr) == (0, ""), command
+        assert (reply.returncode, reply.stderr) == (0, ""), command
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_said_in_a_line(indexed: Path) -> None:
     for command in ("search rotation", "export", "stats"):
-        said = subprocess.run(
+        reply = subprocess.run(
             ["bash", "-c", f"{sys.executable} -m ctx {command} > /dev/full"],
             cwd=indexed,
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert said.returncode == 4
-        assert "the disk is full" in said.stderr
-        assert "Traceback" not in said.stderr
+        assert reply.returncode == 4
+        assert "the disk is full" in reply.stderr
+        assert "Traceback" not in reply.stderr
 
 
 def test_index_says_what_changed_and_a_dry_run_changes_nothing(tmp_path: Path) -> None:
@@ -397,20 +401,20 @@ def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
     assert f"embedded {pending - 1} chunk" in ctx("embed", "pending", cwd=tmp_path).stdout
     assert "embedded 0 chunks" in ctx("embed", "pending", cwd=tmp_path).stdout
     assert f"embedded {pending} chunk" in ctx("embed", "rebuild", cwd=tmp_path).stdout
-    found = document(
+    results = document(
         ctx("search", "--mode", "hybrid", "--json", "how do we ship to customers", cwd=tmp_path)
     )["results"]
-    assert found[0]["source_id"] == "guide/release.md"
+    assert results[0]["source_id"] == "guide/release.md"
 
 
 def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     project(tmp_path, FILES)
-    made = document(ctx("key", "create", "laptop", "--bank", "alice", "--json", cwd=tmp_path))
-    assert made["banks"] == ["alice"]
+    created = document(ctx("key", "create", "laptop", "--bank", "alice", "--json", cwd=tmp_path))
+    assert created["banks"] == ["alice"]
     listed = ctx("key", "list", cwd=tmp_path).stdout
     assert "laptop" in listed
-    assert made["key"] not in listed
-    assert document(ctx("key", "list", "--json", cwd=tmp_path))["keys"][0]["id"] == made["id"]
+    assert created["key"] not in listed
+    assert document(ctx("key", "list", "--json", cwd=tmp_path))["keys"][0]["id"] == created["id"]
     assert ctx("key", "revoke", "laptop", cwd=tmp_path).returncode == 0
     assert one_line(ctx("key", "revoke", "laptop", cwd=tmp_path), 3)
     assert not [path for path in (tmp_path / ".ctx").rglob("*") if path.stat().st_mode & 0o077]
@@ -418,15 +422,15 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
 
 def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -> None:
     target = tmp_path / "all.json"
-    said = ctx("export", "--output", str(target), cwd=indexed)
-    assert (said.returncode, said.stdout) == (0, "")
-    assert "2 documents" in said.stderr
+    reply = ctx("export", "--output", str(target), cwd=indexed)
+    assert (reply.returncode, reply.stdout) == (0, "")
+    assert "2 documents" in reply.stderr
     assert len(json.loads(target.read_text())["documents"]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["all.json"]
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
+def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: Path) -> None:
     project(tmp_path, FILES)
     child = subprocess.Popen(
         [sys.executable, "-m", "ctx", "index", "--watch"],
@@ -440,7 +444,64 @@ def test_ctrl_c_ends_a_watching_run_at_once(tmp_path: Path) -> None:
     for line in child.stdout:
         if "Ctrl-C" in line:
             break
+    (tmp_path / "docs" / "new.md").write_text("# New\n\nwords\n")
+    assert child.stdout.readline() == "filesystem:docs: added new.md\n"
+    (tmp_path / "docs" / "new.md").unlink()
+    assert child.stdout.readline() == "filesystem:docs: deleted new.md\n"
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=20)
-    assert child.returncode == 130
+    assert child.returncode == 0
     assert "Traceback" not in errors
+
+
+def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    (tmp_path / "docs" / "scan.md").write_bytes(b"%PDF-1.7\0\0")
+    (tmp_path / "docs" / "blob.md").write_bytes(b"\0\1\2")
+    (tmp_path / "docs" / "void.md").write_bytes(b"")
+    (tmp_path / "docs" / "paper.pdf").write_bytes(b"%PDF-1.7\0\0")
+    dry = ctx("index", "--dry-run", cwd=tmp_path)
+    assert "2 would be added, 0 unchanged, 3 skipped (1 empty)" in dry.stdout
+    (report,) = document(ctx("index", "--json", cwd=tmp_path))["sources"]
+    reasons = {skip["source_id"]: skip["message"] for skip in report["skips"]}
+    assert reasons.keys() == {"scan.md", "blob.md", "void.md"}
+    assert "PDF" in reasons["scan.md"]
+    assert reasons["blob.md"] == "binary data, not text"
+    assert reasons["void.md"] == "empty"
+    assert ".pdf 1" in report["notes"][0]["message"]
+    after = ctx("index", "--dry-run", cwd=tmp_path)
+    assert "filesystem:docs: 2 unchanged, 3 skipped (1 empty)" in after.stdout
+    assert "  skipped: blob.md: binary data, not text" in after.stderr.splitlines()
+
+
+def test_an_error_is_one_json_document_where_json_is_asked_for(indexed: Path) -> None:
+    for arguments, code, word in (
+        (["search", "x", "--limit", "0", "--json"], 2, "bad_request"),
+        (["get", "--json", UNKNOWN_ID], 3, "not_found"),
+        (["sources", "--json", "--frob"], 2, "bad_request"),
+    ):
+        reply = ctx(*arguments, cwd=indexed)
+        assert (reply.returncode, reply.stderr) == (code, "")
+        error = json.loads(reply.stdout)["error"]
+        assert error["code"] == word
+        assert error["message"]
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure_and_no_file_takes_their_place(indexed: Path, closed: str) -> None:
+    before = (indexed / ".ctx" / "ctx.db").read_bytes()[:100]
+    line = f"{sys.executable} -m ctx search rotation {closed}"
+    reply = subprocess.run(["bash", "-c", line], cwd=indexed, capture_output=True, text=True, timeout=60)
+    assert (reply.returncode, reply.stdout, reply.stderr) == (0, "", "")
+    assert (indexed / ".ctx" / "ctx.db").read_bytes()[:100] == before
+
+
+def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path) -> None:
+    project(tmp_path, FILES, '[connectors.filesystem.docs]\nroot = "./docs"\n[retrieval]\ngroup_by = "x"\n')
+    reply = ctx("index", "--no-embed", cwd=tmp_path)
+    assert reply.stderr.count("has no effect") == 1
+
+
+def test_what_is_json_anyway_takes_the_option_too(indexed: Path) -> None:
+    assert document(ctx("openapi", "--json", cwd=indexed))["openapi"].startswith("3.1")
+    assert len(document(ctx("export", "--json", cwd=indexed))["documents"]) == 2

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from kit import ctx, project
 
-CLIENTS = ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio", "continue")
+from ctx.cli.clients import CLIENTS as CATALOGUE
+from ctx.cli.entries import edited, removed
+
 USER_FILES = {
     "cursor": ".cursor/mcp.json",
     "claude-code": ".claude.json",
@@ -21,13 +23,24 @@ USER_FILES = {
     "windsurf": ".codeium/windsurf/mcp_config.json",
     "lmstudio": ".lmstudio/mcp.json",
     "continue": ".continue/mcpServers/ctx.yaml",
+    "gemini-cli": ".gemini/settings.json",
+    "zed": ".config/zed/settings.json",
+    "copilot-cli": ".copilot/mcp-config.json",
+    "opencode": ".config/opencode/opencode.json",
 }
+CLIENTS = tuple(USER_FILES)
+BY_HAND = ("roo", "cline", "goose", "jetbrains", "open-webui")
 PROJECT_FILES = {
     "cursor": ".cursor/mcp.json",
     "claude-code": ".mcp.json",
     "vscode": ".vscode/mcp.json",
     "codex": ".codex/config.toml",
     "continue": ".continue/mcpServers/ctx.yaml",
+    "gemini-cli": ".gemini/settings.json",
+    "zed": ".zed/settings.json",
+    "copilot-cli": ".github/mcp.json",
+    "opencode": "opencode.json",
+    "roo": ".roo/mcp.json",
 }
 KEY = "s3cret-value-of-the-key"
 
@@ -43,10 +56,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _connect(folder: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """As a user whose entries are called `ctx`, whatever the project."""
     home = folder.parent / "home"
+    name = () if "--name" in arguments or "--list" in arguments else ("--name", "ctx")
     return ctx(
         "connect",
         *arguments,
+        *name,
         cwd=folder,
         env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), **environ},
     )
@@ -60,21 +76,22 @@ def _entry(path: Path) -> Any:
     if path.suffix == ".toml":
         return tomllib.loads(path.read_text())["mcp_servers"]["ctx"]
     loaded = json.loads(path.read_text())
-    return (loaded.get("mcpServers") or loaded.get("servers"))["ctx"]
+    (key,) = {"mcpServers", "servers", "context_servers", "mcp"} & loaded.keys()
+    return loaded[key]["ctx"]
 
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="the paths are Linux's")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_client_is_connected_in_its_own_file(folder: Path, client: str) -> None:
-    done = _connect(folder, client)
-    assert done.returncode == 0, done.stderr
+    reply = _connect(folder, client)
+    assert reply.returncode == 0, reply.stderr
     path = _home(folder, client)
-    assert str(path) in done.stdout
+    assert str(path) in reply.stdout
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text()
-    again = _connect(folder, client)
-    assert (again.returncode, path.read_text()) == (0, text)
-    assert "already" in again.stdout
+    repeat = _connect(folder, client)
+    assert (repeat.returncode, path.read_text()) == (0, text)
+    assert "already" in repeat.stdout
     assert not path.with_name(path.name + ".bak").exists()
 
 
@@ -94,6 +111,10 @@ def test_the_entries_are_what_each_client_reads(folder: Path) -> None:
     assert desktop["args"] == ["mcp", "--config", str(folder / "ctx.toml")]
     assert os.path.isabs(desktop["command"])
     assert "streamable-http" in _home(folder, "continue").read_text()
+    assert _entry(_home(folder, "gemini-cli")) == {"httpUrl": url}
+    assert _entry(_home(folder, "zed")) == {"url": url}
+    assert _entry(_home(folder, "copilot-cli")) == {"type": "http", "url": url, "tools": ["*"]}
+    assert _entry(_home(folder, "opencode")) == {"type": "remote", "url": url, "enabled": True}
 
 
 @pytest.mark.parametrize("client", PROJECT_FILES)
@@ -106,10 +127,10 @@ def test_a_projects_file_fits_any_checkout(folder: Path, client: str) -> None:
 
 
 def test_clients_without_project_files_say_so(folder: Path) -> None:
-    for client in set(CLIENTS) - set(PROJECT_FILES):
-        done = _connect(folder, client, "--scope", "project")
-        assert done.returncode == 2
-        assert "--scope user" in done.stderr
+    for client in {*CLIENTS, *BY_HAND} - set(PROJECT_FILES):
+        reply = _connect(folder, client, "--scope", "project")
+        assert reply.returncode == 2
+        assert "--scope user" in reply.stderr
 
 
 ODD = """{
@@ -136,7 +157,13 @@ def test_the_rest_of_a_file_stays_byte_for_byte(folder: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert sorted(each.name for each in path.parent.iterdir()) == ["mcp.json", "mcp.json.bak"]
     # Another address replaces the entry and nothing else.
-    assert _connect(folder, "cursor", "--url", "http://ctx.example:9000", "--bank", "alice").returncode == 0
+    elsewhere = ("cursor", "--url", "http://ctx.example:9000", "--bank", "alice")
+    refused = _connect(folder, *elsewhere)
+    assert (refused.returncode, "leads to http://127.0.0.1:7331/mcp: --replace" in refused.stderr) == (
+        2,
+        True,
+    )
+    assert _connect(folder, *elsewhere, "--replace").returncode == 0
     assert (
         path.read_text()
         == before + '["--a"] }' + added.replace("127.0.0.1:7331/mcp", "ctx.example:9000/mcp/alice") + after
@@ -151,11 +178,14 @@ def test_any_strict_file_takes_the_entry(folder: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
     assert _connect(folder, "cursor").returncode == 0
-    found = json.loads(path.read_text())
-    entries = found["mcpServers"]
+    document = json.loads(path.read_text())
+    entries = document["mcpServers"]
     assert entries.pop("ctx") == {"url": "http://127.0.0.1:7331/mcp"}
     expected = json.loads(text) if text.strip() else {}
-    assert {**found, "mcpServers": entries} == {"mcpServers": {}, **expected}
+    assert {**document, "mcpServers": entries} == {"mcpServers": {}, **expected}
+    assert _connect(folder, "cursor", "--remove").returncode == 0
+    assert path.read_text() == text
+    assert [each.name for each in path.parent.iterdir()] == ["mcp.json"]
 
 
 @pytest.mark.parametrize(
@@ -173,11 +203,11 @@ def test_a_file_that_is_not_strict_is_left_alone_and_the_snippet_printed(folder:
     path = _home(folder, "cursor")
     path.parent.mkdir()
     path.write_text(text)
-    done = _connect(folder, "cursor")
-    assert done.returncode == 1
+    reply = _connect(folder, "cursor")
+    assert reply.returncode == 1
     assert path.read_text() == text
-    assert "left alone" in done.stderr
-    assert json.loads(done.stdout) == {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}}
+    assert "left alone" in reply.stderr
+    assert json.loads(reply.stdout) == {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}}
     assert not path.with_name("mcp.json.bak").exists()
 
 
@@ -203,7 +233,7 @@ def test_toml_keeps_its_comments_and_tables(folder: Path) -> None:
     path = _home(folder, "codex")
     path.parent.mkdir()
     path.write_text(TOML)
-    assert _connect(folder, "codex", "--key-env", "CTX_KEY").returncode == 0
+    assert _connect(folder, "codex", "--key-env", "CTX_KEY", "--replace").returncode == 0
     expected = TOML.replace(
         '"http://old.example/mcp"', '"http://127.0.0.1:7331/mcp"\nbearer_token_env_var = "CTX_KEY"'
     ).replace('\n[mcp_servers.ctx.env]\nA = "b"\n', "")
@@ -218,21 +248,22 @@ def test_toml_that_cannot_be_edited_is_left_alone(folder: Path, text: str) -> No
     path = _home(folder, "codex")
     path.parent.mkdir()
     path.write_text(text)
-    done = _connect(folder, "codex")
-    assert (done.returncode, path.read_text()) == (1, text)
-    assert tomllib.loads(done.stdout)["mcp_servers"]["ctx"]
+    reply = _connect(folder, "codex", "--replace")
+    assert (reply.returncode, path.read_text()) == (1, text)
+    assert tomllib.loads(reply.stdout)["mcp_servers"]["ctx"]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_key_is_named_and_never_written(folder: Path, client: str) -> None:
     arguments = ("--url", "https://ctx.example") if client == "claude-desktop" else ()
-    done = _connect(folder, client, "--key-env", "CTX_KEY", *arguments, CTX_KEY=KEY)
-    assert done.returncode == 0, done.stderr
+    reply = _connect(folder, client, "--key-env", "CTX_KEY", *arguments, CTX_KEY=KEY)
+    assert reply.returncode == 0, reply.stderr
     text = _home(folder, client).read_text()
     assert "CTX_KEY" in text
-    assert KEY not in text + done.stdout + done.stderr
-    if client in ("claude-desktop", "lmstudio"):  # they know no references: `ctx mcp` reads the variable
-        assert _entry(_home(folder, client))["args"][-2:] == ["--key-env", "CTX_KEY"]
+    assert KEY not in text + reply.stdout + reply.stderr
+    if not CATALOGUE[client].key_by_reference or client == "claude-desktop":  # `ctx mcp` reads the variable
+        entry = _entry(_home(folder, client))
+        assert (entry.get("args") or entry["command"])[-2:] == ["--key-env", "CTX_KEY"]
 
 
 @pytest.mark.parametrize(
@@ -249,8 +280,8 @@ def test_a_key_is_named_and_never_written(folder: Path, client: str) -> None:
 def test_what_makes_no_sense_is_refused_before_anything_is_written(
     folder: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = _connect(folder, *arguments)
-    assert done.returncode == 2
+    reply = _connect(folder, *arguments)
+    assert reply.returncode == 2
     assert list((folder.parent / "home").iterdir()) == []
 
 
@@ -264,21 +295,21 @@ def test_print_and_dry_run_write_nothing(folder: Path) -> None:
         f"# {path}",
         {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}},
     )
-    shown = _connect(folder, "cursor", "--dry-run")
-    assert '+\t\t"ctx": {' in shown.stdout
+    preview = _connect(folder, "cursor", "--dry-run")
+    assert '+\t\t"ctx": {' in preview.stdout
     assert path.read_text() == ODD
     assert [each.name for each in path.parent.iterdir()] == ["mcp.json"]
 
 
 def test_a_link_to_a_folder_of_dotfiles_stays_a_link(folder: Path) -> None:
-    kept = folder.parent / "dotfiles.json"
-    kept.write_text("{}")
+    dotfile = folder.parent / "dotfiles.json"
+    dotfile.write_text("{}")
     path = _home(folder, "cursor")
     path.parent.mkdir()
-    path.symlink_to(kept)
+    path.symlink_to(dotfile)
     assert _connect(folder, "cursor").returncode == 0
     assert path.is_symlink()
-    assert "mcpServers" in kept.read_text()
+    assert "mcpServers" in dotfile.read_text()
 
 
 def test_the_address_is_where_the_configured_server_listens(folder: Path) -> None:
@@ -287,3 +318,114 @@ def test_the_address_is_where_the_configured_server_listens(folder: Path) -> Non
     assert (refused.returncode, "ctx trust ctx.toml" in refused.stderr) == (2, True)
     assert _connect(folder, "cursor", "--config", "ctx.toml").returncode == 0
     assert _entry(_home(folder, "cursor"))["url"] == "http://127.0.0.1:9999/mcp"
+
+
+def _as_user(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    home = folder.parent / "home"
+    return ctx(
+        "connect", *arguments, cwd=folder, env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    )
+
+
+def test_each_project_has_an_entry_of_its_own_and_none_replaces_another(folder: Path) -> None:
+    second = folder.parent / "My Notes (2)"
+    second.mkdir()
+    project(second, config='[server]\nbind = "127.0.0.1:7332"\n')
+    assert _as_user(folder, "cursor").returncode == 0
+    assert _as_user(second, "cursor", "--config", "ctx.toml").returncode == 0
+    entries = json.loads(_home(folder, "cursor").read_text())["mcpServers"]
+    assert entries == {
+        "ctx-project": {"url": "http://127.0.0.1:7331/mcp"},
+        "ctx-my-notes-2": {"url": "http://127.0.0.1:7332/mcp"},
+    }
+    assert _as_user(folder, "cursor", "--remove").returncode == 0
+    assert list(json.loads(_home(folder, "cursor").read_text())["mcpServers"]) == ["ctx-my-notes-2"]
+
+
+def test_two_projects_with_one_address_are_told_to_part(folder: Path) -> None:
+    second = folder.parent / "second"
+    second.mkdir()
+    project(second)
+    _as_user(folder, "cursor")
+    reply = _as_user(second, "cursor")
+    assert reply.returncode == 0
+    assert "'ctx-project' in that file has the same address" in reply.stderr
+
+
+def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder: Path) -> None:
+    for client in CLIENTS:
+        assert _connect(folder, client).returncode == 0
+        assert _connect(folder, client, "--remove").returncode == 0
+        assert not _home(folder, client).exists()
+        refusal = _connect(folder, client, "--remove")
+        assert (refusal.returncode, "has no entry 'ctx'" in refusal.stderr) == (3, True)
+
+
+JSON_FILES = [
+    "{}",
+    '{"a": 1}',
+    '{"mcpServers": {"x": {}}}',
+    '{\n  "b": [],\n  "mcpServers": {\n    "x": {"y": 1}\n  }\n}\n',
+]
+
+
+@pytest.mark.parametrize("text", JSON_FILES)
+@pytest.mark.parametrize("later", ["", "z"])
+def test_an_entry_is_cut_out_of_any_json_wherever_it_stands(text: str, later: str) -> None:
+    full = edited("json", "mcpServers", text, "ctx", {"url": "u"})
+    assert full is not None
+    if later:
+        full = edited("json", "mcpServers", full, later, {"url": "v"})
+    assert full is not None
+    remainder = removed("json", "mcpServers", full, "ctx")
+    expected = json.loads(full)
+    del expected["mcpServers"]["ctx"]
+    if not expected["mcpServers"]:
+        del expected["mcpServers"]
+    assert (json.loads(remainder) if remainder else {}) == expected
+
+
+def test_an_entry_is_cut_out_of_toml_and_its_neighbours_keep_their_comments() -> None:
+    remainder = removed("toml", "mcp_servers", TOML, "ctx")
+    assert remainder is not None
+    assert "# my settings" in remainder
+    assert list(tomllib.loads(remainder)["mcp_servers"]) == ["other"]
+    assert tomllib.loads(remainder)["profiles"] == {"quick": {"model": "small"}}
+
+
+@pytest.mark.parametrize("client", BY_HAND)
+def test_a_client_without_a_file_to_edit_is_given_its_entry_to_paste(folder: Path, client: str) -> None:
+    reply = _as_user(folder, client)
+    assert reply.returncode == 0, reply.stderr
+    assert "is configured by hand: " in reply.stderr
+    assert json.loads(reply.stdout)
+    assert list((folder.parent / "home").iterdir()) == []
+
+
+def test_the_list_tells_what_is_installed_and_connected(folder: Path) -> None:
+    (folder.parent / "home" / ".cursor").mkdir()
+    (folder.parent / "home" / ".codex").mkdir()
+    connected = _as_user(folder, "--all")
+    assert connected.returncode == 0, connected.stderr
+    reply = json.loads(_as_user(folder, "--list", "--json").stdout)
+    assert reply["name"] == "ctx-project"
+    rows = {row["client"]: row for row in reply["clients"]}
+    assert [name for name, row in rows.items() if row["connected"]] == ["codex", "cursor"]
+    assert rows["codex"]["entries"] == ["ctx-project"]
+    assert not rows["zed"]["installed"]
+    assert _as_user(folder, "--all", "--remove").returncode == 0
+    assert not _home(folder, "cursor").exists()
+
+
+def test_every_client_names_the_page_it_was_written_after() -> None:
+    for client in CATALOGUE.values():
+        assert client.source.startswith("https://")
+        assert client.checked.startswith("2026-11")
+        assert client.then
+
+
+def test_an_unknown_client_is_given_the_address(folder: Path) -> None:
+    reply = _as_user(folder, "emacs")
+    assert reply.returncode == 2
+    assert "http://127.0.0.1:7331/mcp" in reply.stderr
+    assert "did you mean 'cursor'?" in _as_user(folder, "cursr").stderr

@@ -12,21 +12,21 @@ def test_a_configuration_below_its_own_root_is_not_indexed(tmp_path: Path) -> No
     (tmp_path / "note.md").write_text("# A note\n\nAbout the disabled provider.\n")
     (tmp_path / "other.toml").write_text('provider = "disabled"\n')
     assert "2 added" in ctx("index", cwd=tmp_path).stdout
-    found = ctx("search", "provider", cwd=tmp_path).stdout
-    assert "note.md" in found
-    assert "other.toml" in found
-    assert "ctx.toml" not in found
+    results = ctx("search", "provider", cwd=tmp_path).stdout
+    assert "note.md" in results
+    assert "other.toml" in results
+    assert "ctx.toml" not in results
 
 
 def test_init_writes_once_and_says_what_comes_next(tmp_path: Path) -> None:
-    written = ctx("init", cwd=tmp_path)
-    assert written.returncode == 0
-    assert "ctx index" in written.stdout
+    reply = ctx("init", cwd=tmp_path)
+    assert reply.returncode == 0
+    assert "ctx index" in reply.stdout
     text = (tmp_path / "ctx.toml").read_text()
     assert 'root = "."' in text
-    again = ctx("init", "--root", "/", cwd=tmp_path)
-    assert (again.returncode, again.stdout) == (0, "")
-    assert "--force" in again.stderr
+    repeat = ctx("init", "--root", "/", cwd=tmp_path)
+    assert (repeat.returncode, repeat.stdout) == (0, "")
+    assert "--force" in repeat.stderr
     assert (tmp_path / "ctx.toml").read_text() == text
     (tmp_path / "docs").mkdir()
     assert ctx("init", "--root", "docs", "--force", cwd=tmp_path).returncode == 0

@@ -50,8 +50,8 @@ def many(folder: Path, count: int, word: str = "zebra") -> Path:
 
 
 def documents(folder: Path) -> int:
-    said = ctx("stats", "--json", cwd=folder)
-    return int(json.loads(said.stdout)["documents"]) if said.returncode == 0 else 0
+    reply = ctx("stats", "--json", cwd=folder)
+    return int(json.loads(reply.stdout)["documents"]) if reply.returncode == 0 else 0
 
 
 class Server:
@@ -116,9 +116,9 @@ def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Pa
 def test_two_runs_at_once_wait_for_each_other_and_both_succeed(tmp_path: Path) -> None:
     many(tmp_path, 1500)
     runs = [start("index", "--json", cwd=tmp_path) for _ in range(2)]
-    said = [run.communicate(timeout=DEADLINE_S) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
-    added = sorted(json.loads(out)["sources"][0]["added"] for out, _ in said)
+    reply = [run.communicate(timeout=DEADLINE_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], reply
+    added = sorted(json.loads(out)["sources"][0]["added"] for out, _ in reply)
     assert added == [0, 1500]
     assert documents(tmp_path) == 1500
 
@@ -135,10 +135,10 @@ def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
     took = []
     while child.poll() is None:
         began_s = time.monotonic()
-        said = ctx("search", "zebra", cwd=tmp_path)
+        reply = ctx("search", "zebra", cwd=tmp_path)
         took.append(time.monotonic() - began_s)
-        assert said.returncode == 0, said.stderr
-        assert "first.md" in said.stdout
+        assert reply.returncode == 0, reply.stderr
+        assert "first.md" in reply.stdout
     assert child.communicate()[1] == ""
     assert len(took) > 3
     assert sorted(took)[len(took) // 2] < 10 * alone_s + 1
@@ -174,19 +174,19 @@ def test_a_run_beside_a_server_is_seen_by_it_and_no_search_fails_or_waits(
     many(tmp_path, 2000, "okapi")
     failures: list[str] = []
     took: list[float] = []
-    done = threading.Event()
+    outcome = threading.Event()
 
     def keep_searching() -> None:
-        while not done.is_set():
+        while not outcome.is_set():
             began_s = time.monotonic()
             try:
-                found = server.search("zebra")
+                results = server.search("zebra")
             except OSError as error:
                 failures.append(str(error))
                 return
             took.append(time.monotonic() - began_s)
-            if found != ["first.md"]:
-                failures.append(f"found {found}")
+            if results != ["first.md"]:
+                failures.append(f"found {results}")
 
     searching = threading.Thread(target=keep_searching)
     searching.start()
@@ -195,7 +195,7 @@ def test_a_run_beside_a_server_is_seen_by_it_and_no_search_fails_or_waits(
         assert run.returncode == 0, run.stderr
         until(lambda: len(server.search("okapi", limit=100)) == 100, "the new snapshot")
     finally:
-        done.set()
+        outcome.set()
         searching.join()
     assert not failures
     assert len(took) > 20

@@ -23,27 +23,27 @@ def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True) 
         [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdin=theirs, stdout=theirs
     ):
         os.close(theirs)
-        shown = b""
+        output = b""
         try:
             while part := os.read(ours, 65536):
-                shown += part
+                output += part
         except OSError:
             pass  # Linux says so when the other side has closed
     os.close(ours)
-    return shown.decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("color", [True, False])
 def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, color: bool) -> None:
-    said = "The xylophone of the harbour is tuned by nobody, and nobody has ever asked why; it sounds as a xylophone sounds that nobody tunes."
-    project(tmp_path, {"a.md": f"# A\n\n{said}"})
+    sentence = "The xylophone of the harbour is tuned by nobody, and nobody has ever asked why; it sounds as a xylophone sounds that nobody tunes."
+    project(tmp_path, {"a.md": f"# A\n\n{sentence}"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    shown = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, color=color)
-    assert ("\x1b[1mxylophone\x1b[0m" in shown) == color
-    lines = re.sub(r"\x1b\[\d*m", "", shown).splitlines()[2:-1]
+    output = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, color=color)
+    assert ("\x1b[1mxylophone\x1b[0m" in output) == color
+    lines = re.sub(r"\x1b\[\d*m", "", output).splitlines()[2:-1]
     assert len(lines) > 3
     assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
-    assert said in " ".join(line.strip() for line in lines)
+    assert sentence in " ".join(line.strip() for line in lines)
 
 
 def test_in_a_pipe_a_snippet_is_one_line(tmp_path: Path) -> None:

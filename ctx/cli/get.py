@@ -1,0 +1,198 @@
+"""`ctx get`: a document by its id, the beginning of an id, its path, or `path:line`."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+from ctx.cli.common import configuration, parser, plain, print_json, prose
+from ctx.errors import BadRequest, NotFound
+from ctx.lean import NamedTuple
+from ctx.types import JSON, Caller
+from ctx.workspace import Workspace, open_workspace
+
+LEAST_PREFIX = 4  # characters of an id: fewer begin too many of them, and are words more often
+SHOWN_CANDIDATES = 5  # in an answer's one line
+PAGE = 5000  # documents looked through at a time, where only the end of a path is given
+FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
+_HEX = frozenset("0123456789abcdef-")
+
+
+class Lines(NamedTuple):
+    """Lines counted from 1, both ends included; None: to that end of the document."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+ALL_LINES = Lines()
+
+
+class Match(NamedTuple):
+    """A document that a person may have meant."""
+
+    id: str
+    source: str
+    source_id: str
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("get", "Print a document, or some of its lines.", json=True)
+    options.add_argument(
+        "document",
+        metavar="ID|PATH[:LINE]",
+        help="its id or the beginning of it, or its path as `ctx search` prints it; "
+        "path:12 begins at line 12, path:12-30 ends at line 30",
+    )
+    options.add_argument("--source", help="only in this source, by name (git:platform) or type (git)")
+    options.add_argument(
+        "--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)"
+    )
+    options.add_argument("--body", action="store_true", help="print the text alone")
+    args = options.parse_args(argv)
+    lines = ALL_LINES if args.lines is None else parse_lines(args.lines)
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        match, suffix_lines = resolve(workspace, args.document, args.source)
+        if lines == ALL_LINES:
+            lines = suffix_lines
+        document = _narrowed(workspace, match, lines)
+    if args.json:
+        print_json(document)
+    else:
+        _print_document(document, body_alone=args.body)
+    return 0
+
+
+def parse_lines(text: str) -> Lines:
+    """`12:30`, `12-30`, `12:`, `:30` or `12` (that line alone). Raises `BadRequest`."""
+    first, mark, last = text.replace("-", ":").partition(":")
+    ends = (first, last if mark else first)
+    if not any(ends) or not all(not end or end.isdecimal() for end in ends) or "0" in ends:
+        raise BadRequest(f"--lines must be FIRST:LAST, such as 12:30, got '{text[:40]}'")
+    return Lines(*(int(end) if end else None for end in ends))
+
+
+def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple[Match, Lines]:
+    """The one document that is meant, and the lines that its path names.
+
+    Raises `NotFound` where there is none, `BadRequest` naming the candidates where there are several.
+    """
+    matches = _matches(workspace, text, source)
+    path, lines = text, ALL_LINES
+    if not matches:
+        path, lines = _without_lines(text)
+        matches = _matches(workspace, path, source) if path != text else []
+    if not matches:
+        label = f"{path[:120]}" + (f" in source {source}" if source else "")
+        raise NotFound(f"no document with id or path: {label}; `ctx search WORDS` prints both")
+    if len(matches) > 1:
+        raise BadRequest(_which(path, matches, by_source=len({match.source_id for match in matches}) == 1))
+    return matches[0], lines
+
+
+def _which(path: str, matches: list[Match], *, by_source: bool) -> str:
+    names = [f"{match.source_id} ({match.source}, {match.id})" for match in matches[:SHOWN_CANDIDATES]]
+    excess = len(matches) - len(names)
+    ending = f" and {excess} more" if excess else ""
+    mend = "name one with --source, or by its id" if by_source else "give more of it, or an id"
+    return f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}{ending}; {mend}"
+
+
+def _without_lines(text: str) -> tuple[str, Lines]:
+    """`path:12` and `path:12-30` taken apart; a path without such an end stays whole."""
+    path, _, end = text.rpartition(":")
+    first, mark, last = end.partition("-")
+    if not path or not first.isdecimal() or (mark and not last.isdecimal()) or not int(first):
+        return text, ALL_LINES
+    return path, Lines(int(first), int(last) if mark else None)
+
+
+def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]:
+    """Every document that fits best: an id, else a whole path, else the beginning of an id, else the end of
+    a path.
+    """
+    catalog = workspace.catalog
+    stored = catalog.document(text.strip().lower())
+    if stored is not None:
+        return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
+    prefix = text.strip().lower()
+    by_path = list(_at_path(workspace, text, source))
+    if by_path:
+        return by_path
+    if len(prefix) >= LEAST_PREFIX and _HEX.issuperset(prefix):
+        ids = catalog.complete("id", prefix, None, SHOWN_CANDIDATES * 4)
+        documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
+        if documents:
+            return [Match(document.id, document.source, document.source_id) for document in documents]
+    return list(_ending_so(workspace, text, source))
+
+
+def _at_path(workspace: Workspace, text: str, source: str | None) -> Iterator[Match]:
+    """The documents of that path: as a source names it, or as a file of this machine."""
+    from ctx.identity import document_id  # loads OpenSSL, which an id does not need
+
+    names = workspace.catalog.complete("source", "", None, 10_000)
+    roots = {folder.name: folder.root for folder in workspace.config.filesystems}
+    for name in names:
+        if source is not None and source not in (name, name.split(":", 1)[0]):
+            continue
+        paths = [] if text.startswith(("./", "../")) else [text]
+        if name in roots:
+            inside = os.path.relpath(os.path.realpath(text), os.path.realpath(roots[name]))
+            paths.append(inside.replace(os.sep, "/"))
+        for path in dict.fromkeys(paths):
+            id = document_id(name, path)
+            if workspace.catalog.document(id) is not None:
+                yield Match(id, name, path)
+
+
+def _ending_so(workspace: Workspace, text: str, source: str | None) -> Iterator[Match]:
+    """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`."""
+    after, end = None, "/" + text.strip("/")
+    while True:
+        page = workspace.catalog.list_documents(after, PAGE)
+        for listing in page:
+            if source in (None, listing.source, listing.source.split(":", 1)[0]) and (
+                listing.source_id.endswith(end)
+            ):
+                yield Match(listing.id, listing.source, listing.source_id)
+        if len(page) < PAGE:
+            return
+        after = (page[-1].source, page[-1].source_id)
+
+
+def _narrowed(workspace: Workspace, match: Match, lines: Lines) -> dict[str, JSON]:
+    """The reply of the `get` tool, with only the lines that were named."""
+    arguments: dict[str, JSON] = {"id": match.id}
+    ends = {"start_line": lines.first, "end_line": lines.last}
+    properties = workspace.toolbox.get("get").parameters["properties"]
+    if "start_line" in properties:
+        arguments |= {name: end for name, end in ends.items() if end is not None}
+        lines = ALL_LINES
+    document: dict[str, JSON] = workspace.toolbox.call("get", arguments, Caller("cli"))
+    if lines == ALL_LINES:
+        return document
+    text = document["body"].split("\n")
+    total = len(text) - (text[-1] == "")
+    first, last = lines.first or 1, min(lines.last or total, total)
+    if first > total:
+        raise BadRequest(f"line {first} is behind the last line of {match.source_id}, {total}")
+    if last < first:
+        raise BadRequest(f"line {last} is before line {first}: write the smaller one first")
+    document.pop("chunks", None)  # they are of the whole document
+    body = "\n".join(text[first - 1 : last]) + "\n"
+    return {**document, "body": body, "start_line": first, "end_line": last, "total_lines": total}
+
+
+def _print_document(document: dict[str, JSON], *, body_alone: bool) -> None:
+    if not body_alone:
+        for name in FIELDS:
+            if document.get(name):
+                print(f"{name + ':':<13} {plain(str(document[name]))}")
+        if "start_line" in document:
+            span = f"{document['start_line']}-{document['end_line']} of {document['total_lines']}"
+            print(f"{'lines:':<13} {span}")
+        print()
+    body = prose(document["body"])
+    print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
+    if document.get("cut"):
+        print(f"Note: {plain(document['cut'])}", file=sys.stderr)

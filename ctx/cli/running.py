@@ -1,0 +1,97 @@
+"""Which projects run on this machine: a small file for each server, locked as long as its process lives.
+
+The lock is the truth, not the file: a process that was killed leaves its file behind without one, and whoever
+lists next clears it away. So a number that the system gives to another process later deceives nobody.
+"""
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ctx import files
+
+logger = logging.getLogger(__name__)
+
+
+class Running(NamedTuple):
+    """A server that runs."""
+
+    root: str  # the project's folder
+    address: str  # HOST:PORT
+    pid: int
+    since_ms: int
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """The user's folder for what programs remember between runs."""
+    home = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(home, "ctx", "running")
+
+
+class Registration:
+    """`with Registration(folder) as registration`: what is registered is listed until the block ends.
+
+    A folder that cannot be written is no reason not to serve: it is logged, and the server is not listed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, f"{os.getpid()}.json")
+        self._descriptor = -1
+
+    def __enter__(self) -> "Registration":
+        return self
+
+    def register(self, running: Running) -> None:
+        """Lists the server. Never raises for a folder that is in the way."""
+        try:
+            files.make_folder(os.path.dirname(self._path))
+            self._descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(self._descriptor, json.dumps(running._asdict()).encode())
+        except OSError as error:
+            logger.info("this server is not listed by `ctx projects` reason=%s", error.strerror)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass  # the folder went; nothing is listed then
+        os.close(self._descriptor)
+
+
+def servers(folder: str) -> list[Running]:
+    """The servers that run, the oldest first. What dead ones left behind is cleared away."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    rows = [row for name in names if name.endswith(".json") and (row := _live(os.path.join(folder, name)))]
+    return sorted(rows, key=lambda row: row.since_ms)
+
+
+def _live(path: str) -> Running | None:
+    """What a file says whose process lives."""
+    try:
+        descriptor = files.open_file(path, os.O_RDWR)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return _parsed(file.read())
+        os.unlink(path)  # nobody holds it: its server is gone
+    return None
+
+
+def _parsed(content: bytes) -> Running | None:
+    try:
+        row = Running(**json.loads(content))
+    except (ValueError, TypeError):
+        return None  # it is being written
+    return row if isinstance(row.root, str) and isinstance(row.since_ms, int) else None

@@ -1,0 +1,182 @@
+"""`ctx service install|status|remove`: this project's server in the background, as a unit of the user's own.
+
+systemd has a unit file for each project, launchd a property list; both start `ctx serve mcp --config` of it at
+log-in and again when it fails.
+"""
+
+import os
+import plistlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+from ctx import files
+from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, print_json
+from ctx.errors import ConfigError, NotFound
+from ctx.project import find_config, project_root
+
+TOOL_TIMEOUT_S = 60
+
+
+class Unit(NamedTuple):
+    """A unit file and the commands that make the system take notice of it. `log` says where its lines go."""
+
+    path: str
+    text: bytes
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    status: tuple[str, ...]
+    log: str
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("service", "Run this project's server in the background, from log-in on.", json=True)
+    actions = options.add_subparsers(dest="action", required=True, metavar="install|status|remove")
+    install = action(actions, "install", "write the unit (systemd, launchd) and start it")
+    install.add_argument("--print", action="store_true", help="print the unit; write and start nothing")
+    install.add_argument("--no-start", action="store_true", help="write the unit, and say how to start it")
+    action(actions, "status", "say whether it is installed, and whether it runs")
+    action(actions, "remove", "stop it and take the unit away; the project stays as it is")
+    args = options.parse_args(argv)
+    location = find_config(args.config, os.environ, os.getcwd())
+    if location is None:
+        raise ConfigError(NO_PROJECT)
+    if args.action == "install":
+        configuration_at(location)  # a mistake in it is told now, not by a log that nobody reads
+    unit = unit_of(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
+    if args.action == "status":
+        return _status(unit, args.json)
+    if args.action == "remove":
+        return _remove(unit)
+    if args.print:
+        print(f"# {unit.path}\n{unit.text.decode()}", end="")
+        return 0
+    return _install(unit, start=not args.no_start)
+
+
+def unit_of(config: str, platform: str, home: str) -> Unit:
+    """The unit that serves a configuration, on this platform and for the user with this home."""
+    root = project_root(config)
+    words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
+    command = (sys.executable, "-m", "ctx", "serve", "mcp", "--config", config)
+    if platform == "darwin":
+        return _launchd(f"ctx.{words}", command, root, home)
+    return _systemd(f"ctx-{words}.service", command, root, home)
+
+
+def _systemd(name: str, command: tuple[str, ...], root: str, home: str) -> Unit:
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    text = f"""[Unit]
+Description=ctx for {_escaped(root)}
+
+[Service]
+ExecStart={" ".join(_quoted(word) for word in command)}
+WorkingDirectory={_escaped(root)}
+Restart=on-failure
+RestartSec=5
+
+[Install]
+WantedBy=default.target
+"""
+    tool = ("systemctl", "--user")
+    return Unit(
+        os.path.join(folder, "systemd", "user", name),
+        text.encode(),
+        ((*tool, "daemon-reload"), (*tool, "enable", "--now", name)),
+        ((*tool, "disable", "--now", name), (*tool, "daemon-reload")),
+        (*tool, "is-active", name),
+        f"journalctl --user -u {name}",
+    )
+
+
+def _escaped(text: str) -> str:
+    """A path in a unit file: `%` begins a specifier there, and a line is a line."""
+    return text.replace("%", "%%").replace("\n", " ")
+
+
+def _quoted(word: str) -> str:
+    inner = _escaped(word).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{inner}"'
+
+
+def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit:
+    log = os.path.join(home, "Library", "Logs", f"{label}.log")
+    path = os.path.join(home, "Library", "LaunchAgents", f"{label}.plist")
+    agent = {
+        "Label": label,
+        "ProgramArguments": list(command),
+        "WorkingDirectory": root,
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    domain = f"gui/{os.getuid()}"
+    return Unit(
+        path,
+        plistlib.dumps(agent),
+        (("launchctl", "bootstrap", domain, path),),
+        (("launchctl", "bootout", f"{domain}/{label}"),),
+        ("launchctl", "print", f"{domain}/{label}"),
+        f"tail {log}",
+    )
+
+
+def _install(unit: Unit, *, start: bool) -> int:
+    try:
+        files.make_folder(os.path.dirname(unit.path))
+        files.replace(unit.path, unit.text, mode=0o644)
+    except OSError as error:
+        raise ConfigError(f"{unit.path} cannot be written: {error.strerror}") from error
+    print(f"Wrote {unit.path}.")
+    by_hand = "; ".join(" ".join(command) for command in unit.start)
+    if not start or shutil.which(unit.start[0][0]) is None:
+        print(f"To start it: {by_hand}")
+        return 0
+    for command in unit.start:
+        reason = _failure(command)
+        if reason is not None:
+            raise ConfigError(f"{' '.join(command)} failed: {reason}; the unit is written, start it by hand")
+    print(f"It runs now, and from every log-in on. Its log: {unit.log}")
+    return 0
+
+
+def _status(unit: Unit, as_json: bool) -> int:
+    present = os.path.exists(unit.path)
+    active = present and _failure(unit.status) is None
+    if as_json:
+        print_json({"unit": unit.path, "installed": present, "running": active})
+    elif not present:
+        print("Not installed; `ctx service install` does it.")
+    else:
+        print(f"{unit.path}: {'runs' if active else 'does not run'}. Its log: {unit.log}")
+    return 0
+
+
+def _remove(unit: Unit) -> int:
+    if not os.path.exists(unit.path):
+        raise NotFound(f"no unit of this project is installed ({unit.path})")
+    if shutil.which(unit.stop[0][0]) is not None:
+        for command in unit.stop[:1]:
+            _failure(command)  # one that does not run cannot be stopped, and goes all the same
+    try:
+        os.unlink(unit.path)
+    except OSError as error:
+        raise ConfigError(f"{unit.path} cannot be removed: {error.strerror}") from error
+    for command in unit.stop[1:]:
+        _failure(command)
+    print(f"Removed {unit.path}.")
+    return 0
+
+
+def _failure(command: tuple[str, ...]) -> str | None:
+    """Runs a command of the system's; why it failed, in a line, or None."""
+    try:
+        reply = subprocess.run(
+            command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if reply.returncode == 0 else plain((reply.stderr or reply.stdout).strip()[:300])

@@ -1,0 +1,130 @@
+"""What runs beside the user: `ctx projects`, `ctx service`, and what a shell completes."""
+
+import json
+import os
+import plistlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit import ctx, project
+
+from ctx.cli import COMMANDS
+from ctx.cli.completions import SHELLS, script, whole_parser
+from ctx.cli.running import Registration, Running, servers
+from ctx.cli.service import unit_of
+
+
+def test_a_server_is_listed_while_it_runs_and_not_after(tmp_path: Path) -> None:
+    folder = str(tmp_path / "running")
+    running = Running("/home/me/notes", "127.0.0.1:7331", os.getpid(), 1_700_000_000_000)
+    assert servers(folder) == []
+    with Registration(folder) as registration:
+        registration.register(running)
+        assert servers(folder) == [running]
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert servers(folder) == []
+    assert os.listdir(folder) == []
+
+
+def test_what_a_killed_server_left_is_cleared_away(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from ctx.cli.running import *; r = Registration(sys.argv[1]); "
+        "r.register(Running('/p', '127.0.0.1:1', os.getpid(), 5)); os._exit(9)"
+    )
+    child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert child.returncode == 9
+    assert len(os.listdir(tmp_path)) == 1
+    (tmp_path / "other.json").write_text("{half")
+    assert servers(str(tmp_path)) == []
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_keeps_no_server_from_serving(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Registration(str(tmp_path / "file" / "running")) as registration:
+        registration.register(Running("/p", "127.0.0.1:1", 1, 5))
+    assert servers(str(tmp_path / "file" / "running")) == []
+
+
+def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nwords\n"})
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().removeprefix("Listening on ").strip()
+        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        (row,) = json.loads(ctx("projects", "--json", cwd=tmp_path, env=state).stdout)["projects"]
+        assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", server.pid)
+        assert f"http://{address}" in ctx("projects", cwd=tmp_path, env=state).stdout
+        server.terminate()
+        assert server.wait(10) == 0
+    assert "No server runs" in ctx("projects", cwd=tmp_path, env=state).stdout
+
+
+def test_a_unit_starts_the_server_of_its_project() -> None:
+    unit = unit_of("/home/me/100% $notes/ctx.toml", "linux", "/home/me")
+    text = unit.text.decode()
+    assert unit.path.endswith("/systemd/user/ctx-100-notes.service")
+    assert '"serve" "mcp" "--config" "/home/me/100%% $$notes/ctx.toml"' in text
+    assert "WorkingDirectory=/home/me/100%% $notes" in text
+    agent = unit_of("/Users/me/notes/config/ctx.toml", "darwin", "/Users/me")
+    row = plistlib.loads(agent.text)
+    assert agent.path == "/Users/me/Library/LaunchAgents/ctx.notes.plist"
+    assert row["ProgramArguments"][-2:] == ["--config", "/Users/me/notes/config/ctx.toml"]
+    assert row["WorkingDirectory"] == "/Users/me/notes"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit is systemd's")
+def test_a_service_is_written_told_and_removed(tmp_path: Path) -> None:
+    project(tmp_path)
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
+    unit = tmp_path / "config" / "systemd" / "user"
+    printed = ctx("service", "install", "--print", cwd=tmp_path, env=environ)
+    assert "[Service]" in printed.stdout
+    assert not unit.exists()
+    reply = ctx("service", "install", "--no-start", cwd=tmp_path, env=environ)
+    assert (reply.returncode, "systemctl --user enable --now" in reply.stdout) == (0, True)
+    assert len(list(unit.iterdir())) == 1
+    status = json.loads(ctx("service", "status", "--json", cwd=tmp_path, env=environ).stdout)
+    assert (status["installed"], status["running"]) == (True, False)
+    assert ctx("service", "remove", cwd=tmp_path, env=environ).returncode == 0
+    assert list(unit.iterdir()) == []
+    assert ctx("service", "remove", cwd=tmp_path, env=environ).returncode == 3
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_is_completed(shell: str) -> None:
+    text = script(shell)
+    assert all(command in text for command in COMMANDS)
+    assert "dry-run" in text
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_bash_completes_an_option_and_a_word() -> None:
+    if not shutil.which("bash"):
+        pytest.skip("needs bash")
+    ask = (
+        "COMP_WORDS=(ctx {words}); COMP_CWORD={last}; COMPREPLY=(); "
+        "$(complete -p ctx | sed 's/.*-F \\([^ ]*\\).*/\\1/') ctx {word} x; echo \"${{COMPREPLY[@]}}\""
+    )
+    for words, reply in (("index --pru", "--prune"), ("embed pen", "pending"), ("sea", "search")):
+        last = len(words.split())
+        line = script("bash") + "\n" + ask.format(words=words, last=last, word=words.split()[-1])
+        output = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False).stdout
+        assert reply in output.split()
+
+
+def test_the_whole_parser_has_every_command_and_reads_it() -> None:
+    parsed = whole_parser().parse_args(["search", "words", "--limit", "3"])
+    assert (parsed.query, parsed.limit) == (["words"], 3)

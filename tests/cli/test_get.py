@@ -1,0 +1,99 @@
+"""`ctx get`: by id, the beginning of an id, path and `path:line`; and never the wrong one of several."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kit import ctx, project, workspace
+
+from ctx.cli.get import ALL_LINES, Lines, parse_lines, resolve
+from ctx.errors import BadRequest, NotFound
+
+FILES = {
+    "auth.md": "# Signing in\n\nline three\nline four\nline five\n",
+    "guide/release.md": "# Releasing\n\nTag the commit.\n",
+    "guide/index.md": "# Guide\n\nwords\n",
+    "howto/index.md": "# How to\n\nwords\n",
+    "odd:12": "# Odd\n\nIts name ends as a line number does.\n",
+}
+GLOBS = '[connectors.filesystem.docs]\nroot = "./docs"\ninclude_globs = ["**/*"]\n[embedding]\nprovider = "disabled"\n'
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    project(folder, FILES, GLOBS)
+    assert ctx("index", cwd=folder).returncode == 0
+    return folder
+
+
+def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, Lines]:
+    with workspace(folder / "ctx.toml") as space:
+        match, lines = resolve(space, text, source)
+        return match.source_id, lines
+
+
+def test_a_document_is_named_by_what_a_search_prints(indexed: Path) -> None:
+    for path in ("auth.md", "guide/release.md"):
+        assert resolved(indexed, path) == (path, ALL_LINES)
+    assert resolved(indexed, "auth.md:3") == ("auth.md", Lines(3))
+    assert resolved(indexed, "auth.md:3-4") == ("auth.md", Lines(3, 4))
+    assert resolved(indexed, "auth.md", "filesystem") == ("auth.md", ALL_LINES)
+
+
+def test_the_beginning_of_an_id_and_the_end_of_a_path_are_enough(indexed: Path) -> None:
+    with workspace(indexed / "ctx.toml") as space:
+        match, _ = resolve(space, "release.md")
+        assert match.source_id == "guide/release.md"
+        for id in (match.id, match.id.upper(), match.id[:8], match.id[:13]):
+            assert resolve(space, id)[0] == match
+
+
+def test_a_name_that_ends_like_a_line_number_is_a_name(indexed: Path) -> None:
+    assert resolved(indexed, "odd:12") == ("odd:12", ALL_LINES)
+    assert resolved(indexed, "odd:12:1") == ("odd:12", Lines(1))
+
+
+def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        resolved(indexed, "index.md")
+    message = refusal.value.message
+    assert "fits 2 documents: guide/index.md (filesystem:docs, " in message
+    assert "howto/index.md (filesystem:docs, " in message
+    assert message.endswith("give more of it, or an id")
+
+
+@pytest.mark.parametrize("text", ["nowhere.md", "", "zz", "auth.md:0", "auth.md:x", "th.md", "../auth.md"])
+def test_what_is_not_there_is_said_with_where_names_come_from(indexed: Path, text: str) -> None:
+    with pytest.raises(NotFound, match="`ctx search WORDS` prints both"):
+        resolved(indexed, text)
+
+
+def test_a_path_of_the_working_folder_counts_where_a_person_stands(indexed: Path) -> None:
+    reply = ctx("get", "./release.md:3", "--body", cwd=indexed / "docs" / "guide")
+    assert (reply.returncode, reply.stdout) == (0, "Tag the commit.\n")
+
+
+def test_lines_are_told_and_counted(indexed: Path) -> None:
+    reply = json.loads(ctx("get", "auth.md:3-4", "--json", cwd=indexed).stdout)
+    assert reply["body"] == "line three\nline four\n"
+    assert (reply["start_line"], reply["end_line"], reply["total_lines"]) == (3, 4, 5)
+    output = ctx("get", "auth.md", "--lines", ":1", cwd=indexed)
+    assert "lines:        1-1 of 5" in output.stdout
+    assert output.stdout.endswith("\n\n# Signing in\n")
+    behind = ctx("get", "auth.md:99", cwd=indexed)
+    assert behind.returncode == 2
+    assert "line 99 is behind the last line of auth.md, 5" in behind.stderr
+
+
+def test_a_range_of_lines_is_read_or_refused() -> None:
+    for text, lines in (
+        ("12", Lines(12, 12)),
+        ("12:", Lines(12)),
+        (":30", Lines(None, 30)),
+        ("1-3", Lines(1, 3)),
+    ):
+        assert parse_lines(text) == lines
+    for text in ("", ":", "x", "0", "1:x", "1:2:3", "-"):
+        with pytest.raises(BadRequest, match="FIRST:LAST"):
+            parse_lines(text)

@@ -1,0 +1,163 @@
+"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to mend it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from kit import ctx, project
+
+from ctx.cli import main
+
+FILES = {"auth.md": "# Signing in\n\nTokens rotate.\n", "guide/auth.md": "# Guide\n\nwords\n"}
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    project(folder, FILES)
+    assert ctx("index", cwd=folder).returncode == 0
+    return folder
+
+
+def message(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: list[str]
+) -> str:
+    """The one line of an error, in this process: forty of them would be half a minute of imports."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "no-such-folder"))
+    monkeypatch.delenv("CTX_CONFIG", raising=False)
+    umask = os.umask(0o022)
+    try:
+        code = main(line)
+    finally:
+        os.umask(umask)
+    printed = capsys.readouterr()
+    assert code in (1, 2, 3, 4), printed
+    assert "Traceback" not in printed.err
+    errors = [row for row in printed.err.splitlines() if row.startswith("Error: ")]
+    assert len(errors) == 1
+    return errors[0]
+
+
+COMMANDS = [
+    (["get", "nowhere.md"], ("no document with id or path: nowhere.md", "`ctx search WORDS` prints both")),
+    (["get", "auth.md:9000"], ("line 9000 is behind the last line of auth.md, 3",)),
+    (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
+    (["get"], ("required: ID|PATH[:LINE]", "`ctx get --help`")),
+    (["tool", "call", "search", '{"query": 1}'], ("values are given as KEY=VALUE",)),
+    (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
+    (["tool", "call", "search", "limit=3"], ("missing required parameter: query",)),
+    (["tool", "call", "search", "query=x", "limit=many"], ("'limit' must be of type 'integer'",)),
+    (["tool", "call", "nothing"], ("nothing",)),
+    (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua",)),
+    (["tool", "init", "a b"], ("1 to 64 of A-Z a-z 0-9 _ -",)),
+    (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
+    (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
+    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("key",)),
+    (["serve", "mcp", "--port", "80"], ("--port 80", "`ctx serve --help`")),
+    (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
+    (["open"], ("`ctx get PATH` prints a document",)),
+    (["add", "."], ("[connectors.filesystem.NAME]", "`ctx init`")),
+    (["ls"], ("`ctx sources`",)),
+    (["status"], ("`ctx sources`", "`ctx doctor`")),
+    (["--verbose", "search"], ("unknown option '--verbose'", "`ctx --help`")),
+    (["--config"], ("--config needs the path",)),
+    (["--config", "nowhere.toml", "search", "x"], ("no such file: nowhere.toml", "`ctx init` writes one")),
+    (["search"], ("required: query", "`ctx search --help`")),
+    (["search", ""], ("query",)),
+    (["search", "x", "--limit", "0"], ("'limit' must be at least 1",)),
+    (["search", "x", "--limit", "1000"], ("'limit' must be at most 100",)),
+    (["search", "x", "--mode", "fuzzy"], ("invalid choice: 'fuzzy'", "keyword")),
+    (["search", "x", "--since", "yesterday"], ("2026-01-31", "yesterday")),
+    (
+        ["search", "x", "--mode", "hybrid"],
+        ("embeddings are disabled", "set [embedding] provider in ctx.toml"),
+    ),
+    (["index", "nowhere"], ("unknown source 'nowhere'", "known: filesystem:docs")),
+    (["index", "docs", "--prune"], ("leave the names of sources out",)),
+    (["embed", "pending"], ("embeddings are disabled", "[embedding] provider")),
+    (["key", "revoke", "nobody"], ("nobody",)),
+    (["agent", "test", "nobody"], ("nobody",)),
+    (["export", "-o", "/nowhere/at/all.json"], ("/nowhere/at/all.json cannot be written",)),
+    (["connect"], ("name a client", "cursor", "--list or --all")),
+    (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
+    (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
+    (["service", "remove"], ("no unit of this project is installed",)),
+    (["completions", "tcsh"], ("invalid choice: 'tcsh'", "bash")),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), COMMANDS, ids=lambda value: " ".join(value)[:50])
+def test_a_mistaken_command_is_told_what_is_wrong_and_what_mends_it(
+    indexed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: list[str],
+    words: tuple[str, ...],
+) -> None:
+    error = message(indexed, monkeypatch, capsys, line)
+    assert all(word in error for word in words), error
+
+
+CONFIGURATIONS = [
+    ("[server]\nport = 80\n", ("ctx.toml: [server] port: unknown key",)),
+    ("[connectors.filesystem.docs]\nroot = docs\n", ("ctx.toml: is not TOML", "text stands in quotes")),
+    (
+        '[connectors.filesystem.docs]\npath = "docs"\n',
+        ("[connectors.filesystem.docs] path: unknown key", "root"),
+    ),
+    ('[connectors.filesystem.docs]\nroot = "${UNSET_IN_TESTS}"\n', ("UNSET_IN_TESTS",)),
+    ('[connectors.filesystem.docs]\nroot = "docs"\ninclude_globs = "*.pdf"\n', ("include_globs", "list")),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), CONFIGURATIONS)
+def test_a_mistake_in_the_configuration_is_told_with_its_place(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    config: str,
+    words: tuple[str, ...],
+) -> None:
+    path = project(tmp_path, config=config)
+    error = message(tmp_path, monkeypatch, capsys, ["--config", str(path), "index", "--no-embed"])
+    assert all(word in error for word in words), error
+
+
+def test_outside_a_project_one_is_told_how_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = message(tmp_path, monkeypatch, capsys, ["search", "x"])
+    assert "no ctx.toml here or in a folder above; `ctx init` writes one" in error
+
+
+def test_a_folder_below_the_project_is_in_the_project(indexed: Path) -> None:
+    assert ctx("search", "rotate", cwd=indexed / "docs" / "guide").returncode == 0
+
+
+def test_a_root_or_a_remote_that_is_not_there_is_named_once_with_where_it_was_looked_for(
+    tmp_path: Path,
+) -> None:
+    path = project(
+        tmp_path,
+        config='[connectors.filesystem.docs]\nroot = "./absent"\n[connectors.git.code]\nurl = "/nope/code.git"\n'
+        '[embedding]\nprovider = "disabled"\n',
+    )
+    reply = ctx("index", "--config", str(path), cwd=tmp_path)
+    assert reply.returncode == 1
+    assert f"  looked in: {tmp_path}/absent\n" in reply.stderr
+    assert "  looked at: /nope/code.git\n" in reply.stderr
+    failures = [line for line in reply.stderr.splitlines() if "FAILED" in line]
+    assert [line.count("filesystem:docs:") + line.count("git:code:") for line in failures] == [1, 1]
+
+
+def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
+    import socket
+
+    project(tmp_path, FILES)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        reply = ctx("serve", "mcp", "--bind", f"127.0.0.1:{port}", cwd=tmp_path)
+    assert reply.returncode == 2
+    assert f"127.0.0.1:{port} is in use by another program" in reply.stderr
+    assert " is free (--bind 127.0.0.1:" in reply.stderr

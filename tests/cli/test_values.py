@@ -1,0 +1,98 @@
+"""What the commands share in reading values and printing tables and progress."""
+
+import pytest
+
+from ctx.cli.bars import Pace, duration
+from ctx.cli.common import counted, table
+from ctx.cli.extensions import read_values
+from ctx.cli.index import change_lines
+from ctx.errors import BadRequest
+from ctx.indexing.run import Change, IndexReport
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string"},
+        "mode": {"enum": ["keyword", "hybrid"]},
+        "limit": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "id": {"type": ["string", "integer"]},
+        "source": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+        "filters": {"type": "object", "properties": {"since": {"type": "string"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("query=42", "42"),
+        ("query=true", "true"),
+        ("query=null", "null"),
+        ('query="quoted"', '"quoted"'),
+        ("query=", ""),
+        ("query=a=b", "a=b"),
+        ("mode=hybrid", "hybrid"),
+        ("limit=3", 3),
+        ("limit=three", "three"),
+        ('tags=["a", "b"]', ["a", "b"]),
+        ("id=7", 7),
+        ("source=2024", "2024"),
+        ('source=["a"]', ["a"]),
+        ("filters.since=2026", {"since": "2026"}),
+        ('filters={"since": "x"}', {"since": "x"}),
+        ("unheard=7", 7),
+        ("unheard=of", "of"),
+    ],
+)
+def test_the_schema_decides_what_a_value_is(pair: str, value: object) -> None:
+    assert list(read_values([pair], SCHEMA).values()) == [value]
+
+
+def test_what_is_no_pair_is_refused() -> None:
+    for pair in ("query", "=x", ""):
+        with pytest.raises(BadRequest, match="is not KEY=VALUE"):
+            read_values([pair], SCHEMA)
+    with pytest.raises(BadRequest, match="as a whole and in parts"):
+        read_values(["filters=2", "filters.since=2026"], SCHEMA)
+
+
+ROWS = [("filesystem:docs", "1,234", "a note that is rather long for a narrow terminal"), ("git", "5", "")]
+HEADERS = ("SOURCE", "DOCUMENTS", "NOTE")
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
+def test_a_table_fits_every_width(width: int) -> None:
+    text = table(ROWS, HEADERS, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "1,234" in text
+    assert "NOTE" in text
+
+
+def test_a_table_that_fits_is_not_cut_and_numbers_stand_to_the_right() -> None:
+    lines = table(ROWS, HEADERS, 200).splitlines()
+    assert lines[1].endswith("narrow terminal")
+    assert lines[2] == "git                      5"
+    assert "…" in table(ROWS, HEADERS, 50)
+
+
+def test_a_rate_and_the_time_left_are_told_as_soon_as_they_are_known() -> None:
+    seconds = iter([0.0, 10.0, 20.0, 30.0])
+    pace = Pace(lambda: next(seconds))
+    assert pace.count("docs", 256, None) == "256, 26/s"
+    assert pace.count("docs", 1000, 4000) == "1,000 of 4,000, 50/s, 1 min left"
+    assert pace.count("embed", 100, 200) == "100 of 200, 10/s, 10 s left"
+
+
+def test_times_and_counts_are_words() -> None:
+    assert [duration(seconds) for seconds in (0.2, 40, 400, 7500)] == ["1 s", "40 s", "7 min", "2 h 5 min"]
+    assert (counted(1, "chunk"), counted(1200, "chunk")) == ("1 chunk", "1,200 chunks")
+
+
+def test_changes_are_a_line_each_and_many_are_counted() -> None:
+    changes = tuple(Change("added", f"{number}.md") for number in range(30))
+    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, (), None, None, 0.1, changes=changes)
+    lines = change_lines(report)
+    assert lines[0] == "docs: added 0.md"
+    assert lines[-1] == "docs: ... and 12 changes more"
+    assert len(lines) == 21
