@@ -213,12 +213,14 @@ def identifiers(text: str) -> list[str]:
 
 
 def one_letter_off(word: str) -> list[str]:
-    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added."""
+    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added; seldom the first."""
     cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     changed = [before + after[1] + after[0] + after[2:] for before, after in cuts if len(after) > 1]
-    changed += [before + after[1:] for before, after in cuts if after]
-    changed += [before + letter + after[1:] for before, after in cuts if after for letter in _LETTERS]
-    changed += [before + letter + after for before, after in cuts for letter in _LETTERS]
+    changed += [before + after[1:] for before, after in cuts if before and after]
+    changed += [
+        before + letter + after[1:] for before, after in cuts if before and after for letter in _LETTERS
+    ]
+    changed += [before + letter + after for before, after in cuts if before for letter in _LETTERS]
     return [change for change in dict.fromkeys(changed) if change != word]
 
 

@@ -21,7 +21,9 @@ _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the i
 class Request(NamedTuple):
     """A search as it goes to the legs."""
 
-    query: str  # with misspelt words put right
+    query: (
+        str  # with misspelt words put right; the vector is of what was asked, for a model reads past a letter
+    )
     mode: str
     filters: Filters
     prefix: bool

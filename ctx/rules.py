@@ -122,7 +122,7 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
         return ranked, {}
     scores.sort(key=_by_score)
     highest = scores[0][1]
-    scale = top / highest if highest > top else 1.0
+    scale = top / highest if highest > 0 else 1.0
     return [(number, score * scale) for number, score in scores], rulings
 
 

@@ -38,7 +38,7 @@ _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
-_MIN_TYPO_CHARS = 5  # a shorter word has too many neighbours
+_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
 class QueryEmbedder(Protocol):
@@ -112,8 +112,8 @@ class Searcher:
         limit = self._settings.final_limit if limit is None else limit
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
-        query, note = self._put_right(query)
         mode, vector, remark = self._meaning(query, mode)
+        query, note = (query, None) if mode == "semantic" else self._put_right(query)
         rows = Rows(self._catalog)
         request = self._request(query, mode, filters, prefix, vector)
         results: list[SearchResult] = []

@@ -168,7 +168,7 @@ class KeywordIndex:
         counts = [searcher.doc_freq("text", stem) for stem in stems]
         if len(stems) != len(words) or not any(counts):
             return None
-        return max(zip(words, counts, strict=True), key=lambda entry: (entry[1], len(entry[0])))[0]
+        return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """Passages in which a defining word stands before one of the names."""
@@ -376,6 +376,12 @@ class KeywordIndex:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
         return tantivy.Query.boolean_query([(_MUST, query), *silent])
+
+
+def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
+    """Which of several words with their counts and stems was meant: `standard` and not `standarde`, `kubernetes` and not `kubernets`."""
+    word, count, stem = entry
+    return count, word == stem, len(word)
 
 
 def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:
