@@ -115,7 +115,7 @@ class Searcher:
         mode, vector, remark = self._meaning(query, mode)
         query, note = (query, None) if mode == "semantic" else self._put_right(query)
         rows = Rows(self._catalog)
-        request = self._request(query, mode, filters, prefix, vector)
+        request = self._request(query, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
@@ -125,7 +125,7 @@ class Searcher:
             if offset:
                 offset -= 1
                 continue
-            results.append(result_of(request.matcher, choices, score * share, per_document))
+            results.append(result_of(request, choices, rows, score * share))
             if explain:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
@@ -166,23 +166,22 @@ class Searcher:
             return "keyword", None, f"found by keyword alone: {error.message}"
 
     def _request(
-        self, query: str, mode: str, filters: Filters, prefix: bool, vector: "np.ndarray | None"
+        self,
+        query: str,
+        mode: str,
+        filters: Filters,
+        prefix: bool,
+        vector: "np.ndarray | None",
+        per_document: int,
     ) -> Request:
         terms = analyze.query_terms(query)
-        weights = self._index.rarity(terms)
-        names = [query.strip()] if ranking.is_name(query) else analyze.identifiers(query)
-        names = [
-            name.strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1] for name in names
-        ]
+        weights = dict.fromkeys(terms, 0.0) | self._index.rarity(
+            terms
+        )  # what no text has, none can be blamed for lacking
+        names = _names(query)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        question = rules.Question(
-            weights={term: weights.get(term, 0.0) for term in terms},
-            names=names,
-            defining=_defining(query),
-            definitions=frozenset(hit.document_no for hit in defined),
-            numbered=_has_version(query),
-        )
-        # A word that is nowhere in the index is as rare as can be, and no text can be blamed for lacking it.
+        defining = {hit.document_no: hit for hit in reversed(defined)}
+        question = rules.Question(weights, names, _defining(query), defining, _has_version(query))
         return Request(
             query,
             mode,
@@ -191,8 +190,9 @@ class Searcher:
             bool(analyze.exact_words(query)),
             vector,
             question,
-            Matcher(terms, {term: weights.get(term, 0.0) for term in terms}),
-            frozenset(hit.chunk_no + i for hit in defined for i in range(hit.span)),
+            Matcher(terms, weights),
+            defining,
+            per_document,
         )
 
     def _put_right(self, query: str) -> tuple[str, str | None]:
@@ -231,7 +231,7 @@ class Searcher:
             met.update(number for number, _ in entries)
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
-                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage)])
+                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage, request)])
                 for number, score in stride:
                     choices = choices_of(number, stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
@@ -333,6 +333,13 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
     ):
         if value < minimum:
             raise BadRequest(f"{name} must be at least {minimum}, got {value}")
+
+
+def _names(query: str) -> list[str]:
+    """What a query may ask the definition of: itself where it is a name, else the identifiers in it."""
+    if not ranking.is_name(query):
+        return analyze.identifiers(query)
+    return [query.strip().strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1]]
 
 
 def _defining(query: str) -> float:
