@@ -18,8 +18,7 @@ from ctx.lean import pattern
 
 # Words that stand before the name that code defines.
 DEFINING = (
-    "class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace",
-    "record", "protocol", "object", "const", "let", "var", "macro", "defmodule", "define", "union", "mixin", "sub", "fun",
+    "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module", "const", "define",
 )  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 _SHORT_CHARS = 64  # beyond it a pattern is faster than a loop

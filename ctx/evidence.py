@@ -136,11 +136,10 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     nearness = _nearness(stage.semantic, number)
     definition = request.defining.get(number)
     choices: list[Choice] = []
-    for hit in _hits(number, stage, request):
-        for chunk_no in range(hit.chunk_no, hit.chunk_no + hit.span):
-            row = rows.of(number, chunk_no)
-            if row is None or any(choice.row is row for choice in choices):
-                continue
+    hits = _hits(number, stage, request)
+    for chunk_no in dict.fromkeys(no for hit in hits for no in range(hit.chunk_no, hit.chunk_no + hit.span)):
+        row = rows.of(number, chunk_no)
+        if row is not None:
             terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
             worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(
                 chunk_no, 0.0

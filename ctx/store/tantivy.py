@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from math import log
 
 import tantivy
@@ -180,7 +181,7 @@ class KeywordIndex:
                 continue
             phrases = [
                 tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
-                for keyword in dict.fromkeys(analyze.words(" ".join(analyze.DEFINING)))
+                for keyword in _defining_stems()
             ]
             defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
             named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
@@ -376,6 +377,11 @@ class KeywordIndex:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
         return tantivy.Query.boolean_query([(_MUST, query), *silent])
+
+
+@cache
+def _defining_stems() -> list[str]:
+    return list(dict.fromkeys(analyze.words(" ".join(analyze.DEFINING))))
 
 
 def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
