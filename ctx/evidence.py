@@ -107,12 +107,13 @@ def by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
     return by_document
 
 
-def chunks_to_read(number: int, stage: Stage, request: Request) -> list[int]:
-    """The chunks of a document among which the one to show is, and their neighbours, which may be shown with it."""
-    hits = _hits(number, stage, request)
-    return list(
-        dict.fromkeys(no for hit in hits for no in range(hit.chunk_no - 1, hit.chunk_no + hit.span + 1))
-    )
+def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.File | None) -> list[int]:
+    """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
+    reach = 0 if file is not None and not kinds.is_prose(file.media_type) else 1
+    chunk_nos: dict[int, None] = {}
+    for hit in _hits(number, stage, request):
+        chunk_nos |= dict.fromkeys(range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach))
+    return list(chunk_nos)
 
 
 def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:

@@ -235,7 +235,14 @@ class Searcher:
             met.update(number for number, _ in entries)
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
-                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage, request)])
+                files = self._files
+                rows.read(
+                    [
+                        no
+                        for number, _ in stride
+                        for no in chunks_to_read(number, stage, request, files.get(number))
+                    ]
+                )
                 for number, score in stride:
                     choices = choices_of(number, stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
