@@ -398,11 +398,13 @@ def _without_links(line: str) -> str:
 
 
 def _without_roles(line: str) -> str:
-    """`:ref:`words <target>`` and `` `words <address>`_ `` as the words; other code without its marks."""
+    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words; other code without its marks."""
     pieces = line.split("`")
     for i in range(1, len(pieces), 2):
         before = pieces[i - 1]
-        if before.endswith(":"):
+        if before.endswith("}"):
+            pieces[i - 1] = before[: before.rfind("{")]
+        elif before.endswith(":"):
             role = before[:-1].rfind(":")
             if role >= 0 and before[role + 1 : -1].replace("-", "").replace(":", "").isalnum():
                 pieces[i - 1] = before[:role]
