@@ -158,16 +158,16 @@ def _by_worth(choice: Choice) -> float:
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
     """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put last."""
-    bare: list[Choice] = []
+    last: list[Choice] = []
     while choices and is_bare(_text(choices[0].row)):
         choice = choices.pop(0)
         follower = rows.of(number, choice.row.chunk_no + 1)
-        met = any(other.row is follower for other in choices)
+        met = any(follower is each.row for each in choices)
         if follower is None or met or is_bare(_text(follower)):
-            bare.append(choice)
+            last.append(choice)
         else:
-            return [choice._replace(row=follower), *choices, *bare]
-    return [*choices, *bare]
+            return [choice._replace(row=follower), *choices, *last]
+    return [*choices, *last]
 
 
 def _nearness(leg: Leg, number: int) -> dict[int, float]:

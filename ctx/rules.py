@@ -76,11 +76,11 @@ class _Profile(NamedTuple):
 
 @lru_cache(maxsize=_PROFILES_KEPT)
 def _profile(file: File) -> _Profile:
-    place = kinds.place(file.path)
-    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
-    stem = place.stem.replace("_", "").lower()
+    path = kinds.place(file.path)
+    named = f"{path.folders[-1] if path.folders else ''}/{path.stem}"
+    stem = path.stem.replace("_", "").lower()
     return _Profile(
-        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(place, file.media_type)
+        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(path, file.media_type)
     )
 
 

@@ -217,8 +217,8 @@ class KeywordIndex:
             for query, factor in queries:
                 for score, address in searcher.search(self._narrowed(query, filters), k, count=False).hits:
                     key = (address.segment_ord, address.doc)
-                    known = scored.get(key)
-                    if known is None or known[0] < score * factor:
+                    entry = scored.get(key)
+                    if entry is None or entry[0] < score * factor:
                         scored[key] = (score * factor, address)
             addresses = [address for _, address in scored.values()]
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
@@ -337,8 +337,10 @@ class KeywordIndex:
         }
         any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
         if unfinished:
-            begun = both([(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished])
-            any_word.append((_SHOULD, tantivy.Query.const_score_query(begun, PREFIX_BOOST)))
+            beginning = both(
+                [(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished]
+            )
+            any_word.append((_SHOULD, tantivy.Query.const_score_query(beginning, PREFIX_BOOST)))
         yield both(any_word), 1.0
         if 1 < len(counts) <= ALL_WORDS_TERMS:
             yield (
