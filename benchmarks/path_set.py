@@ -108,8 +108,8 @@ def code_questions(path: str, text: str) -> Iterator[Question]:
 def _sentence(docstring: str) -> str:
     """The first sentence of a docstring without its markup; "" where it is no question of a fit length."""
     paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
-    plain = re.sub(r":\w+:`~?([^`<]+)[^`]*`|``?([^`]+)``?", lambda match: match[1] or match[2], paragraph)
-    sentence = re.split(r"(?<=[a-z)])\.(?:\s|$)", plain)[0]
+    text = re.sub(r":\w+:`~?([^`<]+)[^`]*`|``?([^`]+)``?", lambda match: match[1] or match[2], paragraph)
+    sentence = re.split(r"(?<=[a-z)])\.(?:\s|$)", text)[0]
     return sentence if MIN_WORDS <= len(sentence.split()) <= MAX_WORDS else ""
 
 

@@ -18,8 +18,7 @@ from ctx.lean import pattern
 
 # Words that stand before the name that code defines.
 DEFINING = (
-    "class", "def", "fn", "func", "function", "struct", "trait", "interface", "type", "enum", "module", "namespace",
-    "record", "protocol", "object", "const", "let", "var", "macro", "defmodule", "define", "union", "mixin", "sub", "fun",
+    "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module", "const", "define",
 )  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 _SHORT_CHARS = 64  # beyond it a pattern is faster than a loop
@@ -213,12 +212,14 @@ def identifiers(text: str) -> list[str]:
 
 
 def one_letter_off(word: str) -> list[str]:
-    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added."""
+    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added; seldom the first."""
     cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     changed = [before + after[1] + after[0] + after[2:] for before, after in cuts if len(after) > 1]
-    changed += [before + after[1:] for before, after in cuts if after]
-    changed += [before + letter + after[1:] for before, after in cuts if after for letter in _LETTERS]
-    changed += [before + letter + after for before, after in cuts for letter in _LETTERS]
+    changed += [before + after[1:] for before, after in cuts if before and after]
+    changed += [
+        before + letter + after[1:] for before, after in cuts if before and after for letter in _LETTERS
+    ]
+    changed += [before + letter + after for before, after in cuts if before for letter in _LETTERS]
     return [change for change in dict.fromkeys(changed) if change != word]
 
 

@@ -11,7 +11,10 @@ from ctx.types import JSON, Filters, Hit, Passage, SearchResult
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
 
-_SHOWN_HITS = 3  # passages and chunks of a document, of each leg, among which the one to show is looked for
+_PASSAGES, _NEAREST = (
+    1,
+    2,
+)  # of a document, among whose chunks the one to show is looked for, where one is shown
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
@@ -21,7 +24,9 @@ _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the i
 class Request(NamedTuple):
     """A search as it goes to the legs."""
 
-    query: str  # with misspelt words put right
+    query: (
+        str  # with misspelt words put right; the vector is of what was asked, for a model reads past a letter
+    )
     mode: str
     filters: Filters
     prefix: bool
@@ -29,7 +34,8 @@ class Request(NamedTuple):
     vector: "np.ndarray | None"
     question: rules.Question
     matcher: Matcher
-    defining: frozenset[int]  # the first chunks of passages that define a name of the query
+    defining: Mapping[int, Hit]  # document -> its passage that defines a name of the query
+    per_document: int  # passages wanted of one document
 
 
 class Leg(NamedTuple):
@@ -82,6 +88,11 @@ class Rows:
     def get(self, chunk_no: int) -> ChunkRow | None:
         return self._rows.get(chunk_no)
 
+    def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
+        """A chunk where it is of that document, as its neighbour by number may not be."""
+        row = self._rows.get(chunk_no)
+        return row if row is not None and row.document_no == document_no else None
+
     def current(self, document_no: int) -> Sequence[int]:
         """A document's chunks as they are now, read; the first ones of a long document."""
         chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
@@ -96,37 +107,67 @@ def by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
     return by_document
 
 
-def chunks_to_read(number: int, stage: Stage) -> list[int]:
-    """The chunks of a document among which the one to show is, and their neighbours: a heading alone has its text behind it."""
-    hits = [
-        *stage.keyword.hits.get(number, ())[:_SHOWN_HITS],
-        *stage.semantic.hits.get(number, ())[:_SHOWN_HITS],
+def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.File | None) -> list[int]:
+    """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
+    reach = 0 if file is not None and not kinds.is_prose(file.media_type) else 1
+    chunk_nos: dict[int, None] = {}
+    for hit in _hits(number, stage, request):
+        chunk_nos |= dict.fromkeys(range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach))
+    return list(chunk_nos)
+
+
+def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:
+    """Where a document's best chunk is looked for: its best passage, its nearest chunks, and where it defines the name."""
+    passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
+    nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
+    definition = request.defining.get(number)
+    return [
+        *stage.keyword.hits.get(number, ())[:passages],
+        *stage.semantic.hits.get(number, ())[:nearest],
+        *([definition] if definition is not None else ()),
     ]
-    return list(
-        dict.fromkeys(no for hit in hits for no in range(hit.chunk_no - 1, hit.chunk_no + hit.span + 1))
-    )
 
 
 def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
     """A document's chunks that may be shown, the one that answers best first.
 
     A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
-    that defines the name asked for is worth more; a heading alone, front matter or a label nothing where there is another.
+    that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
     """
     nearness = _nearness(stage.semantic, number)
+    definition = request.defining.get(number)
     choices: list[Choice] = []
-    for chunk_no in chunks_to_read(number, stage):
-        row = rows.get(chunk_no)
-        if row is None or row.document_no != number:
-            continue
-        terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-        worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(chunk_no, 0.0)
-        if chunk_no in request.defining and _defines(row.text, request.question.names):
-            worth += _DEFINING_SHARE
-        if is_bare(_text(row)):
-            worth -= 2.0
-        choices.append(Choice(row, worth, frozenset(terms)))
-    return sorted(choices, key=lambda choice: -choice.worth)
+    hits = _hits(number, stage, request)
+    for chunk_no in dict.fromkeys(no for hit in hits for no in range(hit.chunk_no, hit.chunk_no + hit.span)):
+        row = rows.of(number, chunk_no)
+        if row is not None:
+            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+            worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(
+                chunk_no, 0.0
+            )
+            if definition is not None and _defines(row.text, request.question.names):
+                worth += _DEFINING_SHARE
+            choices.append(Choice(row, worth, frozenset(terms)))
+    choices.sort(key=_by_worth)
+    return _without_bare(number, choices, rows)
+
+
+def _by_worth(choice: Choice) -> float:
+    return -choice.worth
+
+
+def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
+    """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put last."""
+    last: list[Choice] = []
+    while choices and is_bare(_text(choices[0].row)):
+        choice = choices.pop(0)
+        follower = rows.of(number, choice.row.chunk_no + 1)
+        met = any(follower is each.row for each in choices)
+        if follower is None or met or is_bare(_text(follower)):
+            last.append(choice)
+        else:
+            return [choice._replace(row=follower), *choices, *last]
+    return [*choices, *last]
 
 
 def _nearness(leg: Leg, number: int) -> dict[int, float]:
@@ -191,16 +232,16 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
     return [term for term in request.matcher.terms if term in present]
 
 
-def result_of(matcher: Matcher, choices: list[Choice], score: float, per_document: int) -> SearchResult:
+def result_of(request: Request, choices: list[Choice], rows: "Rows", score: float) -> SearchResult:
+    """A document with its best passage, and further ones where several are asked for."""
     row = choices[0].row
-    rows = {choice.row.chunk_no: choice.row for choice in choices}
-    passages = [_passage(matcher, row, rows)]
+    passages = [_passage(request.matcher, row, rows)]
     threshold = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
     for choice in choices[1:]:
-        if len(passages) == per_document or choice.worth < threshold:
+        if len(passages) == request.per_document or choice.worth < threshold:
             break
         if all(not passage.start_line <= choice.row.start_line <= passage.end_line for passage in passages):
-            passages.append(_passage(matcher, choice.row, rows))
+            passages.append(_passage(request.matcher, choice.row, rows))
     best = passages[0]
     return SearchResult(
         id=row.id,
@@ -219,13 +260,13 @@ def result_of(matcher: Matcher, choices: list[Choice], score: float, per_documen
     )
 
 
-def _passage(matcher: Matcher, row: ChunkRow, rows: Mapping[int, ChunkRow]) -> Passage:
+def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
     """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
     snippet, highlights = matcher.snippet(_text(row))
     first = last = row
     if kinds.is_prose(row.media_type):
         room = _SECTION_CHARS - len(row.text)
-        before, after = rows.get(row.chunk_no - 1), rows.get(row.chunk_no + 1)
+        before, after = (rows.of(row.document_no, row.chunk_no + step) for step in (-1, 1))
         if before is not None and before.heading == row.heading and len(before.text) <= room:
             first, room = before, room - len(before.text)
         if after is not None and after.heading == row.heading and len(after.text) <= room:

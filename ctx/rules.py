@@ -76,12 +76,46 @@ class _Profile(NamedTuple):
 
 @lru_cache(maxsize=_PROFILES_KEPT)
 def _profile(file: File) -> _Profile:
-    place = kinds.place(file.path)
-    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
-    stem = place.stem.replace("_", "").lower()
+    path = kinds.place(file.path)
+    named = f"{path.folders[-1] if path.folders else ''}/{path.stem}"
+    stem = path.stem.replace("_", "").lower()
     return _Profile(
-        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(place, file.media_type)
+        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(path, file.media_type)
     )
+
+
+class _Terms(NamedTuple):
+    """A question made ready for many documents."""
+
+    question: Question
+    parts: list[tuple[str, float]]  # what a word of a path begins with, and its share of what the query says
+    names: set[str]
+    excused: set[str]  # the roles that the query asks for
+    path_of_code: float
+
+
+def _terms(question: Question, share_of_code: float) -> _Terms:
+    total = sum(question.weights.values()) or 1.0
+    return _Terms(
+        question,
+        [(beginning(term), weight / total) for term, weight in question.weights.items()],
+        {name.replace("_", "").lower() for name in question.names},
+        {role for role in HELD_BACK if _asks_for(question, role)},
+        PATH_CODE * share_of_code,
+    )
+
+
+def _ruling(terms: _Terms, number: int, profile: _Profile) -> Ruling | None:
+    """What holds for one document; None where nothing does."""
+    path = sum(share for part, share in terms.parts if part in profile.low and _says(profile, part))
+    role = None if profile.role in terms.excused else profile.role
+    definition = 0.0
+    if profile.code and number in terms.question.definitions:
+        definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
+    if not path and not definition and role is None:
+        return None
+    path *= terms.path_of_code if profile.code else PATH_PROSE
+    return Ruling(path, definition, HELD_BACK[role] if role is not None else 1.0, role)
 
 
 def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[Leg, dict[int, Ruling]]:
@@ -92,37 +126,21 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     if not ranked:
         return ranked, {}
     top = ranked[0][1]
-    total = sum(question.weights.values()) or 1.0
-    parts = [(beginning(term), weight / total) for term, weight in question.weights.items()]
-    excused = {role for role in HELD_BACK if _asks_for(question, role)}
-    names = {name.replace("_", "").lower() for name in question.names}
-    path_of_code = PATH_CODE * _share_of_code(ranked, files)
+    terms = _terms(question, _share_of_code(ranked, files))
     rulings: dict[int, Ruling] = {}
     scores: Leg = []
     for number, score in ranked:
         file = files.get(number)
-        if file is not None:
-            profile = _profile(file)
-            path = sum(share for part, share in parts if part in profile.low and _says(profile, part))
-            defines = profile.code and number in question.definitions
-            role = None if profile.role in excused else profile.role
-            if path or defines or role is not None:
-                ruling = Ruling(
-                    path * (path_of_code if profile.code else PATH_PROSE),
-                    question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
-                    if defines
-                    else 0.0,
-                    HELD_BACK[role] if role is not None else 1.0,
-                    role,
-                )
-                rulings[number] = ruling
-                score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
+        ruling = None if file is None else _ruling(terms, number, _profile(file))
+        if ruling is not None:
+            rulings[number] = ruling
+            score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
         scores.append((number, score))
     if not rulings:
         return ranked, {}
     scores.sort(key=_by_score)
     highest = scores[0][1]
-    scale = top / highest if highest > top else 1.0
+    scale = top / highest if highest > 0 else 1.0
     return [(number, score * scale) for number, score in scores], rulings
 
 

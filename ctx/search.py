@@ -38,7 +38,8 @@ _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
-_MIN_TYPO_CHARS = 5  # a shorter word has too many neighbours
+_FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
+_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
 class QueryEmbedder(Protocol):
@@ -89,6 +90,7 @@ class Searcher:
         self._surroundings = surroundings
         self._counting = threading.Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
+        self._files: dict[int, rules.File] = {}  # a number is of one path for good
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
     def search(
@@ -112,10 +114,10 @@ class Searcher:
         limit = self._settings.final_limit if limit is None else limit
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
-        query, note = self._put_right(query)
         mode, vector, remark = self._meaning(query, mode)
+        query, weights, note = self._put_right(query, mode)
         rows = Rows(self._catalog)
-        request = self._request(query, mode, filters, prefix, vector)
+        request = self._request(query, weights, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
@@ -125,7 +127,7 @@ class Searcher:
             if offset:
                 offset -= 1
                 continue
-            results.append(result_of(request.matcher, choices, score * share, per_document))
+            results.append(result_of(request, choices, rows, score * share))
             if explain:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
@@ -166,23 +168,19 @@ class Searcher:
             return "keyword", None, f"found by keyword alone: {error.message}"
 
     def _request(
-        self, query: str, mode: str, filters: Filters, prefix: bool, vector: "np.ndarray | None"
+        self,
+        query: str,
+        weights: dict[str, float],
+        mode: str,
+        filters: Filters,
+        prefix: bool,
+        vector: "np.ndarray | None",
+        per_document: int,
     ) -> Request:
-        terms = analyze.query_terms(query)
-        weights = self._index.rarity(terms)
-        names = [query.strip()] if ranking.is_name(query) else analyze.identifiers(query)
-        names = [
-            name.strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1] for name in names
-        ]
+        names = _names(query)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        question = rules.Question(
-            weights={term: weights.get(term, 0.0) for term in terms},
-            names=names,
-            defining=_defining(query),
-            definitions=frozenset(hit.document_no for hit in defined),
-            numbered=_has_version(query),
-        )
-        # A word that is nowhere in the index is as rare as can be, and no text can be blamed for lacking it.
+        defining = {hit.document_no: hit for hit in reversed(defined)}
+        question = rules.Question(weights, names, _defining(query), defining, _has_version(query))
         return Request(
             query,
             mode,
@@ -191,32 +189,38 @@ class Searcher:
             bool(analyze.exact_words(query)),
             vector,
             question,
-            Matcher(terms, {term: weights.get(term, 0.0) for term in terms}),
-            frozenset(hit.chunk_no + i for hit in defined for i in range(hit.span)),
+            Matcher(list(weights), weights),
+            defining,
+            per_document,
         )
 
-    def _put_right(self, query: str) -> tuple[str, str | None]:
-        """The query with words that no text has replaced by what differs in one letter and is there; and what to tell of it.
+    def _put_right(self, query: str, mode: str) -> tuple[str, dict[str, float], str | None]:
+        """The query with words that no text has replaced by what differs in one letter and is there; its terms with their rarity, 0
+        where no text has them; and what to tell of the replaced.
 
         A query in quotes means what it says.
         """
-        if analyze.exact_words(query) or len(query) > analyze.MAX_QUERY_CHARS:
-            return query, None
-        words = {word: stem for word, stem in _unquoted_words(query) if _may_be_misspelt(word)}
-        unseen = words.keys() - self._seen(words)
+        weights = self._rarity(query)
+        if all(weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
+            return query, weights, None
         replaced: list[str] = []
-        for word in (word for word in words if word in unseen):
+        for word, stem in () if analyze.exact_words(query) else _unquoted_words(query):
+            folded = analyze.folded(query)
+            position = folded.find(word)
+            if weights.get(stem) or position < 0 or len(folded) != len(query) or not _may_be_misspelt(word):
+                continue
             neighbour = self._index.resembling(analyze.one_letter_off(word))
-            position = analyze.folded(query).find(word)
-            if neighbour is not None and position >= 0 and len(analyze.folded(query)) == len(query):
+            if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
+        if not replaced:
+            return query, weights, None
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
-        return query, note if replaced else None
+        return query, self._rarity(query), note
 
-    def _seen(self, words: dict[str, str]) -> set[str]:
-        present = self._index.rarity(list(words.values())) if words else {}
-        return {word for word, stem in words.items() if stem in present}
+    def _rarity(self, query: str) -> dict[str, float]:
+        terms = analyze.query_terms(query)
+        return dict.fromkeys(terms, 0.0) | self._index.rarity(terms)
 
     # -- the ranking ---------------------------------------------------------------------------------------------------
 
@@ -231,7 +235,14 @@ class Searcher:
             met.update(number for number, _ in entries)
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
-                rows.read([no for number, _ in stride for no in chunks_to_read(number, stage)])
+                files = self._files
+                rows.read(
+                    [
+                        no
+                        for number, _ in stride
+                        for no in chunks_to_read(number, stage, request, files.get(number))
+                    ]
+                )
                 for number, score in stride:
                     choices = choices_of(number, stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
@@ -278,10 +289,19 @@ class Searcher:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
         else:
             ranked = ranking.of_best(keyword.ranked)
-        listings = self._catalog.listings([number for number, _ in ranked])
-        files = {no: rules.File(listing.source_id, listing.media_type) for no, listing in listings.items()}
-        ranked, rulings = rules.apply(ranked, files, request.question)
+        ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
+
+    def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.File]:
+        """The paths and types of documents, read once each for as long as there is room."""
+        if len(self._files) > _FILES_KEPT:
+            self._files = {}
+        files = self._files
+        unread = [number for number, _ in ranked if number not in files]
+        if unread:
+            listings = self._catalog.listings(unread)
+            files.update((no, rules.File(row.source_id, row.media_type)) for no, row in listings.items())
+        return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
         if self._settings.hybrid_alpha is not None:
@@ -333,6 +353,13 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
     ):
         if value < minimum:
             raise BadRequest(f"{name} must be at least {minimum}, got {value}")
+
+
+def _names(query: str) -> list[str]:
+    """What a query may ask the definition of: itself where it is a name, else the identifiers in it."""
+    if not ranking.is_name(query):
+        return analyze.identifiers(query)
+    return [query.strip().strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1]]
 
 
 def _defining(query: str) -> float:

@@ -9,6 +9,7 @@ from ctx import analyze
 from ctx.lean import NamedTuple
 
 SNIPPET_CHARS = 240
+_LONG_CHARS = 600  # no heading and no label is so long
 BARE_CHARS = 25  # a chunk that says less than this below its heading is no answer by itself
 
 _RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block of code
@@ -119,7 +120,7 @@ class Matcher:
     def terms_in(self, text: str) -> set[str]:
         """The terms that words of the text seem to begin with."""
         low = text.lower() if text.isascii() else analyze.folded(text)
-        return {term for term, part in self._beginnings if begins_word(low, part, text)}
+        return {term for term, part in self._beginnings if part in low and begins_word(low, part, text)}
 
     def share(self, terms: Iterable[str]) -> float:
         """How much of what the query says these terms are, in [0, 1]: a rare one is more than a common one."""
@@ -128,12 +129,13 @@ class Matcher:
     def marks(self, text: str) -> list[Mark]:
         """Where the words stand, in order and apart."""
         low, origins = _folded(text)
+        spaced = low.isascii()
         marks: list[Mark] = []
         read_to = 0
         for start, end in sorted(_places(low, self._parts), key=lambda span: span[0]):
             if start < read_to:
                 continue
-            begin, end = _word(low, start, end, read_to)
+            begin, end = _word(low, start, end, read_to, spaced)
             span = (begin, end) if origins is None else (origins[begin], origins[end])
             terms = self._known(text[span[0] : span[1]])
             if terms:
@@ -235,8 +237,14 @@ def _places(text: str, parts: Sequence[str]) -> Iterator[tuple[int, int]]:
             start = text.find(part, start + 1)
 
 
-def _word(low: str, start: int, end: int, read_to: int) -> tuple[int, int]:
-    """The whole word around [start, end), where its script has such."""
+def _word(low: str, start: int, end: int, read_to: int, spaced: bool) -> tuple[int, int]:
+    """The whole word around [start, end), where its script has such; `spaced`: all of the text is of one that has."""
+    if spaced:
+        while start > read_to and low[start - 1].isalnum():
+            start -= 1
+        while end < len(low) and low[end].isalnum():
+            end += 1
+        return start, end
     if max(low[start:end]) >= _FIRST_UNSPACED:
         return start, end
     while start > read_to and low[start - 1].isalnum() and low[start - 1] < _FIRST_UNSPACED:
@@ -287,7 +295,7 @@ def plain(chunk: Text) -> str:
 
 def is_bare(chunk: Text) -> bool:
     """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a label."""
-    if not chunk.prose:
+    if not chunk.prose or (len(chunk.text) > _LONG_CHARS and chunk.text[:3] not in ("---", "+++")):
         return False
     lines = [line for line in chunk.text.split("\n") if not line.startswith("#")]
     words = "".join("".join(_unmarked_lines(lines, prose=True)).split())
@@ -390,11 +398,13 @@ def _without_links(line: str) -> str:
 
 
 def _without_roles(line: str) -> str:
-    """`:ref:`words <target>`` and `` `words <address>`_ `` as the words; other code without its marks."""
+    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words; other code without its marks."""
     pieces = line.split("`")
     for i in range(1, len(pieces), 2):
         before = pieces[i - 1]
-        if before.endswith(":"):
+        if before.endswith("}"):
+            pieces[i - 1] = before[: before.rfind("{")]
+        elif before.endswith(":"):
             role = before[:-1].rfind(":")
             if role >= 0 and before[role + 1 : -1].replace("-", "").replace(":", "").isalnum():
                 pieces[i - 1] = before[:role]

@@ -100,7 +100,7 @@ def test_a_document_is_as_good_as_its_best_hit(hits: list[Hit]) -> None:
     best = ranking.per_document(hits)
     assert {hit.document_no for hit in best} == {hit.document_no for hit in hits}
     for hit in best:
-        assert hit.score == max(other.score for other in hits if other.document_no == hit.document_no)
+        assert hit.score == max(each.score for each in hits if each.document_no == hit.document_no)
     assert best == sorted(best, key=lambda hit: (-hit.score, hit.chunk_no))
 
 

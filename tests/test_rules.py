@@ -1,8 +1,9 @@
 """What a file is, and what the rules make of it in a ranking."""
 
 import pytest
+from kit import ROOT
 
-from ctx import kinds, rules
+from ctx import kinds, ranking, rules
 from ctx.ranking import Leg
 
 PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
@@ -125,3 +126,26 @@ def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     files = {number: rules.File(f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
     assert rules.apply(ranked, files, rules.Question({"otter": 1.0})) == (ranked, {})
     assert rules.apply([], {}, rules.Question({})) == ([], {})
+
+
+def test_the_worked_example_of_the_documentation() -> None:
+    paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
+    files = {
+        number: rules.File(path, MARKDOWN if path.endswith(".md") else PYTHON)
+        for number, path in enumerate(paths)
+    }
+    keyword = [(0, 1.888), (1, 1.599), (3, 0.862), (2, 0.827), (4, 0.547)]
+    semantic = [(0, 0.691), (1, 0.687), (2, 0.670), (3, 0.610), (4, 0.608)]
+    fused = ranking.fuse("minmax", keyword, semantic, 0.647)
+    assert dict(fused) == pytest.approx({0: 1.0, 1: 0.906, 2: 0.606, 3: 0.144, 4: 0.06}, abs=0.01)
+    question = rules.Question({"retri": 0.288, "fail": 0.539, "request": 0.288})
+    ranked, rulings = rules.apply(fused, files, question)
+    assert [paths[number] for number, _ in ranked] == [
+        "src/client.py",
+        "tests/test_retry.py",
+        "CHANGELOG.md",
+        "src/retry.py",
+        "guide/errors.md",
+    ]
+    assert rulings[0].path == pytest.approx(0.155, abs=0.001)
+    assert (ROOT / "docs" / "ranking.md").read_text().count("0.155") == 2

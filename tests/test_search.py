@@ -228,9 +228,9 @@ def test_hybrid_puts_first_what_both_legs_find(store: Store, fusion: str) -> Non
         page("neither.txt", "Bake the bread in the oven."),
     )
     store.embed()
-    found = ids(store.searcher(fusion=fusion), "cat flap", "hybrid")
-    assert found[0] in ("both.txt", "words.txt")
-    assert set(found[:3]) == {"words.txt", "both.txt", "meaning.txt"}
+    order = ids(store.searcher(fusion=fusion), "cat flap", "hybrid")
+    assert order[0] in ("both.txt", "words.txt")
+    assert set(order[:3]) == {"words.txt", "both.txt", "meaning.txt"}
     assert all(
         0 <= result.score <= 1
         for result in store.searcher(fusion=fusion).search("cat flap", "hybrid").results
@@ -355,9 +355,9 @@ def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
 
 def test_what_the_catalog_no_longer_has_is_passed_over(store: Store) -> None:
     store.put(*(page(f"{n}.txt", f"otter {'and ' * n}") for n in range(6)))
-    first, second, *rest = ids(store.searcher(), "otter")
+    first, second, *others = ids(store.searcher(), "otter")
     store.catalog.delete_documents("filesystem:docs", [first, second])  # the index has not caught up yet
-    assert ids(store.searcher(), "otter", limit=3) == rest[:3]
+    assert ids(store.searcher(), "otter", limit=3) == others[:3]
 
 
 def test_explain_says_rank_score_and_terms_of_each_leg(store: Store) -> None:

@@ -46,6 +46,7 @@ def test_the_words_of_the_query_are_marked_however_they_are_written(
         ("<!-- a note -->Text.", "Text."),
         (".. _label:\n\nUse :ref:`the index <index>` or :class:`~a.B`.", "Use the index or a.B."),
         (".. code-block:: python\n   :linenos:\n\n   run()", "python run()"),
+        ("The {func}`echo` function and {ref}`words <target>`.", "The echo function and words."),
         ("`words <https://x.test>`_ and ``code``", "words and code"),
         ("This is **bold** and f(**kwargs).", "This is bold and f(kwargs)."),
         ("!!! note\n    Mind the gap.", "note Mind the gap."),

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from math import log
 
 import tantivy
@@ -170,7 +171,7 @@ class KeywordIndex:
         counts = [searcher.doc_freq("text", stem) for stem in stems]
         if len(stems) != len(words) or not any(counts):
             return None
-        return max(zip(words, counts, strict=True), key=lambda entry: (entry[1], len(entry[0])))[0]
+        return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """Passages in which a defining word stands before one of the names."""
@@ -182,7 +183,7 @@ class KeywordIndex:
                 continue
             phrases = [
                 tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
-                for keyword in dict.fromkeys(analyze.words(" ".join(analyze.DEFINING)))
+                for keyword in _defining_stems()
             ]
             defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
             named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
@@ -338,8 +339,10 @@ class KeywordIndex:
         }
         any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
         if unfinished:
-            begun = both([(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished])
-            any_word.append((_SHOULD, tantivy.Query.const_score_query(begun, PREFIX_BOOST)))
+            beginning = both(
+                [(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished]
+            )
+            any_word.append((_SHOULD, tantivy.Query.const_score_query(beginning, PREFIX_BOOST)))
         yield both(any_word), 1.0
         if 1 < len(counts) <= ALL_WORDS_TERMS:
             yield (
@@ -378,6 +381,17 @@ class KeywordIndex:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
         return tantivy.Query.boolean_query([(_MUST, query), *silent])
+
+
+@cache
+def _defining_stems() -> list[str]:
+    return list(dict.fromkeys(analyze.words(" ".join(analyze.DEFINING))))
+
+
+def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
+    """Which of several words with their counts and stems was meant: `standard` and not `standarde`, `kubernetes` and not `kubernets`."""
+    word, count, stem = entry
+    return count, word == stem, len(word)
 
 
 def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:

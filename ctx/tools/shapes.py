@@ -20,10 +20,11 @@ def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
     for field, value in zip(record._fields, record, strict=True):
         if field in omit:
             continue
-        if field.endswith("_ms"):
+        if field[-3:] == "_ms":
             fields[_name(field)] = None if value is None else iso_utc(value)
         else:
-            fields[field] = _shown(value)
+            kind = type(value)
+            fields[field] = value if kind is str or kind is int else _shown(value)
     return fields
 
 
@@ -34,9 +35,11 @@ def _name(field: str) -> str:
 def _shown(value: Any) -> JSON:
     if isinstance(value, float):
         return round(value, 6)
-    if isinstance(value, tuple):
-        return row(value) if hasattr(value, "_fields") else [_shown(entry) for entry in value]
-    return value
+    if not isinstance(value, tuple):
+        return value
+    if hasattr(value, "_fields"):
+        return row(value)
+    return list(value) if value and type(value[0]) is int else [_shown(entry) for entry in value]
 
 
 def schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:

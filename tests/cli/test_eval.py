@@ -43,11 +43,11 @@ def test_hits_and_misses_are_told_with_what_stood_above(
     questions = tmp_path / "questions.tsv"
     questions.write_text("swimming otters\totter.md\notters\tzebra.md\n")
     assert run("eval", [str(questions), "--config", str(config)]) == 0
-    shown = capsys.readouterr().out
-    assert "keyword       0.50" in shown
-    assert "wanted zebra.md: not among 100" in shown
-    assert "1. otter.md" in shown
-    assert "keyword rank 1" in shown
+    output = capsys.readouterr().out
+    assert "keyword       0.50" in output
+    assert "wanted zebra.md: not among 100" in output
+    assert "1. otter.md" in output
+    assert "keyword rank 1" in output
     assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
     (figures,) = json.loads(capsys.readouterr().out)["modes"]
     assert (figures["mode"], figures["mrr"], figures["misses"][0]["rank"]) == ("keyword", 0.5, None)

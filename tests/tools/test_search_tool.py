@@ -165,14 +165,14 @@ def test_get_takes_an_id_or_a_place(space: Workspace) -> None:
 
 
 def test_get_gives_the_lines_asked_for_and_says_which(space: Workspace) -> None:
-    place = {"source": "filesystem:docs", "source_id": "guide/install.md"}
-    part = get(space, **place, start_line=5, end_line=7)
+    file = {"source": "filesystem:docs", "source_id": "guide/install.md"}
+    part = get(space, **file, start_line=5, end_line=7)
     assert part["body"] == "## Proxy\n\nSet the proxy before the start.\n"
     assert (part["start_line"], part["end_line"], part["total_lines"]) == (5, 7, 7)
-    assert get(space, **place, start_line=7, end_line=99)["end_line"] == 7
-    for wrong in ({"start_line": 9}, {"start_line": 3, "end_line": 2}):
+    assert get(space, **file, start_line=7, end_line=99)["end_line"] == 7
+    for lines in ({"start_line": 9}, {"start_line": 3, "end_line": 2}):
         with pytest.raises(BadRequest):
-            get(space, **place, **wrong)
+            get(space, **file, **lines)
 
 
 def test_get_stops_where_max_tokens_ends_and_says_how_to_go_on(tmp_path: Path) -> None:
