@@ -51,7 +51,7 @@ def search_legs(
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
     bank, spoken = reader.bank, first_person(query)  # "the user" weighs nothing: every memory is theirs
     counts = query_counts(spoken)
-    if counts:
+    if set(counts) - {"i", "my"}:
         query = spoken
     else:
         counts = query_counts(query)

@@ -16,6 +16,7 @@ from ctx.memory.findings import Disposition
 from ctx.memory.legs import MemoryHit, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
+from ctx.memory.scores import calibrated
 from ctx.types import JSON
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
@@ -116,7 +117,7 @@ class Searching(BankView):
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
             hits = [hit for hit in hits if hit.score >= least_score]
-            answers = answered(hits, with_meaning=self._embedding.model is not None and mode != "keyword")
+            answers = answered(hits, with_meaning=calibrated(self._embedding.model) and mode != "keyword")
             if floor and not answers:
                 hits = []
             if order == "score":
@@ -152,7 +153,7 @@ class Searching(BankView):
             def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
                 hits = self._hits(view, question)[0]
-                answers = answered(hits, with_meaning=self._embedding.model is not None)
+                answers = answered(hits, with_meaning=calibrated(self._embedding.model))
                 rows = view.rows([hit.memory.no for hit in hits[:count]])
                 replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
                 return [_evidence(rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
@@ -182,6 +183,8 @@ class Searching(BankView):
         """The current memories whose place a new one plainly takes, each with the reason."""
         statement = Statement.of(memory.text)
         if memory.kind != "fact" or (statement.slot is None and not statement.changes):
+            return []
+        if memory.expires_ms is not None:  # what holds for a while puts nothing out of the way
             return []
         uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
         return [
