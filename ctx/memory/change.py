@@ -23,7 +23,7 @@ _CUE = re.compile(
 )
 _EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
 _ENDED = re.compile(
-    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold|of)\s+((?:[\w.'’:-]+\s*){1,4})"
+    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold)\s+((?:[\w.'’:-]+\s*){1,4})"
 )
 # Somebody else than the speaker: their statements do not replace the speaker's own.
 _KIN = frozenset(

@@ -234,7 +234,13 @@ def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServ
         }
     assert server.rest(stats, {}, bank="cr6")["totalMemories"] == 2
     done = server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")
+    operation = done.pop("op_id")
     assert done == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
+    restored = server.mcp(clear, {"undo": operation, "sessionId": "a"}, bank="cr6")
+    assert restored["memoriesRestored"] == 1
+    assert server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")["memoriesCleared"] == 1
+    with pytest.raises(Refused, match="no session of its own"):
+        server.rest(clear, {"confirm": True}, bank="cr6")
     assert texts(server.rest(RECALL + "retrieve_memory", {}, bank="cr6")) == ["yours"]
     assert server.rest(stats, {}, bank="cr6", session="b")["sessionMemories"] == 1
 

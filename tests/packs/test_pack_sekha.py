@@ -110,7 +110,13 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
         id = made["data"]["id"]
         assert made == {
             "success": True,
-            "data": {"conversation_id": id, "id": id, "label": label, "folder": f"/doors/{door}"},
+            "data": {
+                "conversation_id": id,
+                "id": id,
+                "label": label,
+                "folder": f"/doors/{door}",
+                "message_count": 2,
+            },
             "error": None,
         }
         for by in ("route", "rest", "mcp", "own", "pipe"):
@@ -163,7 +169,6 @@ def test_sk2_what_does_not_fit_is_400_and_nothing_is_stored(server: PackServer) 
         {**good, "messages": [TALK[0], {"role": "user", "content": ""}]},
         {**good, "importance_score": 0},
         {**good, "importance_score": 11},
-        {**good, "importance_score": 7.5},
     ):
         reply = server.sekha("memory_store", wrong)
         assert (reply.status_code, reply.json()["success"]) == (400, False), wrong
@@ -406,3 +411,41 @@ def test_sk12_what_goes_wrong_there_is_said_in_words(server: PackServer, tmp_pat
     ):
         pipe.call("memory_stats", {})
     assert "cannot be reached" in refused.value.message
+
+
+def test_what_the_registrys_bridge_sends_and_reads(server: PackServer) -> None:
+    """sekha-mcp 0.2: importance with a fraction, `similarity`, `filter_labels`, the number of messages, statistics by GET."""
+    message = {"role": "user", "content": "The tide tables are pinned in the boathouse"}
+    for label in ("harbour", "elsewhere"):
+        stored = server.sekha(
+            "memory_store",
+            {"label": label, "folder": "/bridge", "messages": [message], "importance_score": 7.5},
+        ).json()
+        assert stored["data"]["message_count"] == 1
+    asked = {"query": "where are the tide tables", "filter_labels": ["harbour"]}
+    results = server.sekha("memory_search", asked).json()["data"]["results"]
+    assert [result["label"] for result in results] == ["harbour"]
+    assert results[0]["similarity"] == results[0]["score"] > 0.5
+    key = {"Authorization": f"Bearer {KEY}"}
+    stats = server.client.get("/api/v1/stats", params={"folder": "/bridge"}, headers=key)
+    assert stats.json()["data"] == {
+        "total_conversations": 2,
+        "average_importance": 7.5,
+        "folders": ["/bridge"],
+    }
+    assert server.client.get("/api/v1/stats").status_code == 401
+
+
+def test_after_and_before_mean_the_messages_own_time(server: PackServer) -> None:
+    message = {"role": "user", "content": "The heron nests by the weir", "timestamp": "2026-01-20T08:00:00"}
+    server.sekha("memory_store", {"label": "weir", "folder": "/times", "messages": [message]})
+    for after, before, count in (("2026-01-01", "2026-02-01", 1), ("2026-02-02", "2026-03-01", 0)):
+        filters = {"folder": "/times", "after": after, "before": before}
+        found = server.sekha("memory_search", {"query": "heron", "filters": filters}).json()["data"][
+            "results"
+        ]
+        assert len(found) == count
+    assert [
+        row["timestamp"]
+        for row in server.sekha("memory_search", {"query": "heron nests"}).json()["data"]["results"]
+    ] == ["2026-01-20T08:00:00"]
