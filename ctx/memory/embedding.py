@@ -46,7 +46,7 @@ class Embedding:
         cache_mb: int = VECTOR_CACHE_MB,
         deferred: Callable[[], None] = lambda: None,
     ) -> None:
-        """`deferred` is called where a text was too long to be embedded before it is stored."""
+        """`deferred` is called when a memory was stored without its vectors."""
         self.embedder = embedder
         self._deferred = deferred
         self._cache_bytes = cache_mb << 20
@@ -68,7 +68,6 @@ class Embedding:
             return [[] for _ in texts]
         passages = [embedding_texts(text) for text in texts]
         if not patient and any(len(entry) > MAX_PASSAGES_AT_ONCE for entry in passages):
-            self._deferred()
             passages = [entry if len(entry) <= MAX_PASSAGES_AT_ONCE else [] for entry in passages]
         try:
             vectors = self.embedder.embed([passage for entry in passages for passage in entry])
@@ -78,6 +77,11 @@ class Embedding:
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             return [[] for _ in texts]
         return [[next(packed) for _ in entry] for entry in passages]
+
+    def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
+        """To be said once memories are stored, with the vectors they were given: those that have none are embedded behind."""
+        if self.embedder is not None and not all(vectors):
+            self._deferred()
 
     def query_vector(self, query: str) -> Floats | None:
         """The unit vector of a question; None where there is none."""

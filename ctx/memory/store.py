@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 _EMBED_BATCH = 64
 _ALL = 1_000_000_000
-_DEFERRED_S = 0.2
 
 
 class MemoryStore:
@@ -157,8 +156,7 @@ class MemoryStore:
 
     def _embed_behind(self) -> None:
         try:
-            # What is deferred is stored a moment later, so the first look may be too early.
-            while not self._closing.wait(_DEFERRED_S) and self.embed_pending(1):
+            while not self._closing.is_set() and self.embed_pending(1):
                 pass
         except CtxError as error:
             logger.warning("memory=embed_behind outcome=%s", error.word)

@@ -193,3 +193,41 @@ def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(fol
         database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
     found = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
     assert [finding["state"] for finding in found if finding["what"] == "memory"] == ["failed"]
+
+
+def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) -> None:
+    """One memory through every command that changes it."""
+
+    def run(*words: str) -> dict[str, object]:
+        done = ctx("memory", *words, "--bank", "bob", "--json", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        reply: dict[str, object] = json.loads(done.stdout)
+        return reply
+
+    [record] = run("list")["memories"]  # type: ignore[misc]
+    id = record["aliases"]["hindsight"]  # type: ignore[index]
+    [found] = run("search", "whose", "own", "is", "it")["results"]  # type: ignore[misc]
+    assert found["record"]["text"] == "Bob's own"  # type: ignore[index]
+    edited = run("edit", id, "Bob's bicycle")
+    assert edited["changed"] == ["text"]
+    assert run("show", id)["text"] == "Bob's bicycle"
+    assert [change["op"] for change in run("history", id)["history"]] == ["put", "update"]  # type: ignore[index,attr-defined]
+    assert run("forget", id, "--dry-run")["count"] == 1
+    forgotten = run("forget", id)
+    assert run("list")["memories"] == []
+    run("undo", forgotten["op_ids"][0])  # type: ignore[index]
+    assert run("undo", str(edited["op_id"]))["count"] == 1
+    assert run("show", id)["text"] == "Bob's own"
+
+
+def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
+    assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0
+    would = ctx("memory", "merge", "robert", "alice", "--dry-run", "--json", cwd=folder)
+    assert json.loads(would.stdout) == {"imported": 1, "skipped": 0, "conflicts": []}
+    assert ctx("memory", "merge", "robert", "alice", cwd=folder).returncode == 0
+    banks = json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout)["banks"]
+    assert [(row["bank"], row["memories"]) for row in banks] == [("alice", 5)]
+    counted = json.loads(ctx("memory", "delete", "alice", "--json", cwd=folder).stdout)
+    assert counted == {"count": 6, "deleted": False}
+    assert ctx("memory", "delete", "alice", "--yes", cwd=folder).returncode == 0
+    assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}

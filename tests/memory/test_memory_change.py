@@ -67,7 +67,7 @@ def test_what_was_replaced_is_kept_and_leads_to_what_replaced_it(bank: MemoryBan
 
 
 def test_forgetting_the_later_statement_brings_the_earlier_one_back(bank: MemoryBank) -> None:
-    older = bank.put("I live in Oslo")
+    bank.put("I live in Oslo")
     later = bank.put("I live in Bergen")
     gone = bank.delete(later["id"])
     assert texts(bank, "Where do I live?") == ["I live in Oslo"]
