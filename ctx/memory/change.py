@@ -254,8 +254,8 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return "value"
     if not later.changes:
         return None
-    ended = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
-    referred = (earlier.names | earlier.content) & ended
+    ended_terms = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
+    referred = (earlier.names | earlier.content) & ended_terms
     if not referred:
         return None
     spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)

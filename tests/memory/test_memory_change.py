@@ -69,9 +69,9 @@ def test_what_was_replaced_is_kept_and_leads_to_what_replaced_it(bank: MemoryBan
 def test_forgetting_the_later_statement_brings_the_earlier_one_back(bank: MemoryBank) -> None:
     bank.put("I live in Oslo")
     later = bank.put("I live in Bergen")
-    gone = bank.delete(later["id"])
+    deletion = bank.delete(later["id"])
     assert texts(bank, "Where do I live?") == ["I live in Oslo"]
-    bank.undo(gone["op_id"])
+    bank.undo(deletion["op_id"])
     assert texts(bank, "Where do I live?") == ["I live in Bergen"]
 
 
@@ -89,9 +89,9 @@ def test_of_two_that_are_not_plainly_one_matter_the_later_stands_first(
     bank.put("Ada handles the invoices of the harbour office")
     clock.pass_ms(DAY_MS)
     bank.put("Since this week Grace handles the invoices of the harbour office")
-    found = bank.search("Who handles the invoices of the harbour office?")["results"]
-    assert [result["record"]["text"][:5] for result in found] == ["Since", "Ada h"]
-    assert found[1]["updated_by"] == [found[0]["record"]["id"]]
+    matches = bank.search("Who handles the invoices of the harbour office?")["results"]
+    assert [result["record"]["text"][:5] for result in matches] == ["Since", "Ada h"]
+    assert matches[1]["updated_by"] == [matches[0]["record"]["id"]]
 
 
 def test_no_ranking_puts_a_thing_above_what_updates_it() -> None:

@@ -55,13 +55,13 @@ def test_the_same_memories_and_question_give_the_same_bytes(
         assert json.dumps(bank.synthesize(QUESTION, budget=budget)) == first
     lines = list(bank.export())
     with (
-        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), clock) as one,
+        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), clock) as first_store,
         MemoryStore(str(tmp_path / "more.db"), WordEmbedder(), clock) as two,
     ):
-        one.bank("noise").put("something before")
-        one.bank("alice").import_(lines)
+        first_store.bank("noise").put("something before")
+        first_store.bank("alice").import_(lines)
         two.bank("alice").import_(reversed(lines))
-        assert json.dumps(one.bank("alice").synthesize(QUESTION)) == json.dumps(
+        assert json.dumps(first_store.bank("alice").synthesize(QUESTION)) == json.dumps(
             two.bank("alice").synthesize(QUESTION)
         )
 
@@ -136,16 +136,16 @@ def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> 
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_text", "second_text"),
     [
         ("User uses tabs for Go code", "User uses spaces for YAML files"),
         ("User lives in Berlin", "Anna lives in Munich"),
         ("User prefers tea", "User prefers tea with milk"),
     ],
 )
-def test_different_things_are_no_conflict(bank: MemoryBank, one: str, other: str) -> None:
-    remember(bank, [(one, "2025-01-01"), (other, "2025-02-01")])
-    assert bank.synthesize(f"{one} {other}")["conflicts"] == []
+def test_different_things_are_no_conflict(bank: MemoryBank, first_text: str, second_text: str) -> None:
+    remember(bank, [(first_text, "2025-01-01"), (second_text, "2025-02-01")])
+    assert bank.synthesize(f"{first_text} {second_text}")["conflicts"] == []
 
 
 def test_a_question_that_nothing_speaks_to_is_answered_so(bank: MemoryBank) -> None:
@@ -163,8 +163,8 @@ def test_the_words_that_no_memory_holds_are_named(bank: MemoryBank) -> None:
 
 
 def test_superseded_expired_and_deleted_memories_are_no_evidence(bank: MemoryBank, clock: Clock) -> None:
-    old = bank.put("User lives in Berlin")
-    bank.put("User lives in Munich", supersedes=[old["id"]])
+    earlier = bank.put("User lives in Berlin")
+    bank.put("User lives in Munich", supersedes=[earlier["id"]])
     bank.put("User lives in a tent", expires_at=START_MS + DAY_MS)
     bank.delete(bank.put("User lives in Atlantis")["id"])
     clock.pass_ms(2 * DAY_MS)
@@ -223,7 +223,7 @@ def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: Memo
 
 
 def test_names_are_found_by_how_they_are_spelt() -> None:
-    found = entities(
+    results = entities(
         "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna Maria Lopez agreed @bob #infra"
     )
     assert {
@@ -235,8 +235,8 @@ def test_names_are_found_by_how_they_are_spelt() -> None:
         "Anna Maria Lopez",
         "@bob",
         "#infra",
-    } <= set(found)
-    assert "The" not in found
+    } <= set(results)
+    assert "The" not in results
     assert entities("") == []
 
 
@@ -261,14 +261,14 @@ class _Completions(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Any]:
-    made: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
-    made.requests, made.answer = [], (200, "")
-    thread = threading.Thread(target=made.serve_forever)
+    completions: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
+    completions.requests, completions.answer = [], (200, "")
+    thread = threading.Thread(target=completions.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
+    yield completions
+    completions.shutdown()
     thread.join()
-    made.server_close()
+    completions.server_close()
 
 
 def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, Any]:
@@ -284,9 +284,9 @@ def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, An
 
 
 def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server: Any) -> None:
-    said = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
-    reply = worded(tmp_path, server, (200, said))
-    assert (reply["text"], reply["mode"], reply["degraded"]) == (said, "llm", None)
+    sentence = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
+    reply = worded(tmp_path, server, (200, sentence))
+    assert (reply["text"], reply["mode"], reply["degraded"]) == (sentence, "llm", None)
     [(path, key, request)] = server.requests
     assert (path, key, request["temperature"], request["model"]) == (
         "/v1/chat/completions",
