@@ -6,6 +6,7 @@ it only orders them, so that a mistake costs a rank. Arithmetic on texts: no mod
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -214,6 +215,7 @@ class Statement(NamedTuple):
     others: frozenset[str]  # persons besides the speaker
 
     @classmethod
+    @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(cls, text: str) -> "Statement":
         text = text[:MAX_CHARS]
         proper = [term for word in _PROPER.findall(text) for term in terms(word)]
