@@ -232,8 +232,8 @@ def _history(workspace: Workspace, args: argparse.Namespace) -> int:
         print_json({"history": changes})
         return 0
     for change in changes:
-        who = change["by"].get("tool") or change["by"].get("pack") or "-"
-        print(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(who)}  op {change['op_id']}")
+        author = change["by"].get("tool") or change["by"].get("pack") or "-"
+        print(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}")
         for name, values in change["changed"].items():
             print(f"    {name}: {plain(_shown(values['from']))} -> {plain(_shown(values['to']))}")
     return 0
@@ -258,8 +258,8 @@ def _bank(store: MemoryStore, id: str) -> MemoryBank:
     """A bank that is there. Raises `NotFound`."""
     bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
     if not bank.exists():
-        known = ", ".join(sorted(store.banks())[:20]) or "none"
-        raise NotFound(f"no memory bank called '{id}' (there are: {known})")
+        names = ", ".join(sorted(store.banks())[:20]) or "none"
+        raise NotFound(f"no memory bank called '{id}' (there are: {names})")
     return bank
 
 

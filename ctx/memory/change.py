@@ -6,6 +6,7 @@ it only orders them, so that a mistake costs a rank. Arithmetic on texts: no mod
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -17,12 +18,13 @@ _CUE = re.compile(
     r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
-    r"|since\s+(?:this|last|yesterday|today|then)|as\s+of|again|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
+    r"|since\s+(?:this|last|yesterday|today|then)|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
     r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|umgezogen|gewechselt|wechselte|geändert|ersetzt|verschoben|neuerdings|ab\s+sofort|seit)\b"
 )
+_EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
 _ENDED = re.compile(
-    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold|of)\s+((?:[\w.'’:-]+\s*){1,4})"
+    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold)\s+((?:[\w.'’:-]+\s*){1,4})"
 )
 # Somebody else than the speaker: their statements do not replace the speaker's own.
 _KIN = frozenset(
@@ -130,16 +132,18 @@ _ATTRIBUTES = frozenset(
         "plan",
     ]
 )
-_LIVING = r"(?:live|lived|reside|stay|(?:be|am|is|are)\s+(?:based|located|living|situated))\s+(?:in|at|near)"
-_WORKING = r"(?:work|working|(?:be|am|is|are)\s+employed)\s+(?:at|for|with)"
+_LIVING = (
+    r"(?:lives?|lived|resides?|stays?|(?:be|am|is|are)\s+(?:based|located|living|situated))\s+(?:in|at|near)"
+)
+_WORKING = r"(?:works?|working|(?:be|am|is|are)\s+employed)\s+(?:at|for|with)"
 _HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
 _SLOTS = (
     # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
     re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_LIVING})\s+(?P<value>[^.;,!?]+)"),
     re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_WORKING})\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drive|ride|study\s+at|bank\s+with|live\s+with|report\s+to))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
     re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefer|use|like|want))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
     re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
     re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
@@ -196,7 +200,7 @@ def slot(text: str) -> Slot | None:
 def content(text: str) -> set[str]:
     """The terms of a text that say something: without stop words, the speaker, and the words that say that something changed."""
     words = terms(" ".join(normal_words(_CUE.sub(" ", text))))
-    return {word for word in words if word not in STOP_WORDS and word != "user"}
+    return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
 
 
 class Statement(NamedTuple):
@@ -211,6 +215,7 @@ class Statement(NamedTuple):
     others: frozenset[str]  # persons besides the speaker
 
     @classmethod
+    @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(cls, text: str) -> "Statement":
         text = text[:MAX_CHARS]
         proper = [term for word in _PROPER.findall(text) for term in terms(word)]
@@ -251,8 +256,8 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return "value"
     if not later.changes:
         return None
-    ended = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
-    referred = (earlier.names | earlier.content) & ended
+    ended_terms = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
+    referred = (earlier.names | earlier.content) & ended_terms
     if not referred:
         return None
     spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)

@@ -47,11 +47,11 @@ def _side(entry: Evidence, number: int | None) -> tuple[str, str, int, int | Non
 def _pair(
     kind: str, reason: str, older: tuple[str, str, int, int | None], newer: tuple[str, str, int, int | None]
 ) -> JSON:
-    shown = [
+    texts_of_sides = [
         {"id": id, "text": shortened(text), "date": day(ms), "n": number}
         for id, text, ms, number in (older, newer)
     ]
-    return {"kind": kind, "why": reason, "older": shown[0], "newer": shown[1]}
+    return {"kind": kind, "why": reason, "older": texts_of_sides[0], "newer": texts_of_sides[1]}
 
 
 def _disagreement(

@@ -5,6 +5,8 @@ Each step takes hits in order of rank and gives them in order of rank, and write
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from ctx.memory.change import Statement, newest_first, updates
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
@@ -109,16 +111,16 @@ def current(
     best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
-    vectors = vectors_of([best[index].memory.no for index in facts])
+    cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
     updated_by: dict[int, set[int]] = {}
     for earlier in facts:
         for later in facts:
             if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
                 continue
-            cosine = _cosine(vectors, best[earlier].memory.no, best[later].memory.no)
             answers = best[later].score >= best[earlier].score * (
                 CUE_SHARE if statements[later].changes else NO_CUE_SHARE
             )
+            cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
             if answers and updates(statements[earlier], statements[later], cosine):
                 updated_by.setdefault(earlier, set()).add(later)
     ordered = []
@@ -128,11 +130,18 @@ def current(
     return [*ordered, *further]
 
 
-def _cosine(vectors: Mapping[int, Floats], earlier_no: int, later_no: int) -> float | None:
-    earlier, later = vectors.get(earlier_no), vectors.get(later_no)
-    if earlier is None or later is None:
-        return None
-    return float((earlier[0] * later[0]).sum())
+def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:
+    """The cosine of every two memories, by their first passages."""
+    if not vectors:
+        return {}
+    firsts = np.stack([passages[0] for passages in vectors.values()])
+    products = (firsts @ firsts.T).tolist()
+    nos = list(vectors)
+    return {
+        (nos[row], nos[column]): products[row][column]
+        for row in range(len(nos))
+        for column in range(len(nos))
+    }
 
 
 def _with_signals(hit: MemoryHit, **signals: JSON) -> MemoryHit:

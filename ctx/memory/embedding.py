@@ -6,7 +6,7 @@ Where there is no embedder, or it fails, a memory is stored and found by its wor
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from ctx.memory.vectors import BankVectors, Floats
 logger = logging.getLogger(__name__)
 
 VECTOR_CACHE_MB = 1536
+MAX_PASSAGES_AT_ONCE = 24  # of one text: a second of the embedder; a longer one is found by its words at once, and embedded behind
 
 
 class Embedder(Protocol):
@@ -39,8 +40,15 @@ class Embedder(Protocol):
 class Embedding:
     """One store's embedder, or none, with the vectors of the banks last searched. Safe from several threads."""
 
-    def __init__(self, embedder: Embedder | None, cache_mb: int = VECTOR_CACHE_MB) -> None:
+    def __init__(
+        self,
+        embedder: Embedder | None,
+        cache_mb: int = VECTOR_CACHE_MB,
+        deferred: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`deferred` is called when a memory was stored without its vectors."""
         self.embedder = embedder
+        self._deferred = deferred
         self._cache_bytes = cache_mb << 20
         self._banks: OrderedDict[int, BankVectors] = OrderedDict()
         self._lock = threading.Lock()
@@ -53,11 +61,14 @@ class Embedding:
         with self._lock:
             self._banks.clear()
 
-    def packed(self, texts: Sequence[str]) -> list[list[bytes]]:
-        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed."""
+    def packed(self, texts: Sequence[str], *, patient: bool = False) -> list[list[bytes]]:
+        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed, and unless `patient`
+        for a long text."""
         if self.embedder is None or not texts:
             return [[] for _ in texts]
         passages = [embedding_texts(text) for text in texts]
+        if not patient and any(len(entry) > MAX_PASSAGES_AT_ONCE for entry in passages):
+            passages = [entry if len(entry) <= MAX_PASSAGES_AT_ONCE else [] for entry in passages]
         try:
             vectors = self.embedder.embed([passage for entry in passages for passage in entry])
             packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
@@ -66,6 +77,11 @@ class Embedding:
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             return [[] for _ in texts]
         return [[next(packed) for _ in entry] for entry in passages]
+
+    def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
+        """To be said once memories are stored, with the vectors they were given: those that have none are embedded behind."""
+        if self.embedder is not None and not all(vectors):
+            self._deferred()
 
     def query_vector(self, query: str) -> Floats | None:
         """The unit vector of a question; None where there is none."""

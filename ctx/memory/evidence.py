@@ -97,7 +97,12 @@ def alike(vector: Vector, second: Vector) -> float:
 
 def unspoken(query: str, evidence: Sequence[Evidence]) -> list[str]:
     """The question's own words that no evidence holds, in order."""
-    held_terms = {term for entry in evidence for term in (*terms(entry.text), *terms(entry.context or ""))}
+    texts = [
+        text
+        for entry in evidence
+        for text in (entry.text, entry.context or "", *(older for _, older, _ in entry.replaced))
+    ]
+    held_terms = {term for text in texts for term in terms(text)}
     words: list[str] = []
     for match in re.finditer(r"[^\W_][\w'’-]*", query):
         word = match[0].lower()

@@ -49,10 +49,13 @@ def search_legs(
     superseded: bool,
 ) -> Legs:
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
-    bank, spoken = reader.bank, first_person(query)  # "the user" weighs nothing: every memory is theirs
-    counts = query_counts(spoken)
-    if counts:
-        query = spoken
+    bank, first_person_query = (
+        reader.bank,
+        first_person(query),
+    )  # "the user" weighs nothing: every memory is theirs
+    counts = query_counts(first_person_query)
+    if set(counts) - {"i", "my"}:
+        query = first_person_query
     else:
         counts = query_counts(query)
     frequencies = reader.frequencies(counts)

@@ -90,10 +90,10 @@ def reflect(
 
 
 def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathered:
-    most = MEMORIES[budget]
-    hits, answered = find(query, most)
+    limit = MEMORIES[budget]
+    hits, answered = find(query, limit)
     if context and context.strip() and not answered:
-        further, answered = find(f"{query} {context}", most)
+        further, answered = find(f"{query} {context}", limit)
         hits = list({entry.id: entry for entry in (*hits, *further)}.values())
     if not answered:
         return Gathered([], hits[:3])
@@ -107,10 +107,10 @@ def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathere
             present = {entry.id for entry in evidence}
             evidence += [
                 entry._replace(score=round(entry.score / (round_number + 2), 6))
-                for entry in find(name, most)[0]
+                for entry in find(name, limit)[0]
                 if entry.id not in present and entry.score >= FOLLOWED_SCORE
             ]
-    return Gathered(evidence[:most], [])
+    return Gathered(evidence[:limit], [])
 
 
 def _names_of(evidence: Sequence[Evidence]) -> list[str]:

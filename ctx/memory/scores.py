@@ -27,6 +27,11 @@ _SPACES = re.compile(r"\s+")
 _WORD = re.compile(r"[^\W_]+")
 
 
+def calibrated(model: str | None) -> bool:
+    """Whether a model's cosines were measured: of another's only a very high one says anything."""
+    return model is not None and calibration(model) is not UNKNOWN_MODEL
+
+
 class Logistic(NamedTuple):
     """1 / (1 + exp(-slope * (cosine - middle)))."""
 

@@ -1,11 +1,13 @@
 """All banks of one catalog file."""
 
 import json
+import logging
+import threading
 import uuid
 from collections.abc import Callable
 
 from ctx.clock import now_ms
-from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
@@ -16,6 +18,8 @@ from ctx.memory.rows import MemoryRows
 from ctx.memory.screen import POLICIES
 from ctx.memory.wording import LanguageModel
 from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
 
 _EMBED_BATCH = 64
 _ALL = 1_000_000_000
@@ -41,7 +45,10 @@ class MemoryStore:
         if secrets not in POLICIES:
             raise BadRequest(f"secrets: one of {', '.join(POLICIES)}")
         self.rows = MemoryRows(path)
-        self.embedding = Embedding(embedder, vector_cache_mb)
+        self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
+        self._closing = threading.Event()
+        self._behind: threading.Thread | None = None
+        self._behind_lock = threading.Lock()
         self._resources = Resources(self.rows, self.embedding, clock, secrets, language_model, new_id)
 
     def __enter__(self) -> "MemoryStore":
@@ -51,6 +58,9 @@ class MemoryStore:
         self.close()
 
     def close(self) -> None:
+        self._closing.set()
+        if self._behind is not None:
+            self._behind.join()
         self.rows.close()
         self.embedding.close()
 
@@ -120,7 +130,7 @@ class MemoryStore:
         """Embeds memories that were stored while no embedder, or another, was there; how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
-            packed = self.embedding.packed([memory.text for _, memory in batch])
+            packed = self.embedding.packed([memory.text for _, memory in batch], patient=True)
             if not all(packed):
                 break
             for bank in {bank for bank, _ in batch}:
@@ -134,6 +144,22 @@ class MemoryStore:
                 )
             count += len(batch)
         return count
+
+    def _embed_soon(self) -> None:
+        """Embeds behind the caller's back what was too long to be embedded before it was stored."""
+        with self._behind_lock:
+            if not self._closing.is_set() and (self._behind is None or not self._behind.is_alive()):
+                self._behind = threading.Thread(
+                    target=self._embed_behind, name="ctx-memories-long", daemon=True
+                )
+                self._behind.start()
+
+    def _embed_behind(self) -> None:
+        try:
+            while not self._closing.is_set() and self.embed_pending(1):
+                pass
+        except CtxError as error:
+            logger.warning("memory=embed_behind outcome=%s", error.word)
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
         if self.embedding.model is None:

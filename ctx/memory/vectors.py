@@ -184,7 +184,11 @@ def _scan(rows: _Rows, query: Floats) -> Floats:
     if count >= CODED_ROWS:
         return codes.estimate(rows.codes[:count], rows.steps[:count], query).scores
     products = np.empty(count, np.float32)
+    wide = np.empty((_SCAN_ROWS, len(query)), np.float32)
     for first in range(0, count, _SCAN_ROWS):
-        block = slice(first, min(first + _SCAN_ROWS, count))
-        np.dot(codes.decode(rows.codes[block], rows.steps[block]), query, out=products[block])
+        size = min(_SCAN_ROWS, count - first)
+        np.copyto(wide[:size], rows.codes[first : first + size])
+        np.dot(wide[:size], query, out=products[first : first + size])
+    products -= np.float32(codes.ZERO * float(query.sum(dtype=np.float64)))
+    products *= rows.steps[:count]
     return products

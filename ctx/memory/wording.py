@@ -179,9 +179,9 @@ def tidied(answer: str) -> str:
         ]
         if cited or not line.strip():
             lines.append(" ".join(cited))
-    kept = "\n".join(lines).strip()
-    uncited = kept != answer and not _CITATION.search(kept)
-    return answer if uncited or not _dropped(answer, kept) else kept
+    cited_lines = "\n".join(lines).strip()
+    uncited = cited_lines != answer and not _CITATION.search(cited_lines)
+    return answer if uncited or not _dropped(answer, cited_lines) else cited_lines
 
 
 def _claims(sentence: str) -> bool:
@@ -190,8 +190,8 @@ def _claims(sentence: str) -> bool:
     return len(words) >= 3 and not sentence.rstrip().endswith(":") and not sentence.startswith("#")
 
 
-def _dropped(answer: str, kept: str) -> bool:
-    return len(_CITATION.sub("", kept).split()) < len(_CITATION.sub("", answer).split())
+def _dropped(answer: str, cited_lines: str) -> bool:
+    return len(_CITATION.sub("", cited_lines).split()) < len(_CITATION.sub("", answer).split())
 
 
 def check_answer(answer: str, memories: int) -> str | None:

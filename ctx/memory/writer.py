@@ -114,7 +114,14 @@ class Writer(Reader):
         self._count_live(-len(ids), -lost_terms)
         self._ids += ids
         self._count += len(ids)
+        self._revive(ids)
         return len(ids)
+
+    def _revive(self, ids: Sequence[str]) -> None:
+        """What a forgotten memory had taken the place of holds again."""
+        outdated = Condition("m.superseded_by IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))
+        for memory in list(self.select([UNDELETED, outdated])):
+            self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
 
     def _mark_doomed(self, conditions: Sequence[Condition]) -> None:
         """Puts the numbers of the rows under the conditions, and of all that they contain, into a table of its own."""
@@ -136,6 +143,7 @@ class Writer(Reader):
         """Removes a memory for good, with its history: only its id stays, in the journal."""
         if memory.deleted_ms is None:
             self._drop_words(memory)
+            self._revive([memory.id])
         for sql in _BELONGINGS:
             self._connection.execute(sql, {"bank": self.bank_no, "no": memory.no})
         # A reply that was kept names the memory; what it named is gone.

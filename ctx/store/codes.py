@@ -20,7 +20,7 @@ from ctx.onnx import load_onnxruntime
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
-_ZERO = 128  # the code of 0
+ZERO = 128  # the code of 0
 # Of the query. Processors without VNNI add two products in 16 bits and clip: 2 x 255 x 64 fits (docs/decisions/0003-seven-bits.md).
 _MOST = 64
 _FINE = 128  # steps of the query's second column in one of its first
@@ -44,12 +44,12 @@ def encode(vectors: Floats) -> tuple[Codes, Floats]:
     """The codes, uint8 (n, dim), and steps, float32 (n,), of float32 (n, dim)."""
     steps = np.abs(vectors).max(axis=1) / np.float32(127)
     steps[steps == 0] = 1
-    return (np.rint(vectors / steps[:, None]) + _ZERO).astype(np.uint8), steps
+    return (np.rint(vectors / steps[:, None]) + ZERO).astype(np.uint8), steps
 
 
 def decode(codes: Codes, steps: Floats) -> Floats:
     """The vectors again, float32 (n, dim), each component off by half a step at most."""
-    vectors: Floats = (codes.astype(np.float32) - np.float32(_ZERO)) * steps[:, None]
+    vectors: Floats = (codes.astype(np.float32) - np.float32(ZERO)) * steps[:, None]
     return vectors
 
 
@@ -64,7 +64,7 @@ def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
     products = _session().run(None, {"rows": codes, "columns": columns})[0].astype(np.float32)
     scores: Floats = products[:, 1] / np.float32(_FINE)
     scores += products[:, 0]
-    scores -= _ZERO * np.float32(columns.sum(axis=0, dtype=np.int64) @ [1, 1 / _FINE])
+    scores -= ZERO * np.float32(columns.sum(axis=0, dtype=np.int64) @ [1, 1 / _FINE])
     scores *= steps
     scores *= np.float32(step)
     half_diagonal = np.sqrt(len(query)) / 2

@@ -16,6 +16,9 @@ tool = {
   },
 }
 
+-- A memory's name, as recall gives it.
+local function fact(id) return "fact_" .. string.sub(string.gsub(id, "-", ""), 1, 12) end
+
 function tool.execute(params, context)
   local said = context.memory.synthesize(params.query, {
     budget = params.budget,
@@ -23,6 +26,18 @@ function tool.execute(params, context)
     filter = { kind = "fact" },
     as_of = params.as_of,
   })
+  for _, entry in ipairs(said.based_on) do entry.id = fact(entry.id) end
+  for _, entry in ipairs(said.nearest or {}) do entry.id = fact(entry.id) end
+  for _, entry in ipairs(said.timeline) do entry.id = fact(entry.id) end
+  for _, finding in ipairs(said.findings) do
+    for place, id in ipairs(finding.ids) do finding.ids[place] = fact(id) end
+  end
+  for _, conflict in ipairs(said.conflicts) do
+    conflict.older.id, conflict.newer.id = fact(conflict.older.id), fact(conflict.newer.id)
+  end
+  if said.recommendation then
+    for place, id in ipairs(said.recommendation.ids) do said.recommendation.ids[place] = fact(id) end
+  end
   said.as_of = nil -- the moment of asking: without it the same memories give the same bytes
   return said
 end

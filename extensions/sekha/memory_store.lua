@@ -20,7 +20,7 @@ tool = {
           required = { "role", "content" },
         },
       },
-      importance_score = { type = "number", minimum = 0, maximum = 10, default = 5, description = "1-10 scale for pruning decisions" },
+      importance_score = { type = "number", minimum = 1, maximum = 10, default = 5, description = "1-10 scale for pruning decisions" },
     },
     required = { "label", "messages" },
   },

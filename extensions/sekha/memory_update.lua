@@ -14,7 +14,7 @@ tool = {
       label = { type = "string", minLength = 1, maxLength = 500, description = "New label" },
       folder = { type = "string", pattern = "^/", description = "New folder path" },
       status = { type = "string", enum = { "active", "archived" }, description = "active or archived" },
-      importance_score = { type = "number", minimum = 0, maximum = 10, description = "1-10 scale" },
+      importance_score = { type = "number", minimum = 1, maximum = 10, description = "1-10 scale" },
     },
     required = { "conversation_id" },
   },

@@ -40,36 +40,36 @@ def folder(tmp_path: Path) -> Path:
 
 def test_an_export_comes_back_to_the_byte_through_files_and_through_pipes(folder: Path) -> None:
     out = folder / "alice.jsonl"
-    done = ctx("memory", "export", "--bank", "alice", "-o", str(out), cwd=folder)
-    assert done.returncode == 0, done.stderr
+    process = ctx("memory", "export", "--bank", "alice", "-o", str(out), cwd=folder)
+    assert process.returncode == 0, process.stderr
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     lines = out.read_bytes()
     assert lines.count(b"\n") == 5
     assert b"Bob" not in lines
     assert ctx("memory", "import", str(out), "--bank", "copy", cwd=folder).returncode == 0
-    again = ctx("memory", "export", "--bank", "copy", cwd=folder)
-    assert again.stdout.encode() == lines
-    other = folder / "other"
-    project(other, config=PACKED)
-    piped = ctx("memory", "import", "--bank", "alice", "--json", cwd=other, input_text=lines.decode())
+    repeat = ctx("memory", "export", "--bank", "copy", cwd=folder)
+    assert repeat.stdout.encode() == lines
+    second = folder / "other"
+    project(second, config=PACKED)
+    piped = ctx("memory", "import", "--bank", "alice", "--json", cwd=second, input_text=lines.decode())
     assert json.loads(piped.stdout) == {"bank": "alice", "imported": 5, "skipped": 0, "conflicts": []}
-    assert ctx("memory", "export", "--bank", "alice", cwd=other).stdout.encode() == lines
-    twice = ctx("memory", "import", "--bank", "alice", "--json", cwd=other, input_text=lines.decode())
+    assert ctx("memory", "export", "--bank", "alice", cwd=second).stdout.encode() == lines
+    twice = ctx("memory", "import", "--bank", "alice", "--json", cwd=second, input_text=lines.decode())
     assert json.loads(twice.stdout)["skipped"] == 5
 
 
 def test_banks_are_listed_and_an_unknown_one_is_not_found(folder: Path) -> None:
     listed = json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout)["banks"]
     assert [(row["bank"], row["memories"]) for row in listed] == [("alice", 4), ("bob", 1)]
-    done = ctx("memory", "export", "--bank", "nobody", cwd=folder)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "alice, bob" in done.stderr
+    process = ctx("memory", "export", "--bank", "nobody", cwd=folder)
+    assert (process.returncode, process.stdout) == (3, "")
+    assert "alice, bob" in process.stderr
 
 
 def test_what_is_no_export_is_refused_with_its_line(folder: Path) -> None:
     for content, word in (("not json\n", "line 1"), ('{"a": 1}\n', "line 1")):
-        done = ctx("memory", "import", "--bank", "x", cwd=folder, input_text=content)
-        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+        process = ctx("memory", "import", "--bank", "x", cwd=folder, input_text=content)
+        assert (process.returncode, word in process.stderr) == (2, True), process.stderr
     assert "Traceback" not in ctx("memory", "import", "no-such-file", cwd=folder).stderr
 
 
@@ -128,28 +128,28 @@ def test_what_the_real_products_reply_is_imported_once(
         (json.dumps(reply, indent=2), 1),
         (json.dumps({"result": reply}) + "\n" + json.dumps(reply), 0),
     ):
-        done = ctx("memory", "import", "--from", product, "--json", cwd=folder, input_text=content)
-        assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout)
-        assert (said["bank"], said["imported"]) == (bank, imported)
+        process = ctx("memory", "import", "--from", product, "--json", cwd=folder, input_text=content)
+        assert process.returncode == 0, process.stderr
+        answer = json.loads(process.stdout)
+        assert (answer["bank"], answer["imported"]) == (bank, imported)
     with workspace(folder / "ctx.toml") as space:
-        [found] = space.memory.bank(bank).search(text, filter={"kind": {"in": ["fact", "message"]}})[
+        [matches] = space.memory.bank(bank).search(text, filter={"kind": {"in": ["fact", "message"]}})[
             "results"
         ]
-        record = found["record"]
+        record = matches["record"]
         assert record["text"] == text
         if product == "claude-recall":
             _ = space.packs
-            kept = space.toolbox.call(
+            remaining = space.toolbox.call(
                 "mcp__claude-recall__retrieve_memory", {"id": "memory_1704067200000_abc123"}, Caller("cli")
             )
-            assert kept["memories"][0]["timestamp"] == "2024-01-01T00:00:00Z"
-            assert kept["memories"][0]["sessionId"] == "session_123"
+            assert remaining["memories"][0]["timestamp"] == "2024-01-01T00:00:00Z"
+            assert remaining["memories"][0]["sessionId"] == "session_123"
         elif product == "sekha":
             assert (
-                found["container"]["folder"],
-                found["container"]["status"],
-                found["container"]["importance"],
+                matches["container"]["folder"],
+                matches["container"]["status"],
+                matches["container"]["importance"],
             ) == (
                 "/work/backend",
                 "archived",
@@ -161,22 +161,22 @@ def test_what_the_real_products_reply_is_imported_once(
 
 def test_a_database_file_of_a_real_product_is_refused_in_words(folder: Path) -> None:
     (folder / "claude-recall.db").write_bytes(b"SQLite format 3\0" + bytes(100))
-    done = ctx("memory", "import", "claude-recall.db", "--from", "claude-recall", cwd=folder)
-    assert done.returncode == 2
-    assert "does not document" in done.stderr
+    process = ctx("memory", "import", "claude-recall.db", "--from", "claude-recall", cwd=folder)
+    assert process.returncode == 2
+    assert "does not document" in process.stderr
 
 
 def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
-    done = ctx("pack", "list", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    for said in (
+    process = ctx("pack", "list", cwd=folder)
+    assert process.returncode == 0, process.stderr
+    for answer in (
         "hindsight: ",
         "retain, recall, reflect",
         "grants   memory",
         "POST /mcp/tools/{tool} (required)",
         "closed until",
     ):
-        assert said in done.stdout, said
+        assert answer in process.stdout, answer
     listed = json.loads(ctx("pack", "list", "--json", cwd=folder).stdout)
     assert [pack["name"] for pack in listed["packs"]] == ["hindsight", "claude-recall", "sekha"]
     bare = folder / "bare"
@@ -185,11 +185,49 @@ def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
 
 
 def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(folder: Path) -> None:
-    found = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    [memory] = [finding for finding in found if finding["what"] == "memory"]
+    matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
+    [memory] = [finding for finding in matches if finding["what"] == "memory"]
     assert memory["state"] == "ok"
     assert "2 banks" in memory["detail"]
     with sqlite3.connect(folder / ".ctx" / "ctx.db") as database:
         database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
-    found = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    assert [finding["state"] for finding in found if finding["what"] == "memory"] == ["failed"]
+    matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
+    assert [finding["state"] for finding in matches if finding["what"] == "memory"] == ["failed"]
+
+
+def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) -> None:
+    """One memory through every command that changes it."""
+
+    def run(*words: str) -> dict[str, object]:
+        process = ctx("memory", *words, "--bank", "bob", "--json", cwd=folder)
+        assert process.returncode == 0, process.stderr
+        reply: dict[str, object] = json.loads(process.stdout)
+        return reply
+
+    [record] = run("list")["memories"]  # type: ignore[misc]
+    id = record["aliases"]["hindsight"]  # type: ignore[index]
+    [matches] = run("search", "whose", "own", "is", "it")["results"]  # type: ignore[misc]
+    assert matches["record"]["text"] == "Bob's own"  # type: ignore[index]
+    edited = run("edit", id, "Bob's bicycle")
+    assert edited["changed"] == ["text"]
+    assert run("show", id)["text"] == "Bob's bicycle"
+    assert [change["op"] for change in run("history", id)["history"]] == ["put", "update"]  # type: ignore[index,attr-defined]
+    assert run("forget", id, "--dry-run")["count"] == 1
+    forgotten = run("forget", id)
+    assert run("list")["memories"] == []
+    run("undo", forgotten["op_ids"][0])  # type: ignore[index]
+    assert run("undo", str(edited["op_id"]))["count"] == 1
+    assert run("show", id)["text"] == "Bob's own"
+
+
+def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
+    assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0
+    would = ctx("memory", "merge", "robert", "alice", "--dry-run", "--json", cwd=folder)
+    assert json.loads(would.stdout) == {"imported": 1, "skipped": 0, "conflicts": []}
+    assert ctx("memory", "merge", "robert", "alice", cwd=folder).returncode == 0
+    banks = json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout)["banks"]
+    assert [(row["bank"], row["memories"]) for row in banks] == [("alice", 5)]
+    counted = json.loads(ctx("memory", "delete", "alice", "--json", cwd=folder).stdout)
+    assert counted == {"count": 6, "deleted": False}
+    assert ctx("memory", "delete", "alice", "--yes", cwd=folder).returncode == 0
+    assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}

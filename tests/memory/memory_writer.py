@@ -33,26 +33,26 @@ def main(path: str, name: str, seed: int, count: int) -> None:
                 done(op="put", id=facts[-1], text=text)
             elif move < 0.65:
                 size = chance.randrange(1, 12)
-                made = bank.put_many(
-                    [{"text": f"message {place} of {seed} {number}"} for place in range(size)],
+                reply = bank.put_many(
+                    [{"text": f"message {index} of {seed} {number}"} for index in range(size)],
                     {"label": f"talk {number}", "metadata": {"size": size}},
                 )
-                done(op="put_many", id=made["id"], size=size)
+                done(op="put_many", id=reply["id"], size=size)
             elif move < 0.8:
                 id = chance.choice(facts)
                 bank.update(id, {"text": text})
                 done(op="update", id=id, text=text)
             elif move < 0.9:
                 id = facts.pop(chance.randrange(len(facts)))
-                new = bank.put(text, supersedes=[id])["id"]
-                facts.append(new)
-                done(op="supersede", id=new, text=text, old=id)
+                newer = bank.put(text, supersedes=[id])["id"]
+                facts.append(newer)
+                done(op="supersede", id=newer, text=text, old=id)
             else:
                 id = facts.pop(chance.randrange(len(facts)))
-                gone = bank.delete(id)
+                deletion = bank.delete(id)
                 done(op="delete", id=id)
                 if chance.random() < 0.5:
-                    bank.undo(gone["op_id"])
+                    bank.undo(deletion["op_id"])
                     facts.append(id)
                     done(op="undo", id=id)
 

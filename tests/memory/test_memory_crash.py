@@ -30,41 +30,43 @@ def start(path: str, bank: str, seed: int, count: int | None = None) -> "subproc
 
 def expected(lines: list[str]) -> dict[str, dict[str, Any]]:
     """What the acknowledged writes leave, by id."""
-    held: dict[str, dict[str, Any]] = {}
+    vectors: dict[str, dict[str, Any]] = {}
     for line in lines:
         try:
-            said = json.loads(line)
+            answer = json.loads(line)
         except ValueError:
             continue  # the line that the kill cut in two was not an acknowledgement
-        op = said["op"]
+        op = answer["op"]
         if op in ("put", "put_many", "supersede"):
-            held[said["id"]] = {**said, "deleted": False}
+            vectors[answer["id"]] = {**answer, "deleted": False}
         elif op == "update":
-            held[said["id"]]["text"] = said["text"]
+            vectors[answer["id"]]["text"] = answer["text"]
         elif op in ("delete", "undo"):
-            held[said["id"]]["deleted"] = op == "delete"
+            vectors[answer["id"]]["deleted"] = op == "delete"
         if op == "supersede":
-            held[said["old"]]["superseded_by"] = said["id"]
-    return held
+            vectors[answer["old"]]["superseded_by"] = answer["id"]
+    return vectors
 
 
-def check_all(path: str, bank_id: str, held: dict[str, dict[str, Any]], last: dict[str, Any] | None) -> None:
+def check_all(
+    path: str, bank_id: str, vectors: dict[str, dict[str, Any]], last: dict[str, Any] | None
+) -> None:
     """Every acknowledged write is there, whole. What the last write before the kill was about may be one step further."""
     with MemoryStore(path, WordEmbedder()) as store:
         assert store.check(deep=True) == []
         assert store.pending() == 0
         bank = store.bank(bank_id)
         doubtful = 0
-        for id, wanted in held.items():
+        for id, target in vectors.items():
             record = bank.get(id, include_deleted=True)
-            assert record is not None, (id, wanted)
-            if wanted["op"] == "put_many":
-                assert len(bank.children(id)["items"]) == wanted["size"]
+            assert record is not None, (id, target)
+            if target["op"] == "put_many":
+                assert len(bank.children(id)["items"]) == target["size"]
                 continue
             agrees = (
-                record["text"] == wanted["text"]
-                and (record["deleted_at"] is not None) == wanted["deleted"]
-                and record["superseded_by"] == wanted.get("superseded_by")
+                record["text"] == target["text"]
+                and (record["deleted_at"] is not None) == target["deleted"]
+                and record["superseded_by"] == target.get("superseded_by")
             )
             doubtful += not agrees
         assert doubtful <= 1, "more than the one write that was under way differs"
@@ -72,18 +74,20 @@ def check_all(path: str, bank_id: str, held: dict[str, dict[str, Any]], last: di
             assert len(bank.children(container["id"])["items"]) == container["metadata"]["size"], (
                 "a half-stored conversation"
             )
-        for id, wanted in list(held.items())[-3:]:
-            if wanted["op"] != "put_many" and not wanted["deleted"] and "superseded_by" not in wanted:
-                found = bank.search(wanted["text"], limit=50, include_superseded=True)["results"]
+        for id, target in list(vectors.items())[-3:]:
+            if target["op"] != "put_many" and not target["deleted"] and "superseded_by" not in target:
+                matches = bank.search(target["text"], limit=50, include_superseded=True)["results"]
                 record = bank.get(id, include_deleted=True)
                 assert record is not None
-                assert record["deleted_at"] is not None or id in {result["record"]["id"] for result in found}
+                assert record["deleted_at"] is not None or id in {
+                    result["record"]["id"] for result in matches
+                }
 
 
 def kill_at_random_points(folder: Path, kills: int, seed: int) -> None:
     path = str(folder / "ctx.db")
     chance = random.Random(seed)
-    held: dict[str, dict[str, Any]] = {}
+    vectors: dict[str, dict[str, Any]] = {}
     for number in range(kills):
         process = start(path, "alice", seed * 1000 + number)
         assert process.stdout is not None
@@ -92,11 +96,16 @@ def kill_at_random_points(folder: Path, kills: int, seed: int) -> None:
         for _ in range(chance.randrange(4000)):
             pass  # a few hundred microseconds of chance between an acknowledgement and the kill
         os.kill(process.pid, signal.SIGKILL)
-        rest, _ = process.communicate()
-        acknowledged = [*lines, *rest.splitlines()]
-        held.update(expected(acknowledged))
+        remainder, _ = process.communicate()
+        acknowledged = [*lines, *remainder.splitlines()]
+        vectors.update(expected(acknowledged))
         check_all(path, "alice", expected(acknowledged), None)
-    check_all(path, "alice", {id: one for id, one in held.items() if one["op"] == "put_many"}, None)
+    check_all(
+        path,
+        "alice",
+        {id: first_store for id, first_store in vectors.items() if first_store["op"] == "put_many"},
+        None,
+    )
 
 
 def test_a_killed_writer_leaves_every_acknowledged_write_and_nothing_half_done(tmp_path: Path) -> None:
@@ -114,33 +123,33 @@ def test_two_processes_write_one_bank_and_a_third_reads_both(tmp_path: Path) -> 
     with MemoryStore(path, WordEmbedder()) as reader:
         bank = reader.bank("shared")
         writers = [start(path, "shared", seed, 40) for seed in (1, 2)]
-        held: dict[str, dict[str, Any]] = {}
+        vectors: dict[str, dict[str, Any]] = {}
         lines: list[str] = []
         assert writers[0].stdout is not None
         for line in writers[0].stdout:
             lines.append(line)
-            said = json.loads(line)
-            if said["op"] in (
+            answer = json.loads(line)
+            if answer["op"] in (
                 "put",
                 "supersede",
             ):  # read your colleague's write as soon as it is acknowledged
                 assert any(
-                    said["text"] == result["record"]["text"]
-                    for result in bank.search(said["text"], limit=100, include_superseded=True)["results"]
-                ) or bank.get(said["id"], include_deleted=True)
-        held.update(expected(lines))
+                    answer["text"] == result["record"]["text"]
+                    for result in bank.search(answer["text"], limit=100, include_superseded=True)["results"]
+                ) or bank.get(answer["id"], include_deleted=True)
+        vectors.update(expected(lines))
         out, _ = writers[1].communicate(timeout=60)
         writers[0].stdout.close()
         assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
-        held.update(expected(out.splitlines()))
+        vectors.update(expected(out.splitlines()))
         assert reader.check(deep=True) == []
-        for id, wanted in held.items():
+        for id, target in vectors.items():
             record = bank.get(id, include_deleted=True)
             assert record is not None
-            if wanted["op"] != "put_many":
+            if target["op"] != "put_many":
                 assert (record["text"], record["deleted_at"] is not None) == (
-                    wanted["text"],
-                    wanted["deleted"],
+                    target["text"],
+                    target["deleted"],
                 )
         sessions = {line["by"]["session"] for line in bank.journal(limit=1000)}
         assert sessions == {"s1", "s2"}

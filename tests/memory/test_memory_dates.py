@@ -42,13 +42,13 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
     ],
 )
 def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
-    found = window(text, NOW_MS)
-    assert found is not None
-    assert found.first_ms == (None if first is None else parse_ms(first)), found.first_ms and iso_utc(
-        found.first_ms
+    results = window(text, NOW_MS)
+    assert results is not None
+    assert results.first_ms == (None if first is None else parse_ms(first)), results.first_ms and iso_utc(
+        results.first_ms
     )
-    assert found.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), (
-        found.last_ms and iso_utc(found.last_ms)
+    assert results.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), (
+        results.last_ms and iso_utc(results.last_ms)
     )
 
 

@@ -46,34 +46,34 @@ def filled(bank: MemoryBank, clock: Clock) -> None:
     first = bank.put("User lives in Berlin", alias="memory_1_old", metadata={"n": 1.0, "m": 1})
     clock.pass_ms(5)
     bank.put("User lives in Munich", supersedes=[first["id"]])
-    made = bank.put_many(
+    reply = bank.put_many(
         [{"text": "a\u2028b", "role": "user"}, {"text": "ok"}], {"label": "talk", "folder": "/w"}
     )
-    bank.touch([made["id"]])
+    bank.touch([reply["id"]])
     bank.delete(bank.put("gone")["id"])
-    bank.update(made["ids"][1], {"text": "changed"})
+    bank.update(reply["ids"][1], {"text": "changed"})
 
 
 def test_a_bank_moved_to_another_file_is_exported_as_the_same_bytes(tmp_path: Path) -> None:
     clock = Clock()
     with (
-        MemoryStore(str(tmp_path / "a.db"), None, clock) as one,
-        MemoryStore(str(tmp_path / "b.db"), WordEmbedder(), clock) as other,
+        MemoryStore(str(tmp_path / "a.db"), None, clock) as first_store,
+        MemoryStore(str(tmp_path / "b.db"), WordEmbedder(), clock) as second,
     ):
-        bank = one.bank("alice", Provenance(session="s1", pack="sekha"))
+        bank = first_store.bank("alice", Provenance(session="s1", pack="sekha"))
         filled(bank, clock)
         lines = list(bank.export(include_deleted=True))
-        moved = other.bank("bob")
+        moved = second.bank("bob")
         clock.pass_ms(1_000_000)
         assert moved.import_(line + "\n" for line in lines) == {"imported": 6, "skipped": 0, "conflicts": []}
         assert list(moved.export(include_deleted=True)) == lines
         assert moved.import_(lines) == {"imported": 0, "skipped": 6, "conflicts": []}
         assert texts(moved, "where does the user live", mode="keyword") == ["User lives in Munich"]
         assert moved.search("Munich", mode="semantic")["total"] > 0
-        old = moved.get("memory_1_old")
-        assert old is not None
-        assert (old["bank"], old["session"]) == ("bob", "s1")
-        assert other.check(deep=True) == []
+        older = moved.get("memory_1_old")
+        assert older is not None
+        assert (older["bank"], older["session"]) == ("bob", "s1")
+        assert second.check(deep=True) == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,11 +101,11 @@ def test_any_memories_survive_the_round_trip(
 def test_a_memory_that_differs_under_the_same_id_is_named_and_left_alone(tmp_path: Path) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
         bank = store.bank("a")
-        made = bank.put("mine")
+        reply = bank.put("mine")
         lines = list(bank.export())
-        bank.update(made["id"], {"text": "mine, corrected"})
-        assert bank.import_(lines) == {"imported": 0, "skipped": 0, "conflicts": [made["id"]]}
-        record = bank.get(made["id"])
+        bank.update(reply["id"], {"text": "mine, corrected"})
+        assert bank.import_(lines) == {"imported": 0, "skipped": 0, "conflicts": [reply["id"]]}
+        record = bank.get(reply["id"])
         assert record is not None
         assert record["text"] == "mine, corrected"
 

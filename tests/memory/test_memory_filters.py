@@ -22,9 +22,9 @@ METADATA_VALUES = [None, True, False, 0, 1, 2.5, "1", "alpha", "true", ["a"], {"
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
     clock = Clock()
     with MemoryStore(str(tmp_path_factory.mktemp("filters") / "ctx.db"), None, clock) as store:
-        made = store.bank("a")
+        reply = store.bank("a")
         containers = [
-            made.put_many([], {"label": word, "folder": folder})["id"]
+            reply.put_many([], {"label": word, "folder": folder})["id"]
             for word, folder in (("alpha", "/work"), ("beta", "/a%b"))
         ]
         number = 0
@@ -33,7 +33,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
                 number += 1
                 clock.pass_ms(500)
                 word = WORDS[number % len(WORDS)]
-                made.put(
+                reply.put(
                     f"text {number} {word}",
                     kind="note",
                     folder=folder,
@@ -44,53 +44,60 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
                     event_date=None if number % 2 else START_MS + number * 86_400_000,
                     parent=None if number % 3 else containers[number % 2],
                 )
-        yield made
+        yield reply
 
 
-def same(held: Any, wanted: Any) -> bool:
-    if isinstance(held, bool) != isinstance(wanted, bool) or isinstance(held, str) != isinstance(wanted, str):
+def same(vectors: Any, expected: Any) -> bool:
+    if isinstance(vectors, bool) != isinstance(expected, bool) or isinstance(vectors, str) != isinstance(
+        expected, str
+    ):
         return False
-    equal: bool = held == wanted
+    equal: bool = vectors == expected
     return equal
 
 
-def compare(operator: str, held: Any, wanted: Any) -> bool:
+def compare(operator: str, vectors: Any, expected: Any) -> bool:
     if operator == "exists":
-        return (held is not None) is bool(wanted)
+        return (vectors is not None) is bool(expected)
     if operator in ("eq", "ne"):
         equal = (
-            held is None
-            if wanted is None
-            else held is not None and not isinstance(held, list | dict) and same(held, wanted)
+            vectors is None
+            if expected is None
+            else vectors is not None and not isinstance(vectors, list | dict) and same(vectors, expected)
         )
         return equal == (operator == "eq")
     if operator in ("in", "not_in"):
-        return any(compare("eq", held, one) for one in wanted) == (operator == "in")
+        return any(compare("eq", vectors, first_store) for first_store in expected) == (operator == "in")
     if operator in ("contains", "starts", "under"):
-        if not isinstance(held, str):
+        if not isinstance(vectors, str):
             return False
         if operator == "under":
-            folder = wanted.rstrip("/")
-            return held == (folder or "/") or held.startswith(folder + "/")
-        return wanted in held if operator == "contains" else held.startswith(wanted)
+            folder = expected.rstrip("/")
+            return vectors == (folder or "/") or vectors.startswith(folder + "/")
+        return expected in vectors if operator == "contains" else vectors.startswith(expected)
     comparable = (
-        isinstance(held, str) == isinstance(wanted, str)
-        and not isinstance(held, bool | list | dict)
-        and held is not None
+        isinstance(vectors, str) == isinstance(expected, str)
+        and not isinstance(vectors, bool | list | dict)
+        and vectors is not None
     )
     if not comparable:
         return False
-    if isinstance(held, str):  # SQLite compares bytes
-        held, wanted = held.encode(), wanted.encode()
+    if isinstance(vectors, str):  # SQLite compares bytes
+        vectors, expected = vectors.encode(), expected.encode()
     return bool(
-        {"lt": held < wanted, "lte": held <= wanted, "gt": held > wanted, "gte": held >= wanted}[operator]
+        {
+            "lt": vectors < expected,
+            "lte": vectors <= expected,
+            "gt": vectors > expected,
+            "gte": vectors >= expected,
+        }[operator]
     )
 
 
 def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
     for key, value in filter.items():
         if key in ("all", "any", "none"):
-            each = [holds(one, record, by_id) for one in value]
+            each = [holds(first_store, record, by_id) for first_store in value]
             if not {"all": all(each), "any": any(each), "none": not any(each)}[key]:
                 return False
             continue
@@ -100,24 +107,24 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
             if owner is None:
                 return False
         if key in ("tags", "flags"):
-            held = owner[key]
+            vectors = owner[key]
             given_ = value if isinstance(value, dict) else {"has": value}
-            wanted: dict[str, Any] = {
-                "has": lambda one, held=held: one in held,
-                "has_all": lambda many, held=held: all(one in held for one in many),
-                "has_any": lambda many, held=held: any(one in held for one in many),
-                "exists": lambda one, held=held: bool(held) == one,
+            expected: dict[str, Any] = {
+                "has": lambda first_store, vectors=vectors: first_store in vectors,
+                "has_all": lambda many, vectors=vectors: all(first_store in vectors for first_store in many),
+                "has_any": lambda many, vectors=vectors: any(first_store in vectors for first_store in many),
+                "exists": lambda first_store, vectors=vectors: bool(vectors) == first_store,
             }
-            if not all(wanted[operator](operand) for operator, operand in given_.items()):
+            if not all(expected[operator](operand) for operator, operand in given_.items()):
                 return False
             continue
-        held = owner
+        vectors = owner
         for part in key.split(".") if key.startswith(("metadata.", "source.")) else [key]:
-            held = held.get(part) if isinstance(held, dict) else None
+            vectors = vectors.get(part) if isinstance(vectors, dict) else None
         operators = (
             value if isinstance(value, dict) else {"in": value} if isinstance(value, list) else {"eq": value}
         )
-        if not all(compare(operator, held, operand) for operator, operand in operators.items()):
+        if not all(compare(operator, vectors, operand) for operator, operand in operators.items()):
             return False
     return True
 
@@ -201,7 +208,7 @@ _filters = st.recursive(
             st.sampled_from(["all", "any", "none"]),
             st.lists(inner, max_size=3),
         ),
-        st.builds(lambda one, other: {**one, **other}, inner, inner),
+        st.builds(lambda first_store, other: {**first_store, **other}, inner, inner),
     ),
     max_leaves=5,
 )
@@ -212,9 +219,9 @@ _filters = st.recursive(
 def test_a_filter_admits_what_python_says_it_does(bank: MemoryBank, filter: Any) -> None:
     records = bank.browse(limit=1000)["items"]
     by_id = {record["id"]: record for record in records}
-    wanted = {record["id"] for record in records if holds(filter, record, by_id)}
-    assert {record["id"] for record in bank.browse(filter, limit=1000)["items"]} == wanted
-    assert bank.count(filter) == len(wanted)
+    expected = {record["id"] for record in records if holds(filter, record, by_id)}
+    assert {record["id"] for record in bank.browse(filter, limit=1000)["items"]} == expected
+    assert bank.count(filter) == len(expected)
 
 
 @pytest.mark.parametrize(

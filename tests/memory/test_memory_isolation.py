@@ -27,7 +27,7 @@ def fill(bank: MemoryBank) -> dict[str, str]:
     )
     second = bank.put(f"User likes pears {word}", context="shared context", supersedes=[first["id"]])
     talk = bank.put_many([{"text": f"hello apples {word}"}], {"label": f"talk {word}", "folder": "/work"})
-    gone = bank.delete(bank.put(f"gone apples {word}")["id"])
+    deletion = bank.delete(bank.put(f"gone apples {word}")["id"])
     bank.configure({"mission": word})
     record = bank.get(first["id"])
     assert record is not None
@@ -35,7 +35,7 @@ def fill(bank: MemoryBank) -> dict[str, str]:
         "id": first["id"],
         "newer": second["id"],
         "container": talk["id"],
-        "deleted": gone["op_id"],
+        "deleted": deletion["op_id"],
         "made": talk["op_id"],
         "alias": f"memory_1_{word}",
         "hindsight": record["aliases"]["hindsight"],
@@ -45,11 +45,11 @@ def fill(bank: MemoryBank) -> dict[str, str]:
 def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
     """Each operation is tried from bank 0 with every id, alias and operation of the others; a new operation must join this test."""
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
-        known = {name: fill(store.bank(name, Provenance(session=f"s-{name}"))) for name in BANKS}
+        names = {name: fill(store.bank(name, Provenance(session=f"s-{name}"))) for name in BANKS}
         before = {name: list(store.bank(name).export(include_deleted=True)) for name in BANKS[1:]}
         journals = {name: store.bank(name).journal(limit=1000) for name in BANKS[1:]}
         mine = store.bank(BANKS[0])
-        foreign = [value for name in BANKS[1:] for value in known[name].values()]
+        foreign = [value for name in BANKS[1:] for value in names[name].values()]
         attempts: dict[str, list[dict[str, Any]]] = {
             "put": [{"text": f"x {number}", "supersedes": [id]} for number, id in enumerate(foreign)]
             + [{"text": "y", "parent": id, "kind": "message"} for id in foreign],
@@ -102,32 +102,34 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
         for op, arguments in attempts.items():
             if op == "import":
                 continue
-            for one in arguments:
+            for first_store in arguments:
                 try:
-                    reply = json.dumps(call(mine, op, one))
+                    reply = json.dumps(call(mine, op, first_store))
                 except NotFound:
                     continue
                 except CtxError as error:
                     raise AssertionError(f"{op}: {error.message}") from error
-                said = reply.replace(json.dumps(one)[1:-1], "")
+                sentence = reply.replace(json.dumps(first_store)[1:-1], "")
                 # A question's own words come back in the gaps of an answer; no record of another bank does.
-                found = (
+                results = (
                     []
                     if op == "synthesize" and '"based_on": []' in reply
-                    else [word for word in strangers if word in said]
+                    else [word for word in strangers if word in sentence]
                 )
                 if op == "synthesize":
-                    found = [word for word in strangers if word in json.dumps(json.loads(reply)["based_on"])]
-                assert not found, (op, one)
+                    results = [
+                        word for word in strangers if word in json.dumps(json.loads(reply)["based_on"])
+                    ]
+                assert not results, (op, first_store)
                 assert op not in ("children", "update", "delete", "undo", "history", "links", "sessions"), (
                     op,
-                    one,
+                    first_store,
                 )
         assert {name: list(store.bank(name).export(include_deleted=True)) for name in BANKS[1:]} == before
         # What bank 1 exported may be brought into bank 0 by whoever holds it; the other bank's records stay their own.
         imported = call(mine, "import", attempts["import"][0])
         assert imported["imported"] == len(before[BANKS[1]])
-        call(mine, "delete", {"id": known[BANKS[1]]["container"], "hard": True})
+        call(mine, "delete", {"id": names[BANKS[1]]["container"], "hard": True})
         assert list(store.bank(BANKS[1]).export(include_deleted=True)) == before[BANKS[1]]
         assert {name: store.bank(name).journal(limit=1000) for name in BANKS[1:]} == journals
         assert store.check(deep=True) == []
@@ -142,12 +144,12 @@ def test_sixty_four_clients_at_once_see_their_own_bank_only(tmp_path: Path) -> N
             bank = store.bank(name, Provenance(session=f"c{number}"))
             try:
                 for turn in range(4):
-                    made = bank.put(f"apples {canary(name)} client {number} turn {turn}")
-                    found = texts(bank, "apples client turn", limit=1000, budget="high")
-                    assert all(canary(name) in text for text in found)
-                    assert f"apples {canary(name)} client {number} turn {turn}" in found
-                    assert bank.get(made["id"]) is not None
-                    assert store.bank(BANKS[(number + 1) % 8]).get(made["id"]) is None
+                    stored = bank.put(f"apples {canary(name)} client {number} turn {turn}")
+                    results = texts(bank, "apples client turn", limit=1000, budget="high")
+                    assert all(canary(name) in text for text in results)
+                    assert f"apples {canary(name)} client {number} turn {turn}" in results
+                    assert bank.get(stored["id"]) is not None
+                    assert store.bank(BANKS[(number + 1) % 8]).get(stored["id"]) is None
             except BaseException as error:
                 failures.append(error)
 

@@ -15,7 +15,7 @@ from ctx.errors import BadRequest, ConfigError
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.entities import entities
 from ctx.memory.llm import ChatCompletion
-from ctx.memory.reflect import check_answer
+from ctx.memory.wording import check_answer, tidied
 
 DECISIONS = [
     ("Chose hexagonal architecture for the billing service", "2025-01-10"),
@@ -55,13 +55,13 @@ def test_the_same_memories_and_question_give_the_same_bytes(
         assert json.dumps(bank.synthesize(QUESTION, budget=budget)) == first
     lines = list(bank.export())
     with (
-        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), clock) as one,
+        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), clock) as first_store,
         MemoryStore(str(tmp_path / "more.db"), WordEmbedder(), clock) as two,
     ):
-        one.bank("noise").put("something before")
-        one.bank("alice").import_(lines)
+        first_store.bank("noise").put("something before")
+        first_store.bank("alice").import_(lines)
         two.bank("alice").import_(reversed(lines))
-        assert json.dumps(one.bank("alice").synthesize(QUESTION)) == json.dumps(
+        assert json.dumps(first_store.bank("alice").synthesize(QUESTION)) == json.dumps(
             two.bank("alice").synthesize(QUESTION)
         )
 
@@ -107,9 +107,9 @@ def test_the_timeline_is_in_order_of_events(bank: MemoryBank) -> None:
 @pytest.mark.parametrize(
     ("older", "newer", "why"),
     [
-        ("User lives in Berlin", "User lives in Munich", "value"),
+        ("User lives in Berlin", "User lives in Munich", "replaced"),
         ("User eats meat for lunch", "User does not eat meat for lunch", "negation"),
-        ("The API server runs on Flask", "The API server switched from Flask to FastAPI", "change"),
+        ("The API server runs on Flask", "The API server switched from Flask to FastAPI", "replaced"),
     ],
 )
 def test_what_changed_is_said_with_both_sides_and_their_dates(
@@ -123,29 +123,29 @@ def test_what_changed_is_said_with_both_sides_and_their_dates(
         why,
         *ids,
     )
-    assert "2025-01-01" in answer["text"]
-    assert "2025-05-05" in answer["text"]
-    assert bank.count() == 2  # a reflection edits nothing
+    assert re.search("Conflicts:\n- changed: .*(?:2025-01-01|2025-10-09).*2025-05-05", answer["text"])
+    assert bank.count(include_superseded=True) == 2  # a reflection edits nothing
 
 
 def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> None:
-    remember(bank, [("User lives in Berlin", "2025-01-01"), ("User lives in Munich", "2025-01-01")])
+    for text in ("User lives in Berlin", "User lives in Munich"):
+        bank.put(text, event_date="2025-01-01", dedupe="off")
     assert [conflict["kind"] for conflict in bank.synthesize("where does the user live in")["conflicts"]] == [
         "conflict"
     ]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_text", "second_text"),
     [
         ("User uses tabs for Go code", "User uses spaces for YAML files"),
         ("User lives in Berlin", "Anna lives in Munich"),
         ("User prefers tea", "User prefers tea with milk"),
     ],
 )
-def test_different_things_are_no_conflict(bank: MemoryBank, one: str, other: str) -> None:
-    remember(bank, [(one, "2025-01-01"), (other, "2025-02-01")])
-    assert bank.synthesize(f"{one} {other}")["conflicts"] == []
+def test_different_things_are_no_conflict(bank: MemoryBank, first_text: str, second_text: str) -> None:
+    remember(bank, [(first_text, "2025-01-01"), (second_text, "2025-02-01")])
+    assert bank.synthesize(f"{first_text} {second_text}")["conflicts"] == []
 
 
 def test_a_question_that_nothing_speaks_to_is_answered_so(bank: MemoryBank) -> None:
@@ -163,8 +163,8 @@ def test_the_words_that_no_memory_holds_are_named(bank: MemoryBank) -> None:
 
 
 def test_superseded_expired_and_deleted_memories_are_no_evidence(bank: MemoryBank, clock: Clock) -> None:
-    old = bank.put("User lives in Berlin")
-    bank.put("User lives in Munich", supersedes=[old["id"]])
+    earlier = bank.put("User lives in Berlin")
+    bank.put("User lives in Munich", supersedes=[earlier["id"]])
     bank.put("User lives in a tent", expires_at=START_MS + DAY_MS)
     bank.delete(bank.put("User lives in Atlantis")["id"])
     clock.pass_ms(2 * DAY_MS)
@@ -182,6 +182,9 @@ def test_a_higher_budget_follows_names_to_further_memories(bank: MemoryBank) -> 
     assert "The handover notes of Priya are in the blue folder" in high
 
 
+WIDE = "hexagonal architecture of services, layered architecture of the admin panel"
+
+
 def test_dispositions_change_what_is_said_and_in_which_order(bank: MemoryBank) -> None:
     remember(
         bank,
@@ -191,18 +194,19 @@ def test_dispositions_change_what_is_said_and_in_which_order(bank: MemoryBank) -
             ("The admin panel does not use a plain layered architecture", "2025-06-01"),
         ],
     )
-    sceptical = bank.synthesize("architecture of the admin panel", disposition={"skepticism": 5})["text"]
+    sceptical = bank.synthesize(WIDE, disposition={"skepticism": 5})["text"]
     assert sceptical.index("Conflicts:") < sceptical.index("Findings:")
-    assert "(one source)" in sceptical
-    even = bank.synthesize("architecture of the admin panel")["text"]
+    lisbon = bank.synthesize("which architecture in Lisbon", disposition={"skepticism": 5})["text"]
+    assert "(one source)" in lisbon
+    even = bank.synthesize(WIDE)["text"]
     assert even.index("Findings:") < even.index("Conflicts:")
     assert "(one source)" not in even
     warm = bank.synthesize("architecture", disposition={"empathy": 5})
     assert warm["findings"][0]["claim"] == "User loves the architecture of Lisbon"
-    literal = bank.synthesize("architecture of the admin panel", disposition={"literalism": 5})["text"]
+    literal = bank.synthesize(WIDE, disposition={"literalism": 5})["text"]
     assert " memories)" not in literal
     bank.configure({"skepticism": 5})
-    assert bank.synthesize("architecture of the admin panel")["text"] == sceptical
+    assert bank.synthesize(WIDE)["text"] == sceptical
     with pytest.raises(BadRequest, match="empathy"):
         bank.synthesize("x", disposition={"empathy": 0})
 
@@ -219,7 +223,7 @@ def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: Memo
 
 
 def test_names_are_found_by_how_they_are_spelt() -> None:
-    found = entities(
+    results = entities(
         "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna Maria Lopez agreed @bob #infra"
     )
     assert {
@@ -231,8 +235,8 @@ def test_names_are_found_by_how_they_are_spelt() -> None:
         "Anna Maria Lopez",
         "@bob",
         "#infra",
-    } <= set(found)
-    assert "The" not in found
+    } <= set(results)
+    assert "The" not in results
     assert entities("") == []
 
 
@@ -257,14 +261,14 @@ class _Completions(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Any]:
-    made: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
-    made.requests, made.answer = [], (200, "")
-    thread = threading.Thread(target=made.serve_forever)
+    completions: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
+    completions.requests, completions.answer = [], (200, "")
+    thread = threading.Thread(target=completions.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
+    yield completions
+    completions.shutdown()
     thread.join()
-    made.server_close()
+    completions.server_close()
 
 
 def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, Any]:
@@ -280,9 +284,9 @@ def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, An
 
 
 def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server: Any) -> None:
-    said = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
-    reply = worded(tmp_path, server, (200, said))
-    assert (reply["text"], reply["mode"], reply["degraded"]) == (said, "llm", None)
+    sentence = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
+    reply = worded(tmp_path, server, (200, sentence))
+    assert (reply["text"], reply["mode"], reply["degraded"]) == (sentence, "llm", None)
     [(path, key, request)] = server.requests
     assert (path, key, request["temperature"], request["model"]) == (
         "/v1/chat/completions",
@@ -297,7 +301,7 @@ def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server
     ("status", "content", "reason"),
     [
         (200, "You chose it often [9].", "[9]"),
-        (200, "You chose hexagonal architecture. It is good [1].", "without a citation"),
+        (200, "You chose hexagonal architecture. It is good. It always was.", "without a citation"),
         (200, "I don't have information about that.", "nothing is known"),
         (200, "", "empty"),
         (200, None, "without a text"),
@@ -346,3 +350,27 @@ def test_citations_are_read_wherever_they_stand() -> None:
     assert check_answer("Summary:\n- It was so [1]\n- It changed [2]", 3) is None
     assert check_answer("It was so [0].", 3) is not None
     assert check_answer("It was so [1]. And much more happened after that.", 3) is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("<think>Let me see [1].</think>\nIt was so [1].", "It was so [1]."),
+        ("It was so [1]. I hope this helps you!", "It was so [1]."),
+        ("It was so.\n\nSources: [1], [2]", "It was so. [1][2]"),
+        ("Summary:\n- It was so [1]\n- It changed [2]", "Summary:\n- It was so [1]\n- It changed [2]"),
+    ],
+)
+def test_what_a_model_adds_to_its_cited_sentences_is_left_out(answer: str, text: str) -> None:
+    assert tidied(answer) == text
+    assert check_answer(tidied(answer), 3) is None
+
+
+def test_a_reflection_leads_with_the_newest_statement_and_tells_what_it_replaced(bank: MemoryBank) -> None:
+    bank.put("I live in Berlin", timestamp="2026-01-05")
+    bank.put("I moved from Berlin to Paris", timestamp="2026-06-07")
+    answer = bank.synthesize("Where does the user live, in Berlin?")
+    assert answer["text"].startswith("“I moved from Berlin to Paris” (7 June 2026)")
+    assert [entry["text"] for entry in answer["based_on"]] == ["I moved from Berlin to Paris"]
+    assert "“I live in Berlin” (2026-01-05)" in answer["text"]
+    assert len(json.dumps(answer)) < 2000

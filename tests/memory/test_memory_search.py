@@ -42,8 +42,8 @@ def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -
     """A10: seed 002's default threshold of 0.7 finds the one and not the other, alone in the bank and among others."""
     bank.put(TYPESCRIPT)
     for others in range(2):
-        found = bank.search("TypeScript preference", min_score=0.7, order="score")["results"]
-        assert [result["record"]["text"] for result in found] == [TYPESCRIPT], others
+        matches = bank.search("TypeScript preference", min_score=0.7, order="score")["results"]
+        assert [result["record"]["text"] for result in matches] == [TYPESCRIPT], others
         assert bank.search("chocolate cake recipe", min_score=0.7)["total"] == 0
         for text in (
             "The user bakes bread on Sundays",
@@ -88,10 +88,10 @@ def test_a_long_session_is_found_and_scored_by_its_best_passage(bank: MemoryBank
         for word in ("vault", "combination", "Margarethe")
     )
     bank.put(scattered, context="scattered")
-    found = bank.search("vault combination Margarethe", order="score")["results"]
-    assert [result["record"]["context"] for result in found] == ["session", "scattered"]
-    assert found[0]["score"] >= 0.95
-    assert found[1]["score"] < 0.7
+    matches = bank.search("vault combination Margarethe", order="score")["results"]
+    assert [result["record"]["context"] for result in matches] == ["session", "scattered"]
+    assert matches[0]["score"] >= 0.95
+    assert matches[1]["score"] < 0.7
 
 
 def test_any_text_is_a_query(bank: MemoryBank) -> None:
@@ -113,9 +113,9 @@ def test_any_text_is_a_query(bank: MemoryBank) -> None:
     ):
         bank.search(query)
     assert texts(bank, 'plain "words')[0] == "plain words"
-    for nothing in ("", "   ", 7):
+    for empty_reply in ("", "   ", 7):
         with pytest.raises(BadRequest):
-            bank.search(nothing)  # type: ignore[arg-type]
+            bank.search(empty_reply)  # type: ignore[arg-type]
 
 
 def test_labels_context_and_tags_are_words_to_be_found_by(bank: MemoryBank) -> None:
@@ -138,10 +138,10 @@ def test_the_folder_of_the_conversation_narrows_to_its_subtree(bank: MemoryBank)
     """A14."""
     for folder in ("/work/backend/auth", "/workshop", "/"):
         bank.put_many([{"text": f"OAuth notes in {folder}"}], {"label": "talk", "folder": folder})
-    found = bank.search("OAuth notes", filter={"kind": "message", "parent.folder": {"under": "/work"}})[
+    matches = bank.search("OAuth notes", filter={"kind": "message", "parent.folder": {"under": "/work"}})[
         "results"
     ]
-    assert [(result["record"]["text"], result["container"]["folder"]) for result in found] == [
+    assert [(result["record"]["text"], result["container"]["folder"]) for result in matches] == [
         ("OAuth notes in /work/backend/auth", "/work/backend/auth")
     ]
     assert len(texts(bank, "OAuth notes", filter={"kind": "message", "parent.folder": {"under": "/"}})) == 3
@@ -177,9 +177,9 @@ def test_a_window_admits_only_what_happened_in_it(bank: MemoryBank) -> None:
     assert texts(bank, "team lunch", window={"since": "2025-10-01"}) == ["Team lunch without a date"]
     assert texts(bank, "team lunch in June 2025", window="auto")[0] == "Team lunch at the office"
     assert texts(bank, "team lunch in March 2025", window="auto")[0] == "Team lunch at the lake"
-    for wrong in ("soon", {"from": 1}, {"since": "x"}):
+    for bad_arguments in ("soon", {"from": 1}, {"since": "x"}):
         with pytest.raises(BadRequest):
-            bank.search("team lunch", window=wrong)
+            bank.search("team lunch", window=bad_arguments)
 
 
 def test_age_moves_ranks_only_when_asked_and_hides_nothing(bank: MemoryBank) -> None:
@@ -221,8 +221,8 @@ def test_a_failing_embedder_loses_no_write_and_fails_no_recall(tmp_path: Path) -
         embedder.down = False
         assert store.embed_pending() == 1
         embedder.down = True
-        found = bank.search("apples")
-        assert (len(found["results"]), found["degraded"]) == (1, "no_embedder")
+        matches = bank.search("apples")
+        assert (len(matches["results"]), matches["degraded"]) == (1, "no_embedder")
 
 
 def test_the_model_finds_what_shares_no_word(tmp_path: Path, minilm: WordEmbedder) -> None:
@@ -241,19 +241,19 @@ def test_the_model_finds_what_shares_no_word(tmp_path: Path, minilm: WordEmbedde
 
 def test_another_opening_sees_each_write_of_this_one_at_once(tmp_path: Path) -> None:
     path = str(tmp_path / "ctx.db")
-    with MemoryStore(path, WordEmbedder()) as one, MemoryStore(path, WordEmbedder()) as other:
-        writer, reader = one.bank("a"), other.bank("a")
-        made = writer.put("apples and pears")
+    with MemoryStore(path, WordEmbedder()) as first_store, MemoryStore(path, WordEmbedder()) as second:
+        writer, reader = first_store.bank("a"), second.bank("a")
+        reply = writer.put("apples and pears")
         assert texts(reader, "apples", mode="semantic") == ["apples and pears"]
-        writer.update(made["id"], {"text": "cherries and plums"})
-        found = reader.search("cherries", mode="semantic", explain=True)["results"]
-        assert [result["record"]["text"] for result in found] == ["cherries and plums"]
-        assert found[0]["signals"]["cosine"] > 0.6
-        gone = writer.delete(made["id"])
+        writer.update(reply["id"], {"text": "cherries and plums"})
+        matches = reader.search("cherries", mode="semantic", explain=True)["results"]
+        assert [result["record"]["text"] for result in matches] == ["cherries and plums"]
+        assert matches[0]["signals"]["cosine"] > 0.6
+        deletion = writer.delete(reply["id"])
         assert texts(reader, "cherries", mode="semantic") == []
-        writer.undo(gone["op_id"])
+        writer.undo(deletion["op_id"])
         assert texts(reader, "cherries", mode="semantic") == ["cherries and plums"]
-        writer.delete(made["id"], hard=True)
+        writer.delete(reply["id"], hard=True)
         assert texts(reader, "cherries", mode="semantic") == []
         for number in range(40):  # more changes than it keeps dead rows for
             writer.put(f"number {number} apples")
@@ -277,27 +277,27 @@ def test_the_order_of_words_is_bm25_by_the_banks_own_statistics(tmp_path: Path) 
         def reference(query: str) -> dict[str, float]:
             counts = {sentence: Counter(terms(sentence)) for sentence in sentences}
             mean = sum(sum(count.values()) for count in counts.values()) / len(counts)
-            found = {}
+            matches = {}
             for sentence, count in counts.items():
                 score = 0.0
                 for term in query_terms(query):
-                    frequency = sum(term in other for other in counts.values())
+                    frequency = sum(term in second for second in counts.values())
                     rarity = math.log(1 + (1000 - frequency + 0.5) / (frequency + 0.5))
                     norm = 1.2 * (0.25 + 0.75 * sum(count.values()) / mean)
                     score += rarity * count[term] * 2.2 / (count[term] + norm) if count[term] else 0.0
                 if score:
-                    found[sentence] = score
-            return found
+                    matches[sentence] = score
+            return matches
 
         for _ in range(2):
             for query in ("red apples", "green tea", "sugar apples car"):
-                wanted = reference(query)
-                found = bank.search(query, explain=True)["results"]
+                expected = reference(query)
+                matches = bank.search(query, explain=True)["results"]
                 assert {
-                    result["record"]["text"]: result["signals"]["bm25"] for result in found
-                } == pytest.approx(wanted, abs=1e-5)
-                assert [result["record"]["text"] for result in found] == sorted(
-                    wanted, key=lambda text: -wanted[text]
+                    result["record"]["text"]: result["signals"]["bm25"] for result in matches
+                } == pytest.approx(expected, abs=1e-5)
+                assert [result["record"]["text"] for result in matches] == sorted(
+                    expected, key=lambda text: -expected[text]
                 )
             for number in range(50):  # another bank's words change nothing here
                 noise.put(f"red apples green tea {number}")
@@ -314,6 +314,6 @@ def test_common_words_are_looked_for_among_the_newest_where_they_are_too_many(
             bank.put(f"user note {number}" + (" zebra" if number == 3 else ""))
             clock.pass_ms(1)
         assert texts(bank, "user zebra", limit=1) == ["user note 3 zebra"]
-        found = texts(bank, "user", limit=100)
-        assert 0 < len(found) <= 21
-        assert "user note 59" in found
+        matches = texts(bank, "user", limit=100)
+        assert 0 < len(matches) <= 21
+        assert "user note 59" in matches

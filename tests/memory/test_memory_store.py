@@ -40,16 +40,16 @@ def bank(store: MemoryStore) -> MemoryBank:
 
 
 def test_a_memory_is_there_for_another_opening_of_the_file(bank: MemoryBank, path: str, clock: Clock) -> None:
-    made = bank.put(
+    stored = bank.put(
         "User works at Google",
         context="work",
         importance=7,
         tags=["job"],
         metadata={"type": "fact", "n": 1.5},
     )
-    with MemoryStore(path, None, clock) as other:
-        record = other.bank("alice").get(made["id"])
-        assert texts(other.bank("alice"), "where does the user work") == ["User works at Google"]
+    with MemoryStore(path, None, clock) as store_b:
+        record = store_b.bank("alice").get(stored["id"])
+        assert texts(store_b.bank("alice"), "where does the user work") == ["User works at Google"]
     assert record is not None
     assert (record["text"], record["context"], record["importance"], record["tags"]) == (
         "User works at Google",
@@ -65,7 +65,7 @@ def test_a_memory_is_there_for_another_opening_of_the_file(bank: MemoryBank, pat
 def test_a_bank_exists_from_its_first_write(store: MemoryStore) -> None:
     bank = store.bank("new")
     assert not bank.exists()
-    assert bank.search("anything") == {"results": [], "total": 0, "degraded": None}
+    assert bank.search("anything") == {"results": [], "total": 0, "answered": False, "degraded": None}
     assert (bank.count(), bank.browse(), bank.get("x"), list(bank.export()), bank.journal()) == (
         0,
         {"items": [], "cursor": None},
@@ -138,31 +138,31 @@ def test_a_field_that_does_not_fit_is_refused_by_name_and_nothing_is_stored(
 
 
 def test_times_are_given_in_iso_or_milliseconds(bank: MemoryBank) -> None:
-    made = bank.put("Trip", event_date="2025-03-01T10:00:00Z", expires_at=START_MS + DAY_MS)
-    record = bank.get(made["id"])
+    stored = bank.put("Trip", event_date="2025-03-01T10:00:00Z", expires_at=START_MS + DAY_MS)
+    record = bank.get(stored["id"])
     assert record is not None
     assert (record["event_date"], record["expires_at"]) == (1_740_823_200_000, START_MS + DAY_MS)
 
 
 def test_the_dialects_names_of_a_memory_lead_to_it_and_never_change(bank: MemoryBank, path: str) -> None:
-    made = bank.put("x is y")
-    record = bank.get(made["id"])
+    stored = bank.put("x is y")
+    record = bank.get(stored["id"])
     assert record is not None
     names = record["aliases"]
     assert names["claude-recall"].startswith(f"memory_{START_MS}_")
     assert names["hindsight"].startswith("fact_")
-    bank.update(made["id"], {"text": "x is z"})
+    bank.update(stored["id"], {"text": "x is z"})
     for name in names.values():
-        found = bank.get(name)
-        assert found is not None
-        assert (found["id"], found["aliases"]) == (made["id"], names)
+        matches = bank.get(name)
+        assert matches is not None
+        assert (matches["id"], matches["aliases"]) == (stored["id"], names)
 
 
 def test_a_given_alias_stands_in_for_the_dialects_own(bank: MemoryBank) -> None:
-    made = bank.put("imported", alias="memory_1700000000000_old")
+    stored = bank.put("imported", alias="memory_1700000000000_old")
     record = bank.get("memory_1700000000000_old")
     assert record is not None
-    assert (record["id"], record["aliases"]["claude-recall"]) == (made["id"], "memory_1700000000000_old")
+    assert (record["id"], record["aliases"]["claude-recall"]) == (stored["id"], "memory_1700000000000_old")
     with pytest.raises(Conflict):
         bank.put("another", alias="memory_1700000000000_old")
     assert bank.count() == 1
@@ -173,8 +173,8 @@ def test_a_given_alias_stands_in_for_the_dialects_own(bank: MemoryBank) -> None:
 
 def test_saying_the_same_again_answers_with_the_id_that_is_there(bank: MemoryBank) -> None:
     first = bank.put("User likes tea", context="drinks")
-    again = bank.put("User likes tea", context="drinks")
-    assert (again["id"], again["created"], again["duplicate_of"]) == (first["id"], False, first["id"])
+    repeat = bank.put("User likes tea", context="drinks")
+    assert (repeat["id"], repeat["created"], repeat["duplicate_of"]) == (first["id"], False, first["id"])
     assert bank.count() == 1
     assert len(bank.journal()) == 1
 
@@ -252,15 +252,15 @@ def test_a_conversation_is_stored_whole_or_not_at_all(bank: MemoryBank) -> None:
     with pytest.raises(BadRequest):
         bank.put_many([{"text": "hello"}, {"text": ""}], {"label": "talk"})
     assert (bank.count(), bank.exists()) == (0, False)
-    made = bank.put_many(
+    stored = bank.put_many(
         [{"text": "hello", "role": "user"}, {"text": "ok"}, {"text": "ok"}],
         {"label": "talk", "folder": "/work/"},
     )
-    container = bank.get(made["id"])
+    container = bank.get(stored["id"])
     assert container is not None
     assert (container["kind"], container["text"], container["folder"]) == ("conversation", "talk", "/work")
-    inside = bank.children(made["id"])["items"]
-    assert [(one["ordinal"], one["kind"], one["text"]) for one in inside] == [
+    inside = bank.children(stored["id"])["items"]
+    assert [(first_store["ordinal"], first_store["kind"], first_store["text"]) for first_store in inside] == [
         (0, "message", "hello"),
         (1, "message", "ok"),
         (2, "message", "ok"),
@@ -268,21 +268,21 @@ def test_a_conversation_is_stored_whole_or_not_at_all(bank: MemoryBank) -> None:
 
 
 def test_a_message_appended_takes_the_next_place(bank: MemoryBank) -> None:
-    made = bank.put_many([{"text": "one"}], {"label": "talk"})
-    added = bank.put("two", parent=made["id"], kind="message")
+    stored = bank.put_many([{"text": "one"}], {"label": "talk"})
+    added = bank.put("two", parent=stored["id"], kind="message")
     record = bank.get(added["id"])
     assert record is not None
-    assert (record["ordinal"], record["parent"]) == (1, made["id"])
+    assert (record["ordinal"], record["parent"]) == (1, stored["id"])
     with pytest.raises(NotFound):
         bank.put("three", parent="00000000-0000-4000-8000-000000000000", kind="message")
 
 
 def test_deleting_a_conversation_deletes_its_messages_and_undo_brings_all_back(bank: MemoryBank) -> None:
-    made = bank.put_many([{"text": "apples"}, {"text": "pears"}], {"label": "fruit"})
-    gone = bank.delete(made["id"])
-    assert gone["count"] == 3
+    stored = bank.put_many([{"text": "apples"}, {"text": "pears"}], {"label": "fruit"})
+    deletion = bank.delete(stored["id"])
+    assert deletion["count"] == 3
     assert (bank.count(), bank.search("apples")["total"]) == (0, 0)
-    assert bank.undo(gone["op_id"])["count"] == 3
+    assert bank.undo(deletion["op_id"])["count"] == 3
     assert (bank.count(), texts(bank, "apples")[0]) == (3, "apples")
 
 
@@ -290,9 +290,9 @@ def test_deleting_a_conversation_deletes_its_messages_and_undo_brings_all_back(b
 
 
 def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: Clock) -> None:
-    made = bank.put("User prefers Python", importance=3)
+    stored = bank.put("User prefers Python", importance=3)
     clock.pass_ms(SECOND_MS)
-    reply = bank.update(made["id"], {"text": "User prefers Haskell", "importance": 8})
+    reply = bank.update(stored["id"], {"text": "User prefers Haskell", "importance": 8})
     assert (reply["changed"], reply["record"]["version"], reply["record"]["updated"]) == (
         ["importance", "text"],
         2,
@@ -300,63 +300,63 @@ def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: C
     )
     assert bank.search("Python", mode="keyword")["total"] == 0
     assert texts(bank, "Haskell") == ["User prefers Haskell"]
-    steps = bank.history(made["id"])
+    steps = bank.history(stored["id"])
     assert [(step["version"], step["op"]) for step in steps] == [(1, "put"), (2, "update")]
     assert steps[1]["changed"]["text"] == {"from": "User prefers Python", "to": "User prefers Haskell"}
 
 
 def test_an_update_that_changes_nothing_writes_nothing(bank: MemoryBank) -> None:
-    made = bank.put("User prefers Python")
-    reply = bank.update(made["id"], {"text": "User prefers Python"})
+    stored = bank.put("User prefers Python")
+    reply = bank.update(stored["id"], {"text": "User prefers Python"})
     assert (reply["changed"], reply["op_id"], reply["record"]["version"]) == ([], None, 1)
     assert len(bank.journal()) == 1
 
 
 def test_an_update_of_a_version_that_is_gone_is_a_conflict(bank: MemoryBank) -> None:
-    made = bank.put("v1")
-    bank.update(made["id"], {"text": "v2"}, expect_version=1)
+    stored = bank.put("v1")
+    bank.update(stored["id"], {"text": "v2"}, expect_version=1)
     with pytest.raises(Conflict) as caught:
-        bank.update(made["id"], {"text": "v3"}, expect_version=1)
+        bank.update(stored["id"], {"text": "v3"}, expect_version=1)
     assert caught.value.data == {"version": 2}
-    record = bank.get(made["id"])
+    record = bank.get(stored["id"])
     assert record is not None
     assert record["text"] == "v2"
 
 
 def test_fields_that_place_a_memory_cannot_be_updated(bank: MemoryBank) -> None:
-    made = bank.put("x")
+    stored = bank.put("x")
     for name in ("kind", "parent", "session", "bank", "id", "deleted_at"):
         with pytest.raises(BadRequest, match=name):
-            bank.update(made["id"], {name: "fact"})
+            bank.update(stored["id"], {name: "fact"})
 
 
 def test_an_undone_update_is_searched_as_before(bank: MemoryBank) -> None:
-    made = bank.put("User prefers Python")
-    changed = bank.update(made["id"], {"text": "User prefers Haskell"})
+    stored = bank.put("User prefers Python")
+    changed = bank.update(stored["id"], {"text": "User prefers Haskell"})
     bank.undo(changed["op_id"])
     assert texts(bank, "Python") == ["User prefers Python"]
-    assert [step["op"] for step in bank.history(made["id"])] == ["put", "update", "undo"]
+    assert [step["op"] for step in bank.history(stored["id"])] == ["put", "update", "undo"]
 
 
 def test_an_undo_can_itself_be_undone(bank: MemoryBank) -> None:
-    made = bank.put("here")
-    undone = bank.undo(made["op_id"])
-    assert bank.get(made["id"]) is None
+    stored = bank.put("here")
+    undone = bank.undo(stored["op_id"])
+    assert bank.get(stored["id"]) is None
     bank.undo(undone["op_id"])
-    assert bank.get(made["id"]) is not None
+    assert bank.get(stored["id"]) is not None
 
 
 def test_undo_leaves_alone_what_was_changed_since_and_says_so(bank: MemoryBank) -> None:
     ids = [bank.put(f"note number {number}", context="n")["id"] for number in range(3)]
-    gone = bank.delete_where({"context": "n"})
-    bank.undo(gone["op_id"])
+    deletion = bank.delete_where({"context": "n"})
+    bank.undo(deletion["op_id"])
     bank.update(ids[0], {"text": "changed"})
     with pytest.raises(Conflict):
-        bank.undo(gone["op_id"])
-    made = bank.put_many([{"text": "a b"}, {"text": "c d"}])
-    bank.update(made["ids"][0], {"text": "e f"})
-    reply = bank.undo(made["op_id"])
-    assert (reply["count"], reply["skipped"]) == (1, [made["ids"][0]])
+        bank.undo(deletion["op_id"])
+    stored = bank.put_many([{"text": "a b"}, {"text": "c d"}])
+    bank.update(stored["ids"][0], {"text": "e f"})
+    reply = bank.undo(stored["op_id"])
+    assert (reply["count"], reply["skipped"]) == (1, [stored["ids"][0]])
 
 
 def test_an_unknown_operation_cannot_be_undone(bank: MemoryBank) -> None:
@@ -369,10 +369,10 @@ def test_an_unknown_operation_cannot_be_undone(bank: MemoryBank) -> None:
 
 
 def test_what_was_superseded_is_kept_hidden_and_found_as_of_its_time(bank: MemoryBank, clock: Clock) -> None:
-    old = bank.put("User lives in Berlin")
+    older = bank.put("User lives in Berlin")
     clock.pass_ms(DAY_MS)
-    new = bank.put("User lives in Munich", supersedes=[old["id"]])
-    assert new["superseded"] == [old["id"]]
+    newer = bank.put("User lives in Munich", supersedes=[older["id"]])
+    assert newer["superseded"] == [older["id"]]
     clock.pass_ms(DAY_MS)
     assert texts(bank, "where does the user live") == ["User lives in Munich"]
     assert texts(bank, "where does the user live", as_of=START_MS + 1) == ["User lives in Berlin"]
@@ -380,40 +380,40 @@ def test_what_was_superseded_is_kept_hidden_and_found_as_of_its_time(bank: Memor
         "User lives in Berlin",
         "User lives in Munich",
     }
-    record = bank.get(old["id"])
+    record = bank.get(older["id"])
     assert record is not None
-    assert (record["superseded_by"], record["valid_to"]) == (new["id"], START_MS + DAY_MS)
+    assert (record["superseded_by"], record["valid_to"]) == (newer["id"], START_MS + DAY_MS)
     assert bank.count() == 1
     assert bank.count(as_of=START_MS + 1) == 1
 
 
 def test_superseding_is_undone_with_the_put_that_did_it(bank: MemoryBank) -> None:
-    old = bank.put("User lives in Berlin")
-    new = bank.put("User lives in Munich", supersedes=[old["id"]])
-    bank.undo(new["op_id"])
+    older = bank.put("User lives in Berlin")
+    newer = bank.put("User lives in Munich", supersedes=[older["id"]])
+    bank.undo(newer["op_id"])
     assert texts(bank, "where does the user live") == ["User lives in Berlin"]
-    assert bank.get(new["id"]) is None
+    assert bank.get(newer["id"]) is None
 
 
 def test_a_put_that_supersedes_what_is_not_there_stores_nothing(bank: MemoryBank) -> None:
-    old = bank.put("User lives in Berlin")
+    older = bank.put("User lives in Berlin")
     with pytest.raises(NotFound):
-        bank.put("User lives in Munich", supersedes=[old["id"], "nothing"])
+        bank.put("User lives in Munich", supersedes=[older["id"], "nothing"])
     assert texts(bank, "user lives") == ["User lives in Berlin"]
-    bank.put("User lives in Munich", supersedes=[old["id"]])
+    bank.put("User lives in Munich", supersedes=[older["id"]])
     with pytest.raises(Conflict):
-        bank.put("User lives in Oslo", supersedes=[old["id"]])
+        bank.put("User lives in Oslo", supersedes=[older["id"]])
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------
 
 
 def test_an_expired_memory_is_not_found_but_not_deleted(bank: MemoryBank, clock: Clock) -> None:
-    made = bank.put("The build is red", expires_at=START_MS + DAY_MS)
+    stored = bank.put("The build is red", expires_at=START_MS + DAY_MS)
     clock.pass_ms(DAY_MS - 1)
     assert texts(bank, "build") == ["The build is red"]
     clock.pass_ms(1)
-    assert (texts(bank, "build"), bank.get(made["id"]), bank.count()) == ([], None, 0)
+    assert (texts(bank, "build"), bank.get(stored["id"]), bank.count()) == ([], None, 0)
     assert len(list(bank.export())) == 1
 
 
@@ -424,27 +424,27 @@ def test_clear_context_deletes_its_own_session_only_and_is_undone(store: MemoryS
     mine.put("mine one")
     mine.put("mine two")
     theirs.put("theirs one")
-    gone = mine.delete_where({"session": "mine"})
-    assert gone["count"] == 2
+    deletion = mine.delete_where({"session": "mine"})
+    assert deletion["count"] == 2
     assert [item["text"] for item in theirs.browse()["items"]] == ["theirs one"]
-    assert mine.undo(gone["op_id"])["count"] == 2
+    assert mine.undo(deletion["op_id"])["count"] == 2
     assert mine.count() == 3
 
 
 def test_an_empty_filter_deletes_nothing(bank: MemoryBank) -> None:
     bank.put("x")
     empty: list[Any] = [{}, None, {"all": []}]
-    for nothing in empty:
+    for empty_reply in empty:
         with pytest.raises(BadRequest):
-            bank.delete_where(nothing)
+            bank.delete_where(empty_reply)
     assert bank.count() == 1
 
 
 def test_a_purge_leaves_no_word_of_the_text_in_any_table(bank: MemoryBank, path: str) -> None:
-    made = bank.put("xylophone quartz", metadata={"note": "xylophone"}, alias="memory_1_x")
-    bank.update(made["id"], {"text": "xylophone zebra"})
-    bank.delete(made["id"], hard=True)
-    assert bank.get(made["id"], include_deleted=True) is None
+    stored = bank.put("xylophone quartz", metadata={"note": "xylophone"}, alias="memory_1_x")
+    bank.update(stored["id"], {"text": "xylophone zebra"})
+    bank.delete(stored["id"], hard=True)
+    assert bank.get(stored["id"], include_deleted=True) is None
     assert bank.search("xylophone")["results"] == []
     connection = sqlite3.connect(path)
     try:
@@ -477,15 +477,15 @@ def test_pages_of_a_list_hold_every_memory_once_while_others_write(bank: MemoryB
         "-updated",
         "last_accessed",
     ):
-        seen: list[str] = []
+        visible: list[str] = []
         cursor = None
         while True:
             page = bank.browse(order=order, limit=4, cursor=cursor)
-            seen += [item["text"] for item in page["items"]]
+            visible += [item["text"] for item in page["items"]]
             cursor = page["cursor"]
             if cursor is None:
                 break
-        assert sorted(seen) == sorted(f"note {number}" for number in range(25)), order
+        assert sorted(visible) == sorted(f"note {number}" for number in range(25)), order
     for broken in ("x", "bnVsbA==", ""):
         with pytest.raises(BadRequest):
             bank.browse(cursor=broken)
@@ -496,19 +496,19 @@ def test_only_what_was_returned_counts_as_read(bank: MemoryBank, clock: Clock) -
     clock.pass_ms(DAY_MS)
     bank.search("apples", limit=1)
     assert bank.count({"last_accessed": {"lt": START_MS + 1}}) == 3
-    found = bank.search("apples", limit=1, touch=True)["results"][0]["record"]["id"]
+    matches = bank.search("apples", limit=1, touch=True)["results"][0]["record"]["id"]
     assert bank.count({"last_accessed": {"lt": START_MS + 1}}) == 2
-    record = bank.get(found)
+    record = bank.get(matches)
     assert record is not None
     assert (record["access_count"], record["last_accessed"], record["version"]) == (1, START_MS + DAY_MS, 1)
     assert bank.touch([ids[0], "nothing"]) == 1
 
 
 def test_the_sessions_of_a_conversation_are_those_that_wrote_or_read_it(store: MemoryStore) -> None:
-    made = store.bank("b", Provenance(session="one")).put_many([{"text": "hello"}], {"label": "talk"})
-    store.bank("b", Provenance(session="two")).put("again", parent=made["id"], kind="message")
-    store.bank("b", Provenance(session="three")).touch([made["id"]])
-    assert store.bank("b").sessions(made["id"]) == ["one", "three", "two"]
+    stored = store.bank("b", Provenance(session="one")).put_many([{"text": "hello"}], {"label": "talk"})
+    store.bank("b", Provenance(session="two")).put("again", parent=stored["id"], kind="message")
+    store.bank("b", Provenance(session="three")).touch([stored["id"]])
+    assert store.bank("b").sessions(stored["id"]) == ["one", "three", "two"]
 
 
 def test_statistics_count_what_is_visible(bank: MemoryBank, clock: Clock) -> None:
@@ -571,18 +571,18 @@ def test_the_check_notices_words_that_went_astray(path: str, clock: Clock) -> No
 def test_a_secret_is_flagged_redacted_or_refused_as_the_operator_says(tmp_path: Path, clock: Clock) -> None:
     text = "The key is AKIAIOSFODNN7EXAMPLE for the bucket"
     with MemoryStore(str(tmp_path / "a.db"), None, clock) as store:
-        made = store.bank("a").put(text, metadata={"raw": "ghp_" + "a1" * 18})
-        assert made["flags"] == ["secret:aws_access_key", "secret:github_token"]
-        record = store.bank("a").get(made["id"])
+        stored = store.bank("a").put(text, metadata={"raw": "ghp_" + "a1" * 18})
+        assert stored["flags"] == ["secret:aws_access_key", "secret:github_token"]
+        record = store.bank("a").get(stored["id"])
         assert record is not None
         assert record["text"] == text
     with MemoryStore(str(tmp_path / "b.db"), None, clock, secrets="redact") as store:
-        made = store.bank("a").put(text, metadata={"raw": "ghp_" + "a1" * 18})
-        record = store.bank("a").get(made["id"])
+        stored = store.bank("a").put(text, metadata={"raw": "ghp_" + "a1" * 18})
+        record = store.bank("a").get(stored["id"])
         assert record is not None
         assert record["text"] == "The key is [redacted:aws_access_key] for the bucket"
         assert record["metadata"] == {"raw": "[redacted:github_token]"}
-        changed = store.bank("a").update(made["id"], {"text": text})
+        changed = store.bank("a").update(stored["id"], {"text": text})
         assert changed["record"]["text"] == "The key is [redacted:aws_access_key] for the bucket"
     with MemoryStore(str(tmp_path / "c.db"), None, clock, secrets="refuse") as store:
         with pytest.raises(BadRequest, match="aws_access_key") as caught:
@@ -631,13 +631,13 @@ def test_a_closed_store_says_so(path: str, clock: Clock) -> None:
 
 
 def test_an_operation_by_name_is_the_operation(bank: MemoryBank) -> None:
-    made = call(bank, "put", {"text": "User likes tea", "context": None})
-    assert call(bank, "get", {"id": made["id"]})["text"] == "User likes tea"
+    stored = call(bank, "put", {"text": "User likes tea", "context": None})
+    assert call(bank, "get", {"id": stored["id"]})["text"] == "User likes tea"
     assert call(bank, "search", {"query": "tea"})["total"] == 1
     assert call(bank, "count", None) == 1
     exported = call(bank, "export", {})
     assert (exported["count"], call(bank, "import", {"content": exported["content"]})["skipped"]) == (1, 1)
-    assert call(bank, "delete", {"id": made["id"]})["count"] == 1
+    assert call(bank, "delete", {"id": stored["id"]})["count"] == 1
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
 
     with MemoryStore(str(tmp_path / "ctx.db"), embedder, Clock()) as store:
         bank = store.bank("a")
-        held = BankVectors()
+        bank_vectors = BankVectors()
         ids: list[str] = []
         last_op = ""
         for step in range(150):
@@ -71,7 +71,7 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
             with store.rows.reading("a") as reader:
                 model_no = reader.model_no(embedder.model)
                 assert model_no is not None
-                held.refresh(reader, model_no)
+                bank_vectors.refresh(reader, model_no)
                 packed = list(reader.vectors(model_no))
                 memories = reader.rows({no for no, _ in packed})
             for superseded in (False, True):
@@ -79,18 +79,18 @@ def test_what_is_nearest_is_what_arithmetic_says_through_every_kind_of_change(
                 for no, vector in packed:
                     if memories[no].deleted_ms is None and (superseded or memories[no].valid_to_ms is None):
                         best[no] = max(best.get(no, -1.0), float(unpack(vector) @ query))
-                wanted = sorted(best, key=lambda no: (-round(best[no], 5), no))[:9]
-                found = held.nearest(query, 9, superseded=superseded)
-                assert [one.cosine for one in found] == pytest.approx(
-                    [best[no] for no in wanted], abs=1e-4
+                expected = sorted(best, key=lambda no: (-round(best[no], 5), no))[:9]
+                results = bank_vectors.nearest(query, 9, superseded=superseded)
+                assert [first_store.cosine for first_store in results] == pytest.approx(
+                    [best[no] for no in expected], abs=1e-4
                 ), step
-                assert {one.no for one in found} <= set(best), step
+                assert {first_store.no for first_store in results} <= set(best), step
                 some = list(best)[::2]
-                narrowed = held.nearest(query, 5, superseded=superseded, among=some)
-                assert [one.cosine for one in narrowed] == pytest.approx(
+                narrowed = bank_vectors.nearest(query, 5, superseded=superseded, among=some)
+                assert [first_store.cosine for first_store in narrowed] == pytest.approx(
                     sorted((best[no] for no in some), reverse=True)[:5], abs=1e-4
                 )
-                assert held.cosines(query, list(best)) == pytest.approx(best, abs=1e-4)
+                assert bank_vectors.cosines(query, list(best)) == pytest.approx(best, abs=1e-4)
 
 
 def test_banks_are_let_go_of_when_they_take_too_much_memory(tmp_path: Path) -> None:

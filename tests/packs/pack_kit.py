@@ -240,11 +240,9 @@ def tool_result(reply: Any) -> Any:
 
 def _named(headers: dict[str, str]) -> dict[str, str]:
     # bank="alice" is X-Bank-Id, session="s" X-Session-Id, key="k" a bearer key; others are names with - for _.
-    known = {"bank": "X-Bank-Id", "session": "X-Session-Id"}
+    ids = {"bank": "X-Bank-Id", "session": "X-Session-Id"}
     return {
-        **{
-            known.get(name, name.replace("_", "-")): value for name, value in headers.items() if name != "key"
-        },
+        **{ids.get(name, name.replace("_", "-")): value for name, value in headers.items() if name != "key"},
         **({"Authorization": f"Bearer {headers['key']}"} if "key" in headers else {}),
     }
 

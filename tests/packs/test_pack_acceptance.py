@@ -49,7 +49,7 @@ end
 
 def test_a1_the_curl_of_seed_000(tmp_path: Path) -> None:
     with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_API_KEY="your-secret-key") as server:
-        done = subprocess.run(
+        completion = subprocess.run(
             ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
             + ["-H", "Authorization: Bearer your-secret-key", "-H", "X-Bank-Id: my-bank"]
             + [
@@ -62,7 +62,7 @@ def test_a1_the_curl_of_seed_000(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        body, status = done.stdout.rsplit("\n", 1)
+        body, status = completion.stdout.rsplit("\n", 1)
         assert status == "200"
         assert {"retain", "recall", "reflect"} <= {
             tool["name"] for tool in json.loads(body)["result"]["tools"]
@@ -93,18 +93,18 @@ def test_a3_alice_and_bob_are_apart_on_all_doors(server: PackServer, config: Pat
 
 def test_a4_what_was_retained_is_recalled_at_once_after_a_restart_and_after_a_kill(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
-    kept: list[str] = []
+    remaining: list[str] = []
     for end in ("stop", "kill", "stop"):
         server = PackServer(config, SEKHA_API_KEY=KEY)
-        for before in kept:
+        for before in remaining:
             assert before in texts(server.mcp("recall", {"query": before}, "/mcp/a4"))
-        fact = f"the {end} number {len(kept)} was survived"
+        fact = f"the {end} number {len(remaining)} was survived"
         server.mcp("retain", {"content": fact}, "/mcp/a4")
         assert fact in texts(server.mcp("recall", {"query": fact}, "/mcp/a4"))
-        kept.append(fact)
+        remaining.append(fact)
         server.kill() if end == "kill" else server.stop()
     with piped(config, "hindsight", "--bank", "a4") as pipe:
-        assert sorted(texts(pipe.call("recall", {"query": "number survived"}))) == sorted(kept)
+        assert sorted(texts(pipe.call("recall", {"query": "number survived"}))) == sorted(remaining)
 
 
 def test_a5_what_the_older_generation_puts_the_newer_recalls(server: PackServer) -> None:
@@ -151,25 +151,25 @@ def test_a7_a_client_that_closes_its_end_at_once_is_answered(config: Path) -> No
 
 def test_a8_a_restart_keeps_the_session_and_its_memories(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
-    seen = []
+    visible = []
     for kill in (True, False):
         pipe = PackPipe(config, "claude-recall").shake_hands()
         pipe.call("store_memory", {"content": f"run {kill}"})
         stats = pipe.call("get_stats", {})
         [memory] = pipe.call("retrieve_memory", {"limit": 1})["memories"]
-        seen.append((memory["sessionId"], stats["sessionStartTime"], stats["sessionMemories"]))
+        visible.append((memory["sessionId"], stats["sessionStartTime"], stats["sessionMemories"]))
         if kill:
             pipe.kill()
         else:
             pipe.end()
-    assert seen[0][:2] == seen[1][:2]
-    assert [count for *_, count in seen] == [1, 2]
+    assert visible[0][:2] == visible[1][:2]
+    assert [count for *_, count in visible] == [1, 2]
 
 
 def test_a9_clear_context_takes_its_own_session_and_can_be_undone(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
-    with piped(config, "claude-recall", cwd=tmp_path / "home") as other:
-        other.call("store_memory", {"content": "of another session"})
+    with piped(config, "claude-recall", cwd=tmp_path / "home") as second:
+        second.call("store_memory", {"content": "of another session"})
     with piped(config, "claude-recall") as pipe:
         pipe.call("store_memory", {"content": "of this session"})
         assert pipe.call("clear_context", {"confirm": True})["memoriesCleared"] == 1
@@ -204,23 +204,23 @@ def test_a11_sekha_by_curl_with_its_key_and_by_no_way_without(server: PackServer
             "-H",
             "Content-Type: application/json",
         ]
-        done = subprocess.run(
+        completion = subprocess.run(
             [*command, *[part for header in headers for part in ("-H", header)], "-d", body],
             capture_output=True,
             text=True,
             check=True,
         )
-        text, status = done.stdout.rsplit("\n", 1)
+        text, status = completion.stdout.rsplit("\n", 1)
         return int(status), json.loads(text)
 
     key = f"Authorization: Bearer {KEY}"
-    status, made = curl(
+    status, outcome = curl(
         "/mcp/tools/memory_store",
         '{"label": "curl", "folder": "/", "messages": [{"role": "user", "content": "curled"}]}',
         key,
     )
     assert status == 200
-    about = json.dumps({"conversation_id": made["data"]["id"]})
+    about = json.dumps({"conversation_id": outcome["data"]["id"]})
     calls = {
         "memory_search": '{"query": "curled"}',
         "memory_update": about,
@@ -246,10 +246,10 @@ def sekha(server: PackServer, tool: str, **arguments: Any) -> Any:
 def conversation(server: PackServer, folder: str, importance: int, text: str = "hello") -> str:
     """The id of a stored conversation."""
     messages = [{"role": "user", "content": text}]
-    made = sekha(
+    outcome = sekha(
         server, "memory_store", label=text, folder=folder, messages=messages, importance_score=importance
     )
-    return str(made["id"])
+    return str(outcome["id"])
 
 
 def test_a12_an_update_is_really_written(server: PackServer, config: Path) -> None:
@@ -262,18 +262,21 @@ def test_a12_an_update_is_really_written(server: PackServer, config: Path) -> No
 
 def test_a13_prune_at_zero_days_and_at_its_threshold(server: PackServer) -> None:
     five, six = conversation(server, "/a13", 5), conversation(server, "/a13", 6)
-    found = {one["conversation_id"] for one in sekha(server, "memory_prune", threshold_days=0)["suggestions"]}
-    assert five in found
-    assert six not in found
+    matches = {
+        first_store["conversation_id"]
+        for first_store in sekha(server, "memory_prune", threshold_days=0)["suggestions"]
+    }
+    assert five in matches
+    assert six not in matches
 
 
 def test_a14_a_folder_is_all_below_it(server: PackServer) -> None:
     conversation(server, "/a14/backend/auth", 8, "OAuth implementation decisions")
     conversation(server, "/a14else", 8, "OAuth implementation decisions elsewhere")
-    found = sekha(
+    matches = sekha(
         server, "memory_search", query="OAuth implementation decisions", filters={"folder": "/a14"}, limit=5
     )
-    assert [hit["folder"] for hit in found["results"]] == ["/a14/backend/auth"]
+    assert [hit["folder"] for hit in matches["results"]] == ["/a14/backend/auth"]
 
 
 def test_a15_stats_of_both_is_200_and_no_success(server: PackServer) -> None:
@@ -296,26 +299,26 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
         server.client.post("/tools/reflect", json=ask, headers={"X-Bank-Id": "a16"}).content for _ in range(2)
     ]
     assert replies[0] == replies[1]
-    said = json.loads(replies[0])["result"]
-    ids = {entry["id"] for entry in said["based_on"]}
+    answer = json.loads(replies[0])["result"]
+    ids = {entry["id"] for entry in answer["based_on"]}
     assert ids
-    assert {entry["text"] for entry in said["based_on"]} <= set(facts)
-    cited = {int(number) for number in re.findall(r"\[(\d+)\]", said["text"])}
+    assert {entry["text"] for entry in answer["based_on"]} <= set(facts)
+    cited = {int(number) for number in re.findall(r"\[(\d+)\]", answer["text"])}
     assert cited
-    assert max(cited) <= len(said["based_on"])
-    assert {id for finding in said["findings"] for id in finding["ids"]} <= ids
-    found = server.rest(
+    assert max(cited) <= len(answer["based_on"])
+    assert {id for finding in answer["findings"] for id in finding["ids"]} <= ids
+    matches = server.rest(
         "hindsight_search", {"bank_id": "a16", "query": "services PostgreSQL SQLite team Ann database"}
     )
-    assert ids <= {row["id"] for row in found["results"]}
-    assert said["mode"] == "extractive"
+    assert ids <= {row["id"] for row in matches["results"]}
+    assert answer["mode"] == "extractive"
 
 
 def test_a17_the_official_client_connects_by_every_way(server: PackServer, config: Path) -> None:
     async def visit(where: Any) -> set[str]:
         async with Client(where) as client:
-            said = await client.call_tool("retain", {"content": "kept by the official client"})
-            assert not said.is_error
+            answer = await client.call_tool("retain", {"content": "kept by the official client"})
+            assert not answer.is_error
             return {tool.name for tool in (await client.list_tools()).tools}
 
     for path in ("/mcp", "/mcp/a17", "/mcp/a17/"):
@@ -332,8 +335,8 @@ def test_a17_the_official_client_connects_by_every_way(server: PackServer, confi
 
 
 def test_a18_a_foreign_page_reads_documents_and_no_memories(server: PackServer) -> None:
-    found = server.client.post("/tools/search", json={"query": "note"}, headers=ORIGIN)
-    assert (found.status_code, found.headers["access-control-allow-origin"]) == (200, "*")
+    matches = server.client.post("/tools/search", json={"query": "note"}, headers=ORIGIN)
+    assert (matches.status_code, matches.headers["access-control-allow-origin"]) == (200, "*")
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     for path, sent in (
         ("/tools/recall", {"query": "x"}),
@@ -361,17 +364,17 @@ def test_a19_a_script_that_never_ends_is_408_and_wrote_nothing(tmp_path: Path) -
     (folder / "pack.toml").write_text(
         'name = "diary"\napi = 1\ngrants = ["memory"]\ntools = [{ name = "stuck", timeout_s = 1.0 }, { name = "fails" }]\n'
     )
-    own = CONFIG.replace('enabled = ["', 'enabled = ["diary", "') + '[packs.diary]\npath = "./stuck"\n'
-    with served(pack_project(tmp_path, own)) as server:
+    mine_id = CONFIG.replace('enabled = ["', 'enabled = ["diary", "') + '[packs.diary]\npath = "./stuck"\n'
+    with served(pack_project(tmp_path, mine_id)) as server:
         server.rest("retain", {"content": "once more"}, bank="a19")
         for tool, status in (("stuck", 408), ("fails", 500)):
             with pytest.raises(Refused) as refused:
                 server.rest(tool, {}, bank="a19")
             assert refused.value.code == status
-        found = server.rest(
+        matches = server.rest(
             "recall", {"query": "written changed before the loop failure once more"}, bank="a19"
         )
-        assert texts(found) == ["once more"]
+        assert texts(matches) == ["once more"]
 
 
 def test_a20_every_file_is_its_owners_alone(tmp_path: Path) -> None:
@@ -408,7 +411,7 @@ def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts
                 "params": {"name": "store_memory", "arguments": {"content": folder}},
             },
         ]
-        done = subprocess.run(
+        completion = subprocess.run(
             [sys.executable, "-m", "ctx", "mcp", "--pack", "claude-recall"],
             cwd=tmp_path / folder,
             env=pack_environment(tmp_path, CTX_BANK="b"),
@@ -418,7 +421,7 @@ def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts
             timeout=60,
             check=True,
         )
-        replies = {reply["id"]: reply for reply in map(json.loads, done.stdout.splitlines())}
+        replies = {reply["id"]: reply for reply in map(json.loads, completion.stdout.splitlines())}
         if number:
             assert replies[2]["result"]["structuredContent"]["totalMemories"] == 1
         else:
@@ -455,9 +458,9 @@ def test_the_servers_instructions_tell_models_to_read_what_they_stored(
     )
     assert "`recall`" in with_packs.text
     pipe = PackPipe(config, "claude-recall")
-    said = pipe.ask("initialize", hello)["result"]["instructions"]
-    assert "memory of earlier sessions" in said
-    assert "retain" not in said
+    answer = pipe.ask("initialize", hello)["result"]["instructions"]
+    assert "memory of earlier sessions" in answer
+    assert "retain" not in answer
     pipe.end()
 
 

@@ -32,11 +32,11 @@ def on_pipes(config: Path) -> PackPipe:
 def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(
     config: Path, server: PackServer
 ) -> None:
-    for asked, given in (("2024-11-05", "2024-11-05"), ("2025-06-18", "2025-06-18"), ("1.0", None)):
+    for request, values in (("2024-11-05", "2024-11-05"), ("2025-06-18", "2025-06-18"), ("1.0", None)):
         pipe = on_pipes(config)
-        reply = pipe.ask("initialize", {**HELLO, "protocolVersion": asked})
+        reply = pipe.ask("initialize", {**HELLO, "protocolVersion": request})
         version = reply["result"]["protocolVersion"]
-        assert version == given if given else re.fullmatch(r"\d{4}-\d\d-\d\d", version)
+        assert version == values if values else re.fullmatch(r"\d{4}-\d\d-\d\d", version)
         assert pipe.end()[0] == 0
     head = {"accept": "application/json, text/event-stream"}
     hello = {
@@ -63,8 +63,8 @@ def test_cr7_health_is_told_before_the_handshake(config: Path, server: PackServe
     health = pipe.ask("health/check")["result"]
     over_http = server.rpc("health/check", None, OWN)["result"]
     by_rest = server.client.get("/packs/claude-recall/health").json()
-    for found in (health, over_http, by_rest):
-        assert sorted(found) == [
+    for matches in (health, over_http, by_rest):
+        assert sorted(matches) == [
             "database",
             "memory",
             "rateLimiter",
@@ -74,11 +74,15 @@ def test_cr7_health_is_told_before_the_handshake(config: Path, server: PackServe
             "uptime",
             "version",
         ]
-        assert (found["status"], found["toolsRegistered"], found["database"]) == ("healthy", 5, "connected")
-        assert sorted(found["memory"]) == ["external", "heapTotal", "heapUsed", "rss"]
-        assert found["memory"]["rss"] > 10_000_000
-        assert found["rateLimiter"] == {"requestsPerMinute": 100, "currentRequests": 0}
-        assert found["sessions"]["total"] >= found["sessions"]["active"] >= 1
+        assert (matches["status"], matches["toolsRegistered"], matches["database"]) == (
+            "healthy",
+            5,
+            "connected",
+        )
+        assert sorted(matches["memory"]) == ["external", "heapTotal", "heapUsed", "rss"]
+        assert matches["memory"]["rss"] > 10_000_000
+        assert matches["rateLimiter"] == {"requestsPerMinute": 100, "currentRequests": 0}
+        assert matches["sessions"]["total"] >= matches["sessions"]["active"] >= 1
     pipe.shake_hands().call("get_stats", {})
     assert pipe.ask("health/check")["result"]["rateLimiter"]["currentRequests"] == 1
     assert pipe.end()[0] == 0
@@ -173,29 +177,32 @@ def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(
     with piped(config, "claude-recall", "--bank", bank, CLAUDE_RECALL_RATE_LIMIT="0") as pipe:
         empty = through("get_stats", {}, door)
         assert (empty["totalMemories"], empty["memoryTypes"], empty["lastMemoryTimestamp"]) == (0, {}, None)
-        kept = through(
+        remaining = through(
             "store_memory",
             {"content": "User prefers TypeScript over JavaScript", "metadata": {"type": "code"}},
             door,
         )
-        assert re.fullmatch(r"memory_\d+_[a-z0-9]+", kept["id"])
-        assert kept == {"id": kept["id"], "success": True, "message": "Memory stored successfully"}
+        assert re.fullmatch(r"memory_\d+_[a-z0-9]+", remaining["id"])
+        assert remaining == {"id": remaining["id"], "success": True, "message": "Memory stored successfully"}
         through("store_memory", {"content": "The cat sleeps on the sofa"}, door)
         for by in ("rest", "mcp", "own", "pipe"):
-            found = through("search", {"query": "TypeScript preference"}, by)
-            [hit] = found["results"]
+            matches = through("search", {"query": "TypeScript preference"}, by)
+            [hit] = matches["results"]
             assert (hit["id"], hit["content"], hit["metadata"]) == (
-                kept["id"],
+                remaining["id"],
                 "User prefers TypeScript over JavaScript",
                 {"type": "code"},
             )
             assert 0.7 <= hit["score"] <= 1
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", hit["timestamp"])
-            assert (found["total"], found["query"]) == (1, "TypeScript preference")
+            assert (matches["total"], matches["query"]) == (1, "TypeScript preference")
             assert through("search", {"query": "chocolate cake recipe"}, by)["results"] == []
-            one = through("retrieve_memory", {"id": kept["id"]}, by)
-            assert (one["total"], texts(one)) == (1, ["User prefers TypeScript over JavaScript"])
-            assert one["memories"][0]["sessionId"]
+            first_store = through("retrieve_memory", {"id": remaining["id"]}, by)
+            assert (first_store["total"], texts(first_store)) == (
+                1,
+                ["User prefers TypeScript over JavaScript"],
+            )
+            assert first_store["memories"][0]["sessionId"]
             assert through("retrieve_memory", {"id": "memory_1_nosuch"}, by) == {"memories": [], "total": 0}
             latest = through("retrieve_memory", {"limit": 1}, by)
             assert texts(latest) == ["The cat sleeps on the sofa"]
@@ -211,10 +218,10 @@ def test_cr3_total_is_before_the_limit_and_scores_descend(server: PackServer) ->
         server.rest(
             RECALL + "store_memory", {"content": f"Deploys happen on Friday number {number}"}, bank="cr3"
         )
-    found = server.rest(
+    matches = server.rest(
         RECALL + "search", {"query": "Friday deploys", "limit": 2, "threshold": 0.1}, bank="cr3"
     )
-    assert (len(found["results"]), found["total"]) == (2, 6)
+    assert (len(matches["results"]), matches["total"]) == (2, 6)
     every = server.rest(
         RECALL + "search", {"query": "Friday deploys 3", "limit": 10, "threshold": 0}, bank="cr3"
     )["results"]
@@ -233,8 +240,14 @@ def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServ
             "memoriesCleared": 0,
         }
     assert server.rest(stats, {}, bank="cr6")["totalMemories"] == 2
-    done = server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")
-    assert done == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
+    process = server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")
+    operation = process.pop("op_id")
+    assert process == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
+    restored = server.mcp(clear, {"undo": operation, "sessionId": "a"}, bank="cr6")
+    assert restored["memoriesRestored"] == 1
+    assert server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")["memoriesCleared"] == 1
+    with pytest.raises(Refused, match="no session of its own"):
+        server.rest(clear, {"confirm": True}, bank="cr6")
     assert texts(server.rest(RECALL + "retrieve_memory", {}, bank="cr6")) == ["yours"]
     assert server.rest(stats, {}, bank="cr6", session="b")["sessionMemories"] == 1
 
@@ -292,19 +305,19 @@ def test_cr12_a_project_goes_on_with_its_session_and_others_entries_stay(tmp_pat
     ]
     file.write_text(json.dumps(theirs))
     file.chmod(0o644)
-    other = tmp_path / "other"
-    other.mkdir()
-    seen: list[tuple[str, int]] = []
-    for cwd in (tmp_path, tmp_path, other):
+    second = tmp_path / "other"
+    second.mkdir()
+    visible: list[tuple[str, int]] = []
+    for cwd in (tmp_path, tmp_path, second):
         with piped(config, "claude-recall", cwd=cwd) as pipe:
-            kept = pipe.call("store_memory", {"content": f"run {len(seen)}"})
-            [row] = pipe.call("retrieve_memory", {"id": kept["id"]})["memories"]
-            seen.append((row["sessionId"], pipe.call("get_stats", {})["sessionMemories"]))
-    assert seen[0][0] == seen[1][0] != seen[2][0]
-    assert [count for _, count in seen] == [1, 2, 1]
+            remaining = pipe.call("store_memory", {"content": f"run {len(visible)}"})
+            [row] = pipe.call("retrieve_memory", {"id": remaining["id"]})["memories"]
+            visible.append((row["sessionId"], pipe.call("get_stats", {})["sessionMemories"]))
+    assert visible[0][0] == visible[1][0] != visible[2][0]
+    assert [count for _, count in visible] == [1, 2, 1]
     entries = json.loads(file.read_text())
     assert entries[:3] == theirs
-    assert [id for id, _ in entries[3:]] == [seen[0][0], seen[2][0]]
+    assert [id for id, _ in entries[3:]] == [visible[0][0], visible[2][0]]
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
 
 

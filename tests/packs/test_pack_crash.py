@@ -65,11 +65,11 @@ class Writers:
             self.memories[call(RECALL + "store_memory", {"content": text})["id"]] = text
         elif move < 0.8 or talk is None:
             size = chance.randrange(1, 9)
-            messages = [{"role": "user", "content": f"{text} part {place}"} for place in range(size)]
-            made = call(
+            messages = [{"role": "user", "content": f"{text} part {index}"} for index in range(size)]
+            reply = call(
                 "memory_store", {"label": f"{text} of {size}", "messages": messages, "importance_score": 1}
             )
-            talk = made["data"]["id"]
+            talk = reply["data"]["id"]
             self.talks[talk] = size
         else:
             importance = chance.randrange(2, 11)
@@ -84,8 +84,8 @@ def check(config: Path, done: Writers) -> None:
     with workspace(config) as space:
         store = space.memory
         assert store.check(deep=True) == []
-        for bank, wanted in (("default", done.facts), ("pack:claude-recall", done.memories)):
-            for id, text in wanted.items():
+        for bank, expected in (("default", done.facts), ("pack:claude-recall", done.memories)):
+            for id, text in expected.items():
                 record = store.bank(bank).get(id)
                 assert record is not None, (id, text)
                 assert record["text"] == text

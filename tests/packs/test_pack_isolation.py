@@ -54,11 +54,11 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = pack_project(folder)
     keys = []
     for bank in range(BANKS):
-        made = ctx(
+        entry = ctx(
             "key", "create", f"for{bank}", "--bank", f"bank{bank}", cwd=folder, env=pack_environment(folder)
         )
-        assert made.returncode == 0, made.stderr
-        keys.append(made.stdout.strip())
+        assert entry.returncode == 0, entry.stderr
+        keys.append(entry.stdout.strip())
     with served(config) as server:
         yield server, config, [Ours(server, bank, key) for bank, key in enumerate(keys)]
 
@@ -98,15 +98,15 @@ def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -
     def client(number: int) -> list[str]:
         bank = number % BANKS
         mine, theirs = ours[bank], ours[(bank + 1 + number // BANKS % (BANKS - 1)) % BANKS]
-        foreign = [marker(other) for other in range(BANKS) if other != bank]
+        foreign = [marker(second) for second in range(BANKS) if second != bank]
         leaks = []
         with httpx.Client(base_url=server.base, timeout=60) as http:
             headers = {"Authorization": f"Bearer {mine.key}", "X-Session-Id": f"client{number}"}
             if number % 3 == 0:
                 headers["X-Bank-Id"] = mine.bank
-            for place, tool in enumerate(TOOLS):
+            for index, tool in enumerate(TOOLS):
                 arguments = asked(tool, mine, theirs, f"{marker(bank)} number {number}")
-                if (number + place) % 2:
+                if (number + index) % 2:
                     reply = http.post(f"/tools/{tool}", json=arguments, headers=headers)
                 else:
                     params = {"name": tool, "arguments": arguments}
@@ -125,24 +125,24 @@ def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -
             "data"
         ]
         assert context["label"] == f"{marker(bank)} talk"
-        found = server.rest("recall", {"query": "treasure under the old oak"}, key=mine.key)["results"]
-        assert mine.fact in [row["id"] for row in found]
-        kept = server.rest(RECALL + "retrieve_memory", {"id": mine.memory}, key=mine.key)
-        assert kept["total"] == 1
+        matches = server.rest("recall", {"query": "treasure under the old oak"}, key=mine.key)["results"]
+        assert mine.fact in [row["id"] for row in matches]
+        remaining = server.rest(RECALL + "retrieve_memory", {"id": mine.memory}, key=mine.key)
+        assert remaining["total"] == 1
 
 
 @pytest.mark.parametrize("way", ["path", "header", "argument", "header of another pack", "own endpoint"])
 def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
     server, _, ours = eight
-    key, other = ours[0].key, ours[1].bank
-    put = {"bank_id": other, "content": "smuggled", "context": "c"}
+    key, second = ours[0].key, ours[1].bank
+    storing = {"bank_id": second, "content": "smuggled", "context": "c"}
     doors = {
-        "path": lambda: server.rpc("tools/list", None, f"/mcp/{other}/", key=key),
-        "header": lambda: server.rest("recall", {"query": "treasure"}, key=key, bank=other),
-        "argument": lambda: server.rest("hindsight_put", put, key=key),
-        "header of another pack": lambda: server.rest("memory_stats", {}, key=key, bank=other),
+        "path": lambda: server.rpc("tools/list", None, f"/mcp/{second}/", key=key),
+        "header": lambda: server.rest("recall", {"query": "treasure"}, key=key, bank=second),
+        "argument": lambda: server.rest("hindsight_put", storing, key=key),
+        "header of another pack": lambda: server.rest("memory_stats", {}, key=key, bank=second),
         "own endpoint": lambda: server.rpc(
-            "tools/list", None, "/packs/claude-recall/mcp", key=key, bank=other
+            "tools/list", None, "/packs/claude-recall/mcp", key=key, bank=second
         ),
     }
     with pytest.raises(Refused) as refused:
@@ -150,7 +150,7 @@ def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
     assert refused.value.code == 401
     assert "smuggled" not in json.dumps(server.rest("recall", {"query": "smuggled"}, key=ours[1].key))
     with pytest.raises(Refused) as refused:
-        server.mcp("hindsight_put", put, key=key)
+        server.mcp("hindsight_put", storing, key=key)
     assert (
         refused.value.code == -32600
     )  # over MCP the bank is known only from the arguments: the reply is the protocol's error
@@ -177,7 +177,9 @@ def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
         for name in names:
             lines = "".join(store.bank(name).export())
             assert marker(int(name[-1])) in lines
-            assert not [other for other in range(BANKS) if other != int(name[-1]) and marker(other) in lines]
+            assert not [
+                second for second in range(BANKS) if second != int(name[-1]) and marker(second) in lines
+            ]
             neighbour = store.bank(f"{name[:-1]}{(int(name[-1]) + 1) % BANKS}")
             operation = store.bank(name).journal(limit=1)[0]["op_id"]
             with pytest.raises(NotFound):

@@ -102,15 +102,21 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
 
     with piped(config, "sekha") as pipe:
         label = f"API Design Discussion by {door}"
-        made = through(
+        entry = through(
             "memory_store",
             {"label": label, "folder": f"/doors/{door}", "messages": TALK, "importance_score": 7},
             door,
         )
-        id = made["data"]["id"]
-        assert made == {
+        id = entry["data"]["id"]
+        assert entry == {
             "success": True,
-            "data": {"conversation_id": id, "id": id, "label": label, "folder": f"/doors/{door}"},
+            "data": {
+                "conversation_id": id,
+                "id": id,
+                "label": label,
+                "folder": f"/doors/{door}",
+                "message_count": 2,
+            },
             "error": None,
         }
         for by in ("route", "rest", "mcp", "own", "pipe"):
@@ -125,11 +131,15 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
             assert [(message["role"], message["content"]) for message in context["messages"]] == [
                 (message["role"], message["content"]) for message in TALK
             ]
-            found = through(
+            matches = through(
                 "memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by
             )["data"]
-            assert (found["query"], found["limit"], found["total_results"]) == ("OAuth JWT tokens", 10, 1)
-            [hit] = found["results"]
+            assert (matches["query"], matches["limit"], matches["total_results"]) == (
+                "OAuth JWT tokens",
+                10,
+                1,
+            )
+            [hit] = matches["results"]
             assert sorted(hit) == [
                 "content",
                 "conversation_id",
@@ -138,6 +148,7 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
                 "message_id",
                 "metadata",
                 "score",
+                "similarity",
                 "timestamp",
             ]
             assert (hit["conversation_id"], hit["content"], hit["metadata"]) == (id, TALK[1]["content"], {})
@@ -150,23 +161,22 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
 
 
 def test_sk2_what_does_not_fit_is_400_and_nothing_is_stored(server: PackServer) -> None:
-    good = {"label": "bad", "folder": "/bad", "messages": TALK}
-    for wrong in (
+    valid = {"label": "bad", "folder": "/bad", "messages": TALK}
+    for bad_arguments in (
         {"messages": TALK},
-        {**good, "label": ""},
-        {**good, "label": "x" * 501},
-        {**good, "folder": "relative"},
-        {**good, "folder": "/bad/../up"},
-        {**good, "messages": []},
-        {**good, "messages": "text"},
-        {**good, "messages": [{"role": "robot", "content": "x"}]},
-        {**good, "messages": [TALK[0], {"role": "user", "content": ""}]},
-        {**good, "importance_score": 0},
-        {**good, "importance_score": 11},
-        {**good, "importance_score": 7.5},
+        {**valid, "label": ""},
+        {**valid, "label": "x" * 501},
+        {**valid, "folder": "relative"},
+        {**valid, "folder": "/bad/../up"},
+        {**valid, "messages": []},
+        {**valid, "messages": "text"},
+        {**valid, "messages": [{"role": "robot", "content": "x"}]},
+        {**valid, "messages": [TALK[0], {"role": "user", "content": ""}]},
+        {**valid, "importance_score": 0},
+        {**valid, "importance_score": 11},
     ):
-        reply = server.sekha("memory_store", wrong)
-        assert (reply.status_code, reply.json()["success"]) == (400, False), wrong
+        reply = server.sekha("memory_store", bad_arguments)
+        assert (reply.status_code, reply.json()["success"]) == (400, False), bad_arguments
     assert data(server, "memory_stats", {"folder": "/bad"})["total_conversations"] == 0
     assert (
         server.client.post(
@@ -239,8 +249,8 @@ def test_sk3_filters_offset_and_order(server: PackServer) -> None:
 def test_sk4_what_is_reported_updated_was_written(server: PackServer) -> None:
     id = stored(server, "before", "/sk4", 5)
     change = {"label": "Completed", "folder": "/sk4/archive", "status": "archived", "importance_score": 8}
-    done = data(server, "memory_update", {"conversation_id": id, **change})
-    assert done == {
+    process = data(server, "memory_update", {"conversation_id": id, **change})
+    assert process == {
         "conversation_id": id,
         "updated_fields": ["label/folder", "status", "importance_score"],
         "message": "Conversation updated successfully",
@@ -252,8 +262,8 @@ def test_sk4_what_is_reported_updated_was_written(server: PackServer) -> None:
         "updated_fields": [],
         "message": "No fields changed",
     }
-    for wrong in ({"status": "deleted"}, {"importance_score": 0}, {"label": ""}):
-        assert server.sekha("memory_update", {"conversation_id": id, **wrong}).status_code == 400
+    for bad_arguments in ({"status": "deleted"}, {"importance_score": 0}, {"label": ""}):
+        assert server.sekha("memory_update", {"conversation_id": id, **bad_arguments}).status_code == 400
 
 
 def test_sk5_prune_suggests_at_its_boundaries_and_deletes_nothing(server: PackServer) -> None:
@@ -265,21 +275,23 @@ def test_sk5_prune_suggests_at_its_boundaries_and_deletes_nothing(server: PackSe
     data(server, "memory_update", {"conversation_id": archived, "status": "archived"})
 
     def suggested(**arguments: Any) -> dict[str, Any]:
-        found = data(server, "memory_prune", arguments)
-        assert found["total_suggestions"] == len(found["suggestions"])
-        assert found["estimated_token_savings"] == sum(one["token_estimate"] for one in found["suggestions"])
-        return {one["conversation_id"]: one for one in found["suggestions"]}
+        matches = data(server, "memory_prune", arguments)
+        assert matches["total_suggestions"] == len(matches["suggestions"])
+        assert matches["estimated_token_savings"] == sum(
+            first_store["token_estimate"] for first_store in matches["suggestions"]
+        )
+        return {first_store["conversation_id"]: first_store for first_store in matches["suggestions"]}
 
-    now = suggested(threshold_days=0)
-    assert ids[5] in now
-    assert not {ids[6], ids[10], archived} & set(now)
+    moment = suggested(threshold_days=0)
+    assert ids[5] in moment
+    assert not {ids[6], ids[10], archived} & set(moment)
     assert set(suggested(threshold_days=0, importance_threshold=6.0)) >= {ids[5], ids[6]}
     assert ids[10] not in suggested(threshold_days=0, importance_threshold=10)
     assert ids[5] not in suggested(threshold_days=0, importance_threshold=4.9)
     assert suggested(threshold_days=30) == {}
-    one = now[ids[5]]
-    assert re.fullmatch(STAMP, one.pop("last_accessed"))
-    assert one == {
+    first_store = moment[ids[5]]
+    assert re.fullmatch(STAMP, first_store.pop("last_accessed"))
+    assert first_store == {
         "conversation_id": ids[5],
         "conversation_label": "prune 5",
         "message_count": 1,
@@ -379,30 +391,68 @@ def test_sk11_sessions_that_wrote_or_read_are_counted(server: PackServer) -> Non
 def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
     server: PackServer, tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    here = pack_project(tmp_path)
+    config_path = pack_project(tmp_path)
     url, key = names
-    with piped(here, "sekha", cwd=None, **{url: server.base, key: KEY}) as pipe:
-        made = pipe.call("memory_store", {"label": f"bridged {url}", "folder": "/sk12", "messages": TALK})
+    with piped(config_path, "sekha", cwd=None, **{url: server.base, key: KEY}) as pipe:
+        entry = pipe.call("memory_store", {"label": f"bridged {url}", "folder": "/sk12", "messages": TALK})
         with pytest.raises(Refused, match="not found"):
             pipe.call("memory_get_context", {"conversation_id": UUID})
         assert len(pipe.ask("tools/list")["result"]["tools"]) == 7
-    id = made["data"]["id"]
+    id = entry["data"]["id"]
     assert data(server, "memory_get_context", {"conversation_id": id})["label"] == f"bridged {url}"
-    with piped(here, "sekha") as pipe:
+    with piped(config_path, "sekha") as pipe:
         assert pipe.call("memory_stats", {})["data"]["total_conversations"] == 0  # nothing was kept here
 
 
 def test_sk12_what_goes_wrong_there_is_said_in_words(server: PackServer, tmp_path: Path) -> None:
-    here = pack_project(tmp_path)
+    config_path = pack_project(tmp_path)
     with (
-        piped(here, "sekha", SEKHA_API_URL=server.base, SEKHA_API_KEY="wrong") as pipe,
+        piped(config_path, "sekha", SEKHA_API_URL=server.base, SEKHA_API_KEY="wrong") as pipe,
         pytest.raises(Refused) as refused,
     ):
         pipe.call("memory_stats", {})
     assert "refused the key: check SEKHA_API_KEY" in refused.value.message
     with (
-        piped(here, "sekha", SEKHA_API_URL="http://127.0.0.1:9", SEKHA_API_KEY=KEY) as pipe,
+        piped(config_path, "sekha", SEKHA_API_URL="http://127.0.0.1:9", SEKHA_API_KEY=KEY) as pipe,
         pytest.raises(Refused) as refused,
     ):
         pipe.call("memory_stats", {})
     assert "cannot be reached" in refused.value.message
+
+
+def test_what_the_registrys_bridge_sends_and_reads(server: PackServer) -> None:
+    """sekha-mcp 0.2: importance with a fraction, `similarity`, `filter_labels`, the number of messages, statistics by GET."""
+    message = {"role": "user", "content": "The tide tables are pinned in the boathouse"}
+    for label in ("harbour", "elsewhere"):
+        stored = server.sekha(
+            "memory_store",
+            {"label": label, "folder": "/bridge", "messages": [message], "importance_score": 7.5},
+        ).json()
+        assert stored["data"]["message_count"] == 1
+    request = {"query": "where are the tide tables", "filter_labels": ["harbour"]}
+    results = server.sekha("memory_search", request).json()["data"]["results"]
+    assert [result["label"] for result in results] == ["harbour"]
+    assert results[0]["similarity"] == results[0]["score"] > 0.5
+    key = {"Authorization": f"Bearer {KEY}"}
+    stats = server.client.get("/api/v1/stats", params={"folder": "/bridge"}, headers=key)
+    assert stats.json()["data"] == {
+        "total_conversations": 2,
+        "average_importance": 7.5,
+        "folders": ["/bridge"],
+    }
+    assert server.client.get("/api/v1/stats").status_code == 401
+
+
+def test_after_and_before_mean_the_messages_own_time(server: PackServer) -> None:
+    message = {"role": "user", "content": "The heron nests by the weir", "timestamp": "2026-01-20T08:00:00"}
+    server.sekha("memory_store", {"label": "weir", "folder": "/times", "messages": [message]})
+    for after, before, count in (("2026-01-01", "2026-02-01", 1), ("2026-02-02", "2026-03-01", 0)):
+        filters = {"folder": "/times", "after": after, "before": before}
+        matches = server.sekha("memory_search", {"query": "heron", "filters": filters}).json()["data"][
+            "results"
+        ]
+        assert len(matches) == count
+    assert [
+        row["timestamp"]
+        for row in server.sekha("memory_search", {"query": "heron nests"}).json()["data"]["results"]
+    ] == ["2026-01-20T08:00:00"]

@@ -22,22 +22,22 @@ class Clock:
 
 
 def test_the_window_slides_and_a_refused_call_does_not_count() -> None:
-    now = [0.0]
-    rate = Rate(3, 60.0, clock=lambda: now[0])
-    for at in (0.0, 20.0, 40.0):
-        now[0] = at
+    present = [0.0]
+    rate = Rate(3, 60.0, clock=lambda: present[0])
+    for moment in (0.0, 20.0, 40.0):
+        present[0] = moment
         rate.spend("a")
-    now[0] = 59.9
+    present[0] = 59.9
     with pytest.raises(RateLimited) as limited:
         rate.spend("a")
     assert limited.value.retry_after_s == pytest.approx(0.1)
     rate.spend("b")  # another session has its own
-    now[0] = 60.0
+    present[0] = 60.0
     rate.spend("a")  # the first call left the window, and no more than it
     with pytest.raises(RateLimited):
         rate.spend("a")
     assert rate.current("a") == 3
-    now[0] = 200.0
+    present[0] = 200.0
     assert rate.current("a") == 0
 
 
@@ -50,14 +50,14 @@ def test_no_limit_is_no_limit() -> None:
 def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Path) -> None:
     path, clock = str(tmp_path / "new" / "sessions.json"), Clock()
     first = Sessions(path, clock=clock)
-    here, named = first.open(None, place="/project"), first.open("given")
-    first.set(here, "seen", [1, None])
+    folder, named = first.open(None, place="/project"), first.open("given")
+    first.set(folder, "seen", [1, None])
     clock.now += 5000
     second = Sessions(path, clock=clock)
-    assert second.open(None, place="/project") == here
-    assert second.get(here, "seen") == [1, None]
+    assert second.open(None, place="/project") == folder
+    assert second.get(folder, "seen") == [1, None]
     assert second.data(named)["startTime"] == 1_000_000
-    assert second.open(None, place="/elsewhere") != here
+    assert second.open(None, place="/elsewhere") != folder
     third = first.open(
         None, place="/elsewhere"
     )  # begun by the other process after this one had read the file

@@ -75,6 +75,7 @@ class Moving(BankView):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
+        self._embedding.stored(vectors)
 
     def _insert(self, writer: Writer, line: _Line, vectors: Sequence[bytes]) -> None:
         stored = writer.insert(line.memory, self._embedding.model, vectors)

@@ -16,6 +16,7 @@ from ctx.memory.findings import Disposition
 from ctx.memory.legs import MemoryHit, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
+from ctx.memory.scores import calibrated
 from ctx.types import JSON
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
@@ -116,7 +117,7 @@ class Searching(BankView):
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
             hits = [hit for hit in hits if hit.score >= least_score]
-            answers = answered(hits, with_meaning=self._embedding.model is not None and mode != "keyword")
+            answers = answered(hits, with_meaning=calibrated(self._embedding.model) and mode != "keyword")
             if floor and not answers:
                 hits = []
             if order == "score":
@@ -152,7 +153,7 @@ class Searching(BankView):
             def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
                 hits = self._hits(view, question)[0]
-                answers = answered(hits, with_meaning=self._embedding.model is not None)
+                answers = answered(hits, with_meaning=calibrated(self._embedding.model))
                 rows = view.rows([hit.memory.no for hit in hits[:count]])
                 replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
                 return [_evidence(rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
@@ -183,6 +184,8 @@ class Searching(BankView):
         statement = Statement.of(memory.text)
         if memory.kind != "fact" or (statement.slot is None and not statement.changes):
             return []
+        if memory.expires_ms is not None:  # what holds for a while puts nothing out of the way
+            return []
         uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
         return [
             (candidate, reason)
@@ -195,9 +198,9 @@ class Searching(BankView):
     def _neighbours(self, text: str) -> list[tuple[Candidate, float | None]]:
         """The current memories nearest to a text, with the cosine."""
         with self._view() as view:
-            shown = [visible(self._now())]
+            conditions = [visible(self._now())]
             legs = search_legs(
-                view, self._embedding, text[:MAX_CHARS], "hybrid", shown, NEIGHBOURS, superseded=False
+                view, self._embedding, text[:MAX_CHARS], "hybrid", conditions, NEIGHBOURS, superseded=False
             )
             hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
         return [(hit.memory, hit.signals["cosine"]) for hit in hits]
@@ -211,20 +214,20 @@ class Searching(BankView):
             question.window, question.query, now_ms if question.asked_ms is None else question.asked_ms
         )
         narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
-        shown = [self._shown(question.as_of, question.include_superseded), *narrowed]
+        conditions = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
             return [], None
         # A memory whose place was taken leads to the one that took it: that may say it in other words than the question.
         follows = question.as_of is None and not question.include_superseded
-        searched = [visible(now_ms, superseded=True), *narrowed] if follows else shown
+        searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
         hits = weighed(view, legs, self._embedding.model)
         if lifted is not None:
-            hits = timely([*hits, *self._of_window(view, lifted, shown, hits, question.depth)], lifted)
+            hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
         if follows:
-            hits = succeeded(hits, self._heads(view, hits, shown))
+            hits = succeeded(hits, self._heads(view, hits, conditions))
         if question.half_life_days is not None:
             hits = aged(hits, question.half_life_days, now_ms)
         if lifted is None and question.mode != "semantic":
@@ -234,14 +237,19 @@ class Searching(BankView):
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
     def _of_window(
-        self, view: Reader, span: Window, shown: Sequence[Condition], hits: Sequence[MemoryHit], depth: int
+        self,
+        view: Reader,
+        span: Window,
+        conditions: Sequence[Condition],
+        hits: Sequence[MemoryHit],
+        depth: int,
     ) -> list[MemoryHit]:
         """What happened, or was dated, in the window and no leg found."""
         nos = view.numbers(
-            [*shown, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+            [*conditions, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
         )
-        known = {hit.memory.no for hit in hits}
-        candidates = view.candidates([no for no in nos if no not in known])
+        hit_nos = {hit.memory.no for hit in hits}
+        candidates = view.candidates([no for no in nos if no not in hit_nos])
         signals: dict[str, JSON] = {
             "fused": 0.0,
             "bm25": 0.0,
@@ -256,7 +264,7 @@ class Searching(BankView):
         ]
 
     def _heads(
-        self, view: Reader, hits: Sequence[MemoryHit], shown: Sequence[Condition]
+        self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
     ) -> dict[str, Candidate | None]:
         """The last successor of every replaced hit; None where that is not to be shown."""
         successor = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
@@ -272,7 +280,7 @@ class Searching(BankView):
                 ends[id] = following
                 chain.add(following)
         heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
-        passing = set(view.numbers(shown, [row.no for row in heads.values()]))
+        passing = set(view.numbers(conditions, [row.no for row in heads.values()]))
         candidates = view.candidates(passing)
         return {id: candidates.get(heads[end].no) if end in heads else None for id, end in ends.items()}
 

@@ -137,6 +137,7 @@ class Writing(Searching, BankView):
                 "op_id": writer.op_id if writer.changed else None,
             }
             request.keep(writer, reply)
+        self._embedding.stored([vectors])
         return reply
 
     def put_many(
@@ -170,6 +171,7 @@ class Writing(Searching, BankView):
                 "op_id": writer.op_id,
             }
             request.keep(writer, reply)
+        self._embedding.stored(vectors)
         return reply
 
     def _contained(self, items: Sequence[JSON], container: JSON) -> list[Memory]:
@@ -208,11 +210,14 @@ class Writing(Searching, BankView):
             if changed:
                 memory = self._patched(writer, memory, changes, vectors)
             aliases = writer.aliases([memory.no]).get(memory.no, [])
-            return {
+            reply = {
                 "record": to_json(memory, self.id, aliases),
                 "changed": changed,
                 "op_id": writer.op_id if writer.changed else None,
             }
+        if "text" in changes:
+            self._embedding.stored([vectors])
+        return reply
 
     def _patched(
         self, writer: Writer, memory: Memory, changes: dict[str, JSON], vectors: Sequence[bytes]

@@ -1,0 +1,131 @@
+"""Which statement takes which one's place, and what a question finds of the two."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from memory_kit import DAY_MS, Clock, WordEmbedder, texts
+
+from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.change import Statement, newest_first, replaces
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=[False, True], ids=["words", "hybrid"])
+def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[MemoryBank]:
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder() if request.param else None, clock) as store:
+        yield store.bank("alice")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("I live in Oslo", "User lives in Bergen"),
+        ("My favourite colour is green", "My favourite colour is yellow"),
+        ("The standup starts at 9:30", "The standup starts at 10:15"),
+        ("I moved to a flat in Oslo", "We moved from Oslo to Bergen, the flat was too small"),
+        ("I drive a Golf", "I drive a Zoe"),
+        ("Tomasz is my manager", "Priya is now my manager"),
+        ("I use tabs for Go", "I use spaces for Go"),
+    ],
+)
+def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: str) -> None:
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.7) is not None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("My mother lives in Oslo", "I moved from Oslo to Bergen"),
+        ("I was born in Oslo", "The Oslo office got a new printer"),
+        ("I like apples", "I like pears"),
+        ("I speak German", "I speak French"),
+        ("I use tabs for Go", "I use spaces for YAML"),
+        ("The standup starts at 9:30", "The retro starts at 10:15"),
+        ("My brother is tall", "My brother is clever"),
+        ("I have a dog called Rex", "I have a cat called Mia"),
+    ],
+)
+def test_a_statement_beside_another_leaves_it_alone(earlier: str, later: str) -> None:
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.7) is None
+
+
+def test_what_was_replaced_is_kept_and_leads_to_what_replaced_it(bank: MemoryBank, clock: Clock) -> None:
+    older = bank.put("My favourite editor is Vim")
+    clock.pass_ms(DAY_MS)
+    reply = bank.put("I switched from Vim to Zed as favourite editor")
+    assert reply["superseded"] == [older["id"]]
+    [result] = bank.search("Which favourite editor does the user use?")["results"]
+    assert result["record"]["text"] == "I switched from Vim to Zed as favourite editor"
+    assert [entry["text"] for entry in result["replaced"]] == ["My favourite editor is Vim"]
+    assert texts(bank, "editor", as_of=clock.now_ms - DAY_MS) == ["My favourite editor is Vim"]
+    assert len(texts(bank, "editor", include_superseded=True)) == 2
+
+
+def test_forgetting_the_later_statement_brings_the_earlier_one_back(bank: MemoryBank) -> None:
+    bank.put("I live in Oslo")
+    later = bank.put("I live in Bergen")
+    deletion = bank.delete(later["id"])
+    assert texts(bank, "Where do I live?") == ["I live in Oslo"]
+    bank.undo(deletion["op_id"])
+    assert texts(bank, "Where do I live?") == ["I live in Bergen"]
+
+
+def test_undoing_a_statement_undoes_what_it_replaced(bank: MemoryBank) -> None:
+    older = bank.put("I live in Oslo")
+    bank.undo(bank.put("I live in Bergen")["op_id"])
+    record = bank.get(older["id"])
+    assert record is not None
+    assert record["superseded_by"] is None
+
+
+def test_of_two_that_are_not_plainly_one_matter_the_later_stands_first(
+    bank: MemoryBank, clock: Clock
+) -> None:
+    bank.put("Ada handles the invoices of the harbour office")
+    clock.pass_ms(DAY_MS)
+    bank.put("Since this week Grace handles the invoices of the harbour office")
+    matches = bank.search("Who handles the invoices of the harbour office?")["results"]
+    assert [result["record"]["text"][:5] for result in matches] == ["Since", "Ada h"]
+    assert matches[1]["updated_by"] == [matches[0]["record"]["id"]]
+
+
+def test_no_ranking_puts_a_thing_above_what_updates_it() -> None:
+    assert newest_first(4, {0: {2}, 2: {3}}) == [3, 2, 0, 1]
+    assert newest_first(2, {0: {1}, 1: {0}}) in ([0, 1], [1, 0])
+
+
+def test_the_speaker_weighs_nothing_in_a_question(bank: MemoryBank) -> None:
+    for number in range(20):
+        bank.put(f"The user asked Chen about ticket {number}")
+    bank.put("I am allergic to walnuts")
+    assert texts(bank, "What is the user allergic to?", limit=1) == ["I am allergic to walnuts"]
+
+
+def test_a_memory_is_found_by_the_time_it_tells_of(bank: MemoryBank, clock: Clock) -> None:
+    for month in range(1, 10):
+        bank.put(f"Visited harbour number {month}", timestamp=f"2025-{month:02d}-15")
+    bank.put("Met Ada last Tuesday", timestamp="2025-06-12")
+    bank.put("Im März war ich in Rom", timestamp="2025-09-01")
+    record = bank.search("What happened on 2025-06-10?", window="auto", floor=True)["results"][0]["record"]
+    assert (record["text"], record["happened"], record["said"]) == (
+        "Met Ada last Tuesday",
+        "2025-06-10",
+        "2025-06-12T00:00:00Z",
+    )
+    assert texts(bank, "Was war im März?", window="auto", floor=True, limit=2) == [
+        "Im März war ich in Rom",
+        "Visited harbour number 3",
+    ]
+
+
+def test_a_question_that_nothing_answers_gets_nothing(bank: MemoryBank) -> None:
+    bank.put("Our cat is called Mochi")
+    bank.put("The VPN certificate expires soon")
+    reply = bank.search("What is my shoe size?", floor=True)
+    assert (reply["results"], reply["answered"]) == ([], False)
+    assert bank.search("What is the cat called?", floor=True)["answered"]
