@@ -36,7 +36,7 @@ DOCUMENTS: dict[str, bytes] = {
         "text",
         '<text:h text:outline-level="1">Greeting</text:h>'
         + "<text:p>Dear reader, how are you. </text:p>" * 40
-        + '<text:h text:outline-level="1">Matter</text:h><text:p>Wooden<text:s text:c="2"/>clogs are late</text:p>',
+        + '<text:h text:outline-level="1">Matter</text:h><text:p>Wooden<text:s text:c="2"/>clogs are late again, as the cart waits for a new axle</text:p>',
     ),
     "talk.odp": made_of.odf(
         "presentation",
@@ -64,7 +64,7 @@ DOCUMENTS: dict[str, bytes] = {
     "novel.epub": made_of.epub(
         [
             "<h1>Morning</h1>" + "<p>It rained all day.</p>" * 60,
-            "<h1>Evening</h1><p>The ferryman sang softly</p>",
+            "<h1>Evening</h1><p>The ferryman sang softly while he rowed across the darkening river</p>",
         ]
     ),
     "note.eml": made_of.message("Delivery on Friday", "The barge brings gravel").encode(),
