@@ -1,8 +1,7 @@
 """The programs that `ctx connect` knows: where each keeps its servers, and what an entry looks like there.
 
 Every row names the page that it was written after and when that was read. Where a client's documentation
-names
-no file, or a file that is not ours to edit as text, the row has none, and the entry is printed to be pasted.
+names no file, or one that is not ours to edit as text, the row has none, and the entry is printed to be pasted.
 """
 
 import os
@@ -69,9 +68,8 @@ def _started(server: Server) -> Entry:
 
 
 class Addressed(NamedTuple):
-    """An entry with its address under `address`, a key as `reference` (with `%s` for the variable), a
-    `type` for
-    each of the two ways where the client asks for one, and what else it wants.
+    """An entry with its address under `address`, a key as `reference` (with `%s` for the variable), a `type`
+    for each of the two ways where the client asks for one, and what else it wants.
     """
 
     address: str = "url"

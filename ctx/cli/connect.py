@@ -1,13 +1,10 @@
 """`ctx connect CLIENT`: writes this server into an editor's or an agent's own configuration.
 
-Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the
-text stays
-as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed,
-to be
-pasted. An entry bears its project's name, and one that leads elsewhere is replaced only where that is asked for.
-A key is never written: the entry names the environment variable that holds it, and where a client cannot
-do that,
-it starts `ctx mcp --url` which can.
+Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text
+stays as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed,
+to be pasted. An entry bears its project's name, and one that leads elsewhere is replaced only on demand. A key
+is never written: the entry names the environment variable that holds it, and where a client cannot do that, it
+starts `ctx mcp --url` which can.
 """
 
 import os
@@ -311,7 +308,8 @@ def _bound(location: Location | None) -> str:
     if location is None:
         return "http://127.0.0.1:7331"
     host, _, port = configuration_at(location).server.bind.rpartition(":")
-    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
+    everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
+    return f"http://{'127.0.0.1' if everywhere else host}:{port}"
 
 
 def _command() -> str:
