@@ -1,6 +1,7 @@
 """The commands: nothing but parsing, calling and printing.
 
-`ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the one asked for.
+`ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the
+one asked for.
 """
 
 import errno
@@ -55,7 +56,7 @@ COMMANDS = {
 
 # What people type first who know another tool, and where it is here.
 ELSEWHERE = {
-    "add": "sources stand in ctx.toml, as [connectors.filesystem.NAME]; `ctx init` writes one for this folder",
+    "add": "sources stand in ctx.toml: [connectors.filesystem.NAME]; `ctx init` writes one for this folder",
     "ls": "`ctx sources` lists the sources, `ctx export` every document",
     "list": "`ctx sources` lists the sources, `ctx tool list` the tools",
     "status": "`ctx sources` says how each source does, `ctx stats` counts, `ctx doctor` checks",
@@ -71,7 +72,8 @@ ELSEWHERE = {
 # owner's eyes.
 SHARED_WORK = ("init", "connect", "tool", "connector", "agent", "openapi")
 
-# A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end would be eight of them.
+# A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end
+# would be eight of them.
 BRIEF = ("search", "get")
 LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
@@ -88,7 +90,9 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a traceback."""
+    """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a
+    traceback.
+    """
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *LASTING):
         if sys.argv[1] in BRIEF:
             gc.disable()
@@ -119,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it closes stdout.
+        # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it
+        # closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -146,7 +151,7 @@ def _mend_streams() -> None:
         sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
     if sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a Latin-1 terminal lacks letters
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Latin-1 lacks letters
 
 
 def _fail(error: CtxError, as_json: bool) -> int:
@@ -162,7 +167,9 @@ def _fail(error: CtxError, as_json: bool) -> int:
 
 
 def _command(arguments: list[str]) -> str | None:
-    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest` for a command there is not."""
+    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest`
+    for a command there is not.
+    """
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         if arguments[position] in ("-h", "--help", "-V", "--version"):

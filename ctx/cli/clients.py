@@ -1,7 +1,7 @@
 """The programs that `ctx connect` knows: where each keeps its servers, and what an entry looks like there.
 
-Every row names the page that it was written after and when that was read. Where a client's documentation names
-no file, or a file that is not ours to edit as text, the row has none, and the entry is printed to be pasted.
+Every row names the page that it was written after and when that was read. Where a client's documentation
+names no file, or one that is not ours to edit as text, the row has none, and the entry is printed to be pasted.
 """
 
 import os
@@ -68,8 +68,8 @@ def _started(server: Server) -> Entry:
 
 
 class Addressed(NamedTuple):
-    """An entry with its address under `address`, a key as `reference` (with `%s` for the variable), a `type` for
-    each of the two ways where the client asks for one, and what else it wants.
+    """An entry with its address under `address`, a key as `reference` (with `%s` for the variable), a `type`
+    for each of the two ways where the client asks for one, and what else it wants.
     """
 
     address: str = "url"
@@ -296,7 +296,7 @@ CLIENTS: Mapping[str, Client] = {
         "extensions",
         "json",  # JSON is YAML: what is printed can be pasted into config.yaml as it stands
         _goose,
-        "~/.config/goose/config.yaml, beside the extensions that are there; or `goose configure` > Add Extension.",
+        "~/.config/goose/config.yaml, beside the extensions there; or `goose configure` > Add Extension.",
         "https://block.github.io/goose/docs/guides/config-files",
         "2026-11-22",
         key_by_reference=False,

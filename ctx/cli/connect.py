@@ -1,10 +1,10 @@
 """`ctx connect CLIENT`: writes this server into an editor's or an agent's own configuration.
 
-Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text stays
-as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed, to be
-pasted. An entry bears its project's name, and one that leads elsewhere is replaced only where that is asked for.
-A key is never written: the entry names the environment variable that holds it, and where a client cannot do that,
-it starts `ctx mcp --url` which can.
+Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text
+stays as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed,
+to be pasted. An entry bears its project's name, and one that leads elsewhere is replaced only on demand. A key
+is never written: the entry names the environment variable that holds it, and where a client cannot do that, it
+starts `ctx mcp --url` which can.
 """
 
 import os
@@ -81,7 +81,7 @@ def _check(args: Any) -> None:
         raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
     if args.client and args.client not in CLIENTS:
         raise BadRequest(
-            f"unknown client '{args.client}'; {did_you_mean(args.client, CLIENTS)}. Any client that speaks MCP "
+            f"unknown client '{args.client}'; {did_you_mean(args.client, CLIENTS)}. Any client of MCP "
             "can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
         )
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
@@ -93,7 +93,9 @@ def _check(args: Any) -> None:
 
 
 def entry_name(location: Location | None, args: Any) -> str:
-    """What a client is to call this project's server: the same every time, and another one for each project."""
+    """What a client is to call this project's server: the same every time, and another one for each
+    project.
+    """
     if location is None or args.scope == "project":
         return "ctx"
     folder = os.path.basename(project_root(location.path))
@@ -185,8 +187,8 @@ def _warn_of_twins(present: dict[str, JSON], entry: Entry, name: str) -> None:
     twins = [label for label, row in present.items() if label != name and target(row) == target(entry)]
     if twins:
         print(
-            f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give this "
-            "one a port of its own, [server] bind in ctx.toml, and connect again with --replace",
+            f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give "
+            "this one a port of its own, [server] bind in ctx.toml, and connect again with --replace",
             file=sys.stderr,
         )
 
@@ -306,7 +308,8 @@ def _bound(location: Location | None) -> str:
     if location is None:
         return "http://127.0.0.1:7331"
     host, _, port = configuration_at(location).server.bind.rpartition(":")
-    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
+    everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
+    return f"http://{'127.0.0.1' if everywhere else host}:{port}"
 
 
 def _command() -> str:

@@ -1,4 +1,5 @@
-"""Entries in other programs' files: JSON, TOML and YAML that is edited as text, so that all else stays as it is.
+"""Entries in other programs' files: JSON, TOML and YAML that is edited as text, so that all else stays as
+it is.
 
 Only what parses as strict JSON or TOML is edited, and only where reading the result again shows that it means
 what was meant.
@@ -103,7 +104,9 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the value of each member of the object at `start` lies, and where its closing brace is. The text is known to be JSON."""
+    """Where the value of each member of the object at `start` lies, and where its closing brace is. The
+    text is known to be JSON.
+    """
     decoder = json.JSONDecoder()
     spans: dict[str, tuple[int, int]] = {}
 
@@ -198,7 +201,9 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
 
 
 def _cut_json(text: str, key: str, name: str) -> str | None:
-    """The text without one member of the object under `key`, and without that object where it held no other."""
+    """The text without one member of the object under `key`, and without that object where it held no
+    other.
+    """
     try:
         before = json.loads(text, object_pairs_hook=_distinct)
     except ValueError:

@@ -91,7 +91,9 @@ def _run_once(workspace: Workspace, args: Any, stop: threading.Event) -> int:
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
-    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked for)."""
+    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked
+    for).
+    """
 
     def tell(report: IndexReport) -> None:
         if as_json and report.changes:

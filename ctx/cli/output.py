@@ -9,7 +9,8 @@ from ctx.errors import BadRequest
 
 
 class Output:
-    """`with Output(path) as out`: UTF-8 text for standard output (None), or for a file, 0600, that takes its place at the end.
+    """`with Output(path) as out`: UTF-8 text for standard output (None), or for a file, 0600, that takes
+    its place at the end.
 
     What ends in an error leaves no file behind. Raises `BadRequest` where none can be made.
     """

@@ -1,4 +1,6 @@
-"""The scripts that `ctx tool init`, `ctx connector init` and `ctx agent init` write: each runs as generated."""
+"""The scripts that `ctx tool init`, `ctx connector init` and `ctx agent init` write: each runs as
+generated.
+"""
 
 TOOL = """-- {title}: a tool. `ctx tool test {path}` runs it; docs/lua-api.md lists what a script may call.
 tool = {{

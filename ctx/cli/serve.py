@@ -100,7 +100,9 @@ def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
 
 
 def memory_configuration(explicit: str | None) -> Config:
-    """The configuration that counts here; without one, memories are the user's and not this folder's. Raises `ConfigError`."""
+    """The configuration that counts here; without one, memories are the user's and not this folder's.
+    Raises `ConfigError`.
+    """
     if find_config(explicit, os.environ, os.getcwd()) is None:
         return default_config(os.path.expanduser("~"))
     return configuration(explicit)

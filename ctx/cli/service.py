@@ -1,7 +1,7 @@
 """`ctx service install|status|remove`: this project's server in the background, as a unit of the user's own.
 
-systemd has a unit file for each project, launchd a property list; both start `ctx serve mcp --config` of it at
-log-in and again when it fails.
+systemd has a unit file for each project, launchd a property list; both start `ctx serve mcp --config` of it
+at log-in and again when it fails.
 """
 
 import os

@@ -16,7 +16,13 @@ FILES = {
     "howto/index.md": "# How to\n\nwords\n",
     "odd:12": "# Odd\n\nIts name ends as a line number does.\n",
 }
-GLOBS = '[connectors.filesystem.docs]\nroot = "./docs"\ninclude_globs = ["**/*"]\n[embedding]\nprovider = "disabled"\n'
+GLOBS = """
+[connectors.filesystem.docs]
+root = "./docs"
+include_globs = ["**/*"]
+[embedding]
+provider = "disabled"
+"""
 
 
 @pytest.fixture(scope="module")

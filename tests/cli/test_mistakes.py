@@ -1,4 +1,6 @@
-"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to mend it."""
+"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to
+mend it.
+"""
 
 import os
 from pathlib import Path
@@ -140,7 +142,8 @@ def test_a_root_or_a_remote_that_is_not_there_is_named_once_with_where_it_was_lo
 ) -> None:
     path = project(
         tmp_path,
-        config='[connectors.filesystem.docs]\nroot = "./absent"\n[connectors.git.code]\nurl = "/nope/code.git"\n'
+        config='[connectors.filesystem.docs]\nroot = "./absent"\n'
+        '[connectors.git.code]\nurl = "/nope/code.git"\n'
         '[embedding]\nprovider = "disabled"\n',
     )
     reply = ctx("index", "--config", str(path), cwd=tmp_path)

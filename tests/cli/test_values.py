@@ -1,6 +1,9 @@
 """What the commands share in reading values and printing tables and progress."""
 
+from pathlib import Path
+
 import pytest
+from kit import project, workspace
 
 from ctx.cli.bars import Pace, duration
 from ctx.cli.common import counted, table
@@ -96,3 +99,16 @@ def test_changes_are_a_line_each_and_many_are_counted() -> None:
     assert lines[0] == "docs: added 0.md"
     assert lines[-1] == "docs: ... and 12 changes more"
     assert len(lines) == 21
+
+
+def test_a_long_run_knows_its_total_and_a_short_one_is_not_counted_first(tmp_path: Path) -> None:
+    config = project(tmp_path, {f"{number}.md": f"# {number}\n\nwords\n" for number in range(600)})
+    reports: list[tuple[str, int, int | None]] = []
+    with workspace(config) as space:
+        space.indexer.run(progress=lambda *report: reports.append(report))
+        assert reports == [("filesystem:docs", 256, 600), ("filesystem:docs", 512, 600)]
+        reports.clear()
+        (tmp_path / "docs" / "new.md").write_text("# New\n")
+        (report,) = space.indexer.run(progress=lambda *report: reports.append(report))
+        assert (report.added, reports) == (1, [])
+        assert report.changes == (Change("added", "new.md"),)
