@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from faults import eventually
 from serving import ANYTHING, Serve, failure
 from starlette.types import Receive, Scope, Send
 
@@ -116,6 +118,30 @@ def test_a_stop_with_a_running_call_answers_it_503_within_a_second(
     caller.join(10)
     assert failure(answers[0]) == (503, "busy")
     release.set()
+
+
+def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_them(
+    serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        release.wait(20)
+        return "late"
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    served = serve(Services(toolbox, agents))
+    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_connection((served.host, served.port)) as client:
+        client.sendall(first + b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
+        assert entered.wait(10)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
+    state = served.server.server_state
+    eventually(lambda: not state.connections)
+    release.set()
+    eventually(lambda: not state.tasks)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_start_comes_before_the_first_request_and_stop_after_the_last(
