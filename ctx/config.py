@@ -342,10 +342,14 @@ def _check_together(reader: _Reader, config: Config) -> None:
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
     host, _, port = config.server.bind.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
+    if not host or not numeric or int(port) > 65535:
         reader.report(
             "[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{config.server.bind}'"
         )
+
+
+_NUL = "must not hold a NUL character"  # no path, name or address has one, and the system refuses it with a ValueError
 
 
 def _text_problem(value: JSON, rule: Key) -> str | None:
@@ -355,12 +359,12 @@ def _text_problem(value: JSON, rule: Key) -> str | None:
         return "must not be empty"
     if rule.choices and value not in rule.choices:
         return f"must be one of {', '.join(rule.choices)}, got '{value}'"
-    return None
+    return _NUL if "\0" in value else None
 
 
 def _texts_problem(value: JSON, rule: Key) -> str | None:
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return None
+        return _NUL if any("\0" in entry for entry in value) else None
     return f"must be a list of strings, got {_kind(value)}"
 
 
@@ -372,7 +376,8 @@ def _number_problem(value: JSON, rule: Key) -> str | None:
     whole = rule.kind == "int"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return f"must be {'a whole number' if whole else 'a number'}, got {_kind(value)}"
-    if (rule.low is not None and value < rule.low) or (rule.high is not None and value > rule.high):
+    # Not `value < low`: that lets NaN through.
+    if (rule.low is not None and not value >= rule.low) or (rule.high is not None and not value <= rule.high):
         return f"must be between {rule.low:g} and {rule.high:g}, got {value}"
     return None
 

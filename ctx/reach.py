@@ -79,6 +79,8 @@ def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
     """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
     folders.
     """
+    if "\0" in path:
+        return False  # no path at all, which is said when it is read
     target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
     relative = os.path.relpath(target, os.path.realpath(root))
     parts = relative.split(os.sep)

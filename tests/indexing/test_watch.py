@@ -268,22 +268,21 @@ def test_searches_go_on_while_a_run_is_under_way(tmp_path: Path) -> None:
             (tmp_path / "docs" / name).write_text(f"# {name}\n\nxylophone again")
         running = threading.Thread(target=space.indexer.run)
         running.start()
-        slowest_s = 0.0
+        meanwhile = 0
         while running.is_alive():
-            began_s = time.perf_counter()
             assert len(found(space, "xylophone")[0]) == 100
-            slowest_s = max(slowest_s, time.perf_counter() - began_s)
+            meanwhile += running.is_alive()
         running.join()
-        assert slowest_s < 2.0
+        assert meanwhile, "each search waited for the run"
 
 
-def test_stopping_takes_a_moment_even_in_the_middle_of_a_run(tmp_path: Path) -> None:
+def test_stopping_does_not_wait_for_the_end_of_a_run(tmp_path: Path) -> None:
     files = {
         f"p{number}.md": f"# Page {number}\n\n" + "words and more words. " * 200 for number in range(2000)
     }
     space = workspace(project(tmp_path, files))
     space.start()
     eventually(lambda: space.indexer.activity.phase == "indexing")
-    began_s = time.monotonic()
     space.close()
-    assert time.monotonic() - began_s < 5.0
+    with workspace(tmp_path / "ctx.toml") as space:
+        assert space.catalog.stats()["documents"] < len(files), "it ran to its end"

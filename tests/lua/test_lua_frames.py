@@ -11,8 +11,11 @@ from redteam_run import poor_host, tool
 from ctx.errors import CtxError, ScriptTimeout, ToolError
 from ctx.lua.frames import (
     HOST_CALL,
+    JOB,
     MAX_FRAME_BYTES,
+    MAX_RESULT_BYTES,
     RESULT,
+    Cancelled,
     Channel,
     Deadline,
     DeadlinePassed,
@@ -177,3 +180,85 @@ def test_an_unknown_letter_is_refused() -> None:
 def test_a_job_crosses_whole() -> None:
     wire = Wire(b"tool", b"execute", b"n", b"return \0 1", b"{}", b"", b" http ", b"12345678", b"")
     assert unpack_job(pack_job(wire)) == wire
+
+
+def test_a_frame_that_is_read_in_pieces_arrives_whole() -> None:
+    ours, theirs = socket.socketpair()
+    payload = os.urandom(3_000_000)
+    read = bytearray()
+
+    def reader() -> None:
+        while data := theirs.recv(1 << 16):
+            read.extend(data)
+
+    thread = threading.Thread(target=reader)
+    with theirs:
+        with ours:
+            thread.start()
+            Channel(ours).send(JOB, payload, Deadline(20))
+        thread.join(20)
+    assert bytes(read) == frame(JOB, payload)
+
+
+def test_a_wait_that_is_called_off_ends_before_its_deadline() -> None:
+    cancel = threading.Event()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours)
+        cancel.set()
+        with pytest.raises(Cancelled):
+            channel.receive(Deadline(20, cancel))
+        with pytest.raises(Cancelled):
+            channel.send(JOB, bytes(MAX_FRAME_BYTES), Deadline(20, cancel))
+        cancel.clear()
+        thread = threading.Timer(0.05, cancel.set)
+        thread.start()
+        with pytest.raises(Cancelled):
+            channel.receive(Deadline(20, cancel))
+        thread.join()
+
+
+def test_the_longest_frames_are_taken_and_one_byte_more_is_not() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with pytest.raises(FrameError, match="more than a worker takes"):
+            Channel(ours).send(JOB, bytes(MAX_FRAME_BYTES + 1), Deadline(5))
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)  # nothing of it was sent
+    for letter, longest in ((HOST_CALL, MAX_FRAME_BYTES), (RESULT, MAX_RESULT_BYTES)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.send(longest.to_bytes(4, "big") + letter)
+            with pytest.raises(DeadlinePassed):  # it waits for the rest
+                Channel(ours).receive(Deadline(0.05))
+
+
+def test_what_follows_a_frame_is_kept_for_the_next_and_told_as_unread() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours)
+        theirs.send(frame(HOST_CALL, b"first") + frame(RESULT, b"second")[:7])
+        assert not channel.unread
+        assert channel.receive(Deadline(5)) == (HOST_CALL, b"first")
+        assert channel.unread
+        theirs.send(frame(RESULT, b"second")[7:])
+        assert channel.receive(Deadline(5)) == (RESULT, b"second")
+        assert not channel.unread
+
+
+def test_a_closed_end_is_told_whoever_closed_it() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours:
+        for _ in range(2):
+            with pytest.raises(WorkerGone):
+                Channel(ours).send(JOB, b"x", Deadline(5))
+        with pytest.raises(WorkerGone):
+            Channel(ours).receive(Deadline(5))
+    ours, theirs = socket.socketpair()
+    leaving = threading.Timer(0.05, theirs.close)
+    leaving.start()
+    with ours, pytest.raises(WorkerGone):  # in the middle of what does not fit at once
+        Channel(ours).send(JOB, bytes(MAX_FRAME_BYTES), Deadline(20))
+    leaving.join()

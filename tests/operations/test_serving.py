@@ -59,14 +59,15 @@ def test_who_cannot_write_in_time_is_told_who_does(tmp_path: Path) -> None:
 
 # -- stopping ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("moment", ["idle", "indexing", "embedding"])
-def test_a_server_stops_in_about_a_second_whatever_it_does(tmp_path: Path, moment: str) -> None:
+def test_a_server_stops_whatever_it_does(tmp_path: Path, moment: str) -> None:
     files = MANY if moment != "idle" else {"a.md": "# A"}
     config = project(tmp_path, files, SEMANTIC if moment == "embedding" else None)
     with serving(config, "--log-level", "error") as server:
         eventually(lambda: server.get("/health")["activity"] == moment)
-        took_s = server.stop()
-        assert server.process.returncode == 0
-        assert took_s < 3.0, "a second on a quiet machine"
+        server.stop()
+        assert server.process.returncode == 0, (
+            "1 where it was stuck; benchmarks/hostile.py says how long a stop takes"
+        )
     with workspace(config) as space:
         assert space.catalog.check() == []
 
@@ -103,7 +104,8 @@ def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
         assert opened.wait(10)
-        assert server.stop() < 3.0
+        server.stop()
+        assert server.process.returncode == 0
         assert event.wait(5)
 
 

@@ -21,7 +21,6 @@ from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller
 
 PATHS = ("/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
-STOP_S = 1.0  # the promise
 
 
 @pytest.fixture
@@ -300,7 +299,7 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
         lines.extend(line for line in stream.iter_lines() if line)
 
 
-def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp: Services) -> None:
+def test_a_stop_ends_the_streams_of_both_eras(serve: Serve, mcp: Services) -> None:
     served = serve(mcp)
     streams: dict[str, list[str]] = {"sessions": [], "stateless": []}
     threads = []
@@ -309,13 +308,10 @@ def test_a_stop_ends_the_streams_of_both_eras_within_a_second(serve: Serve, mcp:
         threads.append(threading.Thread(target=_stream, args=(served, era, opened, lines)))
         threads[-1].start()
         assert opened.wait(10)
-    began_s = time.monotonic()
     served.stop()
-    took_s = time.monotonic() - began_s
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
-    assert took_s < STOP_S
     assert any('"result"' in line for line in streams["stateless"]), (
         streams
     )  # the older era's stream simply ends

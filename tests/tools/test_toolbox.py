@@ -73,3 +73,23 @@ def test_the_list_has_built_in_tools_first_then_names_and_tells_of_changes() -> 
     assert [entry.name for entry in box.list()] == ["search", "get", "alpha", "zeta"]
     box.remove("zeta")
     assert entries == [1, 2, 3, 4, 5]
+
+
+def test_a_tool_that_was_mended_is_served_and_its_old_error_is_gone_for_good() -> None:
+    box = Toolbox()
+    box.add_failed("broken", ToolError("the script did not load"))
+    box.add(tool("broken"))
+    assert box.call("broken", {"n": 2}, CALLER) == {"n": 2}
+    assert box.failed() == {}
+    box.remove("broken")  # the file was deleted: not found, and no word of what once was wrong with it
+    with pytest.raises(NotFound):
+        box.call("broken", {}, CALLER)
+
+
+def test_a_tool_that_failed_and_whose_file_is_gone_is_not_found() -> None:
+    box = Toolbox()
+    box.add_failed("broken", ToolError("the script did not load"))
+    box.remove("broken")
+    assert box.failed() == {}
+    with pytest.raises(NotFound):
+        box.call("broken", {}, CALLER)

@@ -1,0 +1,47 @@
+"""How many chunks await an embedding: told anew each time, by whoever asks, whoever has written since."""
+
+from pathlib import Path
+
+import numpy as np
+from kit import project, workspace
+
+from ctx.workspace import Workspace
+
+SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+
+
+def _told(space: Workspace) -> list[object]:
+    """What each door is told: health, the source's line, the catalog."""
+    assert space.model is not None
+    health = space.health()
+    assert (health["oldest_pending_at"] is None) == (health["pending"] == 0)
+    return [health["pending"], space.statuses()[0].pending, space.catalog.pending_count(space.model)]
+
+
+def _embed(space: Workspace, count: int) -> None:
+    assert space.model is not None
+    texts = space.catalog.pending_texts(space.model, count)
+    vector = np.eye(1, 384, dtype=np.float32)[0]
+    space.catalog.put_embeddings(space.model, [(digest, vector) for digest, _ in texts])
+
+
+def test_what_awaits_an_embedding_is_counted_anew_by_readers_too(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nquokka"}, SEMANTIC)
+    with workspace(config) as writer, workspace(config) as reader:
+        assert writer.health()["pending"] == 0
+        writer.indexer.run()
+        assert _told(writer) == _told(reader) == [2, 2, 2]
+        _embed(writer, 1)
+        assert _told(writer) == _told(reader) == [1, 1, 1]
+        _embed(writer, 5)
+        assert _told(writer) == _told(reader) == [0, 0, 0]
+        (tmp_path / "docs/a.md").write_text("# A\n\nmarimba")
+        (tmp_path / "docs/c.md").write_text("# C\n\nnarwhal")
+        writer.indexer.run()
+        assert _told(writer) == _told(reader) == [2, 2, 2]
+        (tmp_path / "docs/c.md").unlink()
+        writer.indexer.run()
+        assert _told(writer) == _told(reader) == [1, 1, 1]
+        (tmp_path / "docs/a.md").write_text("# A\n\nxylophone")  # its embedding is still there
+        writer.indexer.run()
+        assert _told(writer) == _told(reader) == [0, 0, 0]

@@ -1,0 +1,36 @@
+"""While forty hostile calls run: health is answered, a search succeeds, and SIGTERM ends the process.
+
+Each is a yes or a no; how quickly is in benchmarks/hostile.py.
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+from faults import eventually, serving
+from hostile import CROWD, KINDS, NEEDLE, Assault, crowd, hostile_project
+
+LOOKS = 12
+STOP_S = 8.0  # a second is promised, and a process that is stuck is ended with 1 after ten
+
+
+def test_every_crowd_is_of_forty_at_least() -> None:
+    assert all(len(crowd(kind)) >= CROWD for kind in (*KINDS, "every"))
+    assert len({attack.name for attack in crowd("every")}) == sum(map(len, KINDS.values())) >= CROWD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, "every"])
+def test_a_server_under_forty_hostile_calls_answers_searches_and_ends(tmp_path: Path, kind: str) -> None:
+    config = hostile_project(tmp_path)
+    with serving(config, "--log-level", "warning") as server:
+        eventually(lambda: server.search(NEEDLE) == ["guide.md"])
+        with Assault(server.address, crowd(kind)) as assault:
+            for _ in range(LOOKS):
+                assert server.get("/health")["status"] == "ok"
+                assert server.search(NEEDLE) == ["guide.md"]
+            calls = [attacker.calls for attacker in assault.attackers]
+            assert min(calls) >= 1
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(STOP_S) == 0
+        assert "Traceback" not in server.log()
