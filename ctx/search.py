@@ -189,7 +189,7 @@ class Searcher:
             bool(analyze.exact_words(query)),
             vector,
             question,
-            Matcher(list(weights), weights),
+            Matcher(list(weights), weights, self._settings.snippet_chars),
             defining,
             per_document,
         )

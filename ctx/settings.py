@@ -201,6 +201,7 @@ class Retrieval(Section):
     max_chunks_per_doc: int = key(
         "int", 5, "passages of one document that count", low=1, high=100, harmless=True
     )
+    snippet_chars: int = key("int", 240, "how long a snippet is, about", low=80, high=2000, harmless=True)
 
 
 class Server(Section):

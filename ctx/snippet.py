@@ -109,9 +109,12 @@ class Matcher:
     found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1.
     """
 
-    def __init__(self, terms: Sequence[str], weights: Mapping[str, float]) -> None:
+    def __init__(
+        self, terms: Sequence[str], weights: Mapping[str, float], snippet_chars: int = SNIPPET_CHARS
+    ) -> None:
         self.terms = list(terms)
         self._weights = {term: weights.get(term, 1.0) for term in terms}
+        self._snippet_chars = snippet_chars
         self._total = sum(self._weights.values()) or 1.0
         self._beginnings = [(term, analyze.beginning(term)) for term in terms]
         self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
@@ -165,7 +168,7 @@ class Matcher:
         return snakes
 
     def snippet(self, chunk: Text) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """About SNIPPET_CHARS of a chunk, whole words, around most of the query's words; and where those stand in it."""
+        """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those stand in it."""
         text = plain(chunk)
         marks = sorted(self.marks(text))
         start, end = self._window(text, marks)
@@ -176,16 +179,16 @@ class Matcher:
         return snippet, tuple((mark.start + shift, mark.end + shift) for mark in inside)
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
-        """[start, end) of the SNIPPET_CHARS characters that say most of the query, begun at a sentence where one is near."""
-        if len(text) <= SNIPPET_CHARS:
+        """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence where one is near."""
+        if len(text) <= self._snippet_chars:
             return 0, len(text)
         first = self._densest(marks)
         start = 0
-        if first > SNIPPET_CHARS // 2:
+        if first > self._snippet_chars // 2:
             sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)
             start = sentences[0] if sentences else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
             start = start or first
-        end = _window_end(text, start, marks)
+        end = _window_end(text, start, marks, self._snippet_chars)
         while end > start and text[end - 1] == " ":
             end -= 1
         return start, end
@@ -194,7 +197,7 @@ class Matcher:
         """Where the words begin that say most together within a window; the first of several equals."""
         position, highest, last = 0, 0.0, 0
         for i, first in enumerate(marks):
-            while last < len(marks) and marks[last].start < first.start + SNIPPET_CHARS - _LEAD_CHARS:
+            while last < len(marks) and marks[last].start < first.start + self._snippet_chars - _LEAD_CHARS:
                 last += 1
             value = self.share(frozenset().union(*(mark.terms for mark in marks[i:last]))) + 0.001 * (
                 last - i
@@ -254,15 +257,15 @@ def _word(low: str, start: int, end: int, read_to: int, spaced: bool) -> tuple[i
     return start, end
 
 
-def _window_end(text: str, start: int, marks: list[Mark]) -> int:
-    end = min(len(text), start + SNIPPET_CHARS)
+def _window_end(text: str, start: int, marks: list[Mark], size: int) -> int:
+    end = min(len(text), start + size)
     if end == len(text):
         return end
-    sentences = _sentences(text, start + SNIPPET_CHARS * 2 // 3, end)
+    sentences = _sentences(text, start + size * 2 // 3, end)
     covered = max((mark.end for mark in marks if mark.end <= end), default=0)
     if sentences and sentences[-1] >= covered:
         return sentences[-1]
-    space = text.rfind(" ", start + SNIPPET_CHARS // 2, end + 1)
+    space = text.rfind(" ", start + size // 2, end + 1)
     return space if space > 0 else end
 
 

@@ -92,3 +92,11 @@ def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
     matcher = Matcher(["app"], {})
     assert matcher.terms_in("the app") == matcher.terms_in("myApp") == {"app"}
     assert matcher.terms_in("mapper") == set()
+
+
+@pytest.mark.parametrize("size", [80, 240, 1000])
+def test_a_snippet_is_as_long_as_configured(size: int) -> None:
+    text = "The otter swims along the river bank. " * 100
+    snippet, highlights = Matcher(["otter"], {}, size).snippet(Text(text, "title", "", prose=True))
+    assert size // 2 <= len(snippet) <= size + 2
+    assert highlights
