@@ -1,7 +1,8 @@
 """The programs that `ctx connect` knows: where each keeps its servers, and what an entry looks like there.
 
 Every row names the page that it was written after and when that was read. Where a client's documentation
-names no file, or one that is not ours to edit as text, the row has none, and the entry is printed to be pasted.
+names no file, or one that is not ours to edit as text, the row has none, and the entry is printed to be
+pasted.
 """
 
 import os

@@ -1,10 +1,10 @@
 """`ctx connect CLIENT`: writes this server into an editor's or an agent's own configuration.
 
 Only files that parse as strict JSON or TOML are edited, only the one entry is touched (the rest of the text
-stays as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is printed,
-to be pasted. An entry bears its project's name, and one that leads elsewhere is replaced only on demand. A key
-is never written: the entry names the environment variable that holds it, and where a client cannot do that, it
-starts `ctx mcp --url` which can.
+stays as it is, byte for byte), and the old file stays beside it as `.bak`. What cannot be edited so is
+printed, to be pasted. An entry bears its project's name, and one that leads elsewhere is replaced only on
+demand. A key is never written: the entry names the environment variable that holds it, and where a client
+cannot do that, it starts `ctx mcp --url` which can.
 """
 
 import os

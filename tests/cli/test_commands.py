@@ -498,7 +498,7 @@ def test_closed_streams_are_no_failure_and_no_file_takes_their_place(indexed: Pa
 
 def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path) -> None:
     project(tmp_path, FILES, '[connectors.filesystem.docs]\nroot = "./docs"\n[retrieval]\ngroup_by = "x"\n')
-    reply = ctx("index", "--no-embed", cwd=tmp_path)
+    reply = ctx("index", "--no-embed", "--config", "ctx.toml", cwd=tmp_path)
     assert reply.stderr.count("has no effect") == 1
 
 
