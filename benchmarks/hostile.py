@@ -1,7 +1,8 @@
-"""How quickly a server answers while forty hostile calls run: `python benchmarks/hostile.py [--seconds 5] [--kind every]`.
+"""How quickly a server answers under forty hostile calls: `python benchmarks/hostile.py [--seconds 5] [--kind every]`.
 
-Per kind of call (tests/hostile.py has them): `/health` and a search by one honest client, and how long the process takes to end
-after SIGTERM in the middle of it. Attackers, client and server share the machine's cores, as they do where somebody attacks from it.
+Per kind of call (tests/hostile.py has them): `/health` and a search by one honest client, and how long the process
+takes to end after SIGTERM in the middle of it. Attackers, client and server share the machine's cores, as they do
+where somebody attacks from it.
 """
 
 import argparse
@@ -35,13 +36,13 @@ def under(kind: str, seconds: float) -> None:
             calls = sum(attacker.calls for attacker in assault.attackers)
             stop_s = server.stop()
         print(f"\n{kind}: {calls} hostile calls by {len(assault.attackers)} attackers in {seconds:g} s")
-        for what, times_s, limit_ms in (
+        for route, times_s, limit_ms in (
             ("/health", health_s, HEALTH_P99_MS),
             ("search", search_s, SEARCH_P99_MS),
         ):
             p50, p95, p99 = quantiles(times_s)
-            print(f"      {what}: {len(times_s)} calls, p50 {p50:.1f} ms, p95 {p95:.1f} ms")
-            check(f"{what}, p99", p99, limit_ms, unit=" ms")
+            print(f"      {route}: {len(times_s)} calls, p50 {p50:.1f} ms, p95 {p95:.1f} ms")
+            check(f"{route}, p99", p99, limit_ms, unit=" ms")
         check("SIGTERM until the process has ended", stop_s, STOP_S, unit=" s")
 
 

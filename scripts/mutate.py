@@ -1,9 +1,10 @@
-"""Whether the tests would notice: changes one thing at a time in a room that keeps data or a door, and runs that room's tests.
+"""Whether the tests would notice: changes one thing at a time in a room that keeps data or a door, and runs its tests.
 
-    python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N]
+    python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE:LINE]
 
-Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that fell. The tree is copied to
-a temporary folder, so the working copy is never touched. What survives on purpose is named in docs/decisions/0007-mutants.md.
+Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that fell.
+The tree is copied to a temporary folder, so the working copy is never touched. What survives on purpose is named
+in docs/decisions/0007-mutants.md.
 """
 
 import argparse
@@ -71,18 +72,33 @@ _COMPARISONS = {
 
 
 class Mutant(NamedTuple):
-    """A file with one change: which, on what line, and the whole text."""
+    """One change of a file: on what line, its kind, the node's number in the walk of the tree, and its substitute."""
 
     path: str
     line: int
     change: str
-    text: str
+    number: int
+    substitute: ast.AST
+
+    def text(self, source: str) -> str:
+        """The whole file with the change."""
+        changed = _Replace(self.number, self.substitute).visit(_numbered(source))
+        return ast.unparse(ast.fix_missing_locations(changed))
+
+
+def _numbered(source: str) -> ast.Module:
+    tree = ast.parse(source)
+    for number, node in enumerate(ast.walk(tree)):
+        node.number = number  # type: ignore[attr-defined]
+    return tree
 
 
 def _is_statement(node: ast.stmt) -> bool:
     """Whether leaving a statement out leaves a program that means something else."""
     if isinstance(node, ast.Expr):
         return not isinstance(node.value, ast.Constant) and "logger" not in ast.unparse(node)
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
+        return False  # saves memory, and means nothing else
     return isinstance(node, ast.Assign | ast.AugAssign | ast.Raise | ast.Delete | ast.Break | ast.Continue)
 
 
@@ -90,13 +106,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """What else could stand in a node's place, each with its name."""
     match node:
         case ast.Compare(ops=[operator, *_]) if type(operator) in _COMPARISONS:
-            other = copy.deepcopy(node)
-            other.ops[0] = _COMPARISONS[type(operator)]()
-            yield "comparison", other
+            twin = copy.deepcopy(node)
+            twin.ops[0] = _COMPARISONS[type(operator)]()
+            yield "comparison", twin
         case ast.BoolOp():
-            other = copy.deepcopy(node)
-            other.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            yield "and/or", other
+            twin = copy.deepcopy(node)
+            twin.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield "and/or", twin
         case ast.UnaryOp(op=ast.Not()):
             yield "not", node.operand
         case ast.Constant(value=bool() as value):
@@ -104,15 +120,15 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         case ast.Constant(value=int() as value):
             yield "plus one", ast.Constant(value + 1)
         case ast.Call(args=[_, _, *_]) if not any(isinstance(entry, ast.Starred) for entry in node.args):
-            other = copy.deepcopy(node)
-            other.args[0], other.args[1] = other.args[1], other.args[0]
-            yield "swapped arguments", other
+            twin = copy.deepcopy(node)
+            twin.args[0], twin.args[1] = twin.args[1], twin.args[0]
+            yield "swapped arguments", twin
         case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
             yield "return None", ast.Return(ast.Constant(None))
         case ast.If() | ast.While():
-            other = copy.deepcopy(node)
-            other.test = ast.UnaryOp(ast.Not(), node.test)
-            yield "condition turned", other
+            twin = copy.deepcopy(node)
+            twin.test = ast.UnaryOp(ast.Not(), node.test)
+            yield "condition turned", twin
         case ast.stmt() if _is_statement(node):
             yield "left out", ast.Pass()
 
@@ -120,13 +136,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 class _Replace(ast.NodeTransformer):
     """Puts another node in the place of one."""
 
-    def __init__(self, number: int, other: ast.AST) -> None:
+    def __init__(self, number: int, substitute: ast.AST) -> None:
         self._number = number
-        self._other = other
+        self._substitute = substitute
 
     def visit(self, node: ast.AST) -> ast.AST:
         if getattr(node, "number", None) == self._number:
-            return ast.copy_location(self._other, node)
+            return ast.copy_location(self._substitute, node)
         return self.generic_visit(node)
 
 
@@ -153,18 +169,14 @@ def _spared(tree: ast.Module) -> set[ast.AST]:
 
 def mutants(path: str, source: str) -> list[Mutant]:
     """Every mutant of a file, in the order of its lines."""
-    tree = ast.parse(source)
+    tree = _numbered(source)
     spared = _spared(tree)
-    for number, node in enumerate(ast.walk(tree)):
-        node.number = number  # type: ignore[attr-defined]
-    result = []
-    for node in ast.walk(tree):
-        if node in spared or not hasattr(node, "lineno"):
-            continue
-        for change, other in _changes(node):
-            changed = _Replace(node.number, other).visit(copy.deepcopy(tree))  # type: ignore[attr-defined]
-            text = ast.unparse(ast.fix_missing_locations(changed))
-            result.append(Mutant(path, node.lineno, change, text))
+    result = [
+        Mutant(path, node.lineno, change, node.number, substitute)
+        for node in ast.walk(tree)
+        if node not in spared and hasattr(node, "lineno")
+        for change, substitute in _changes(node)
+    ]
     return sorted(result, key=lambda mutant: mutant.line)
 
 
@@ -208,12 +220,16 @@ def _passes(folder: Path, tests: tuple[str, ...], limit_s: float) -> bool:
         process.wait()
 
 
-def sweep(name: str, folder: Path, sample: int, seed: int, until_s: float) -> tuple[int, int]:
-    """Tries a room's mutants in a copy of the tree; (how many fell, how many were tried)."""
+def sweep(
+    name: str, folder: Path, sample: int, seed: int, until_s: float, lines: list[str]
+) -> tuple[int, int]:
+    """Tries a room's mutants, or those of `lines`, in a copy of the tree: how many fell, how many were tried."""
     room = ROOMS[name]
     sources = {path: (folder / path).read_text() for path in room.files}
     every = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
     chosen = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - the same ones each time
+    if lines:
+        chosen = [mutant for mutant in every if f"{mutant.path}:{mutant.line}" in lines]
     began_s = time.monotonic()
     if not _passes(folder, room.tests, 300):
         raise SystemExit(f"{name}: its tests fail without any change")
@@ -222,7 +238,7 @@ def sweep(name: str, folder: Path, sample: int, seed: int, until_s: float) -> tu
     for mutant in sorted(chosen, key=lambda mutant: (mutant.path, mutant.line)):
         if time.monotonic() > until_s:
             break
-        (folder / mutant.path).write_text(mutant.text)
+        (folder / mutant.path).write_text(mutant.text(sources[mutant.path]))
         noticed = not _passes(folder, room.tests, limit_s)
         (folder / mutant.path).write_text(sources[mutant.path])
         tried += 1
@@ -242,6 +258,9 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=25, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600, help="in all; what is left then is not tried")
+    parser.add_argument(
+        "--at", action="append", default=[], metavar="FILE:LINE", help="only this line's mutants"
+    )
     options = parser.parse_args()
     until_s = time.monotonic() + options.seconds
     fell = tried = 0
@@ -250,7 +269,7 @@ def main() -> int:
         spared = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", ".hypothesis")
         shutil.copytree(ROOT, folder, ignore=spared)
         for room in options.rooms or ROOMS:
-            counts = sweep(room, folder, options.sample, options.seed, until_s)
+            counts = sweep(room, folder, options.sample, options.seed, until_s, options.at)
             fell, tried = fell + counts[0], tried + counts[1]
     print(f"all: {fell} of {tried} fell ({100 * fell / max(tried, 1):.0f} %)")
     return 0

@@ -11,9 +11,9 @@ SECONDS = float(os.environ.get("CTX_FUZZ_SECONDS", "4"))
 patient = pytest.mark.timeout(SECONDS + 120)
 
 
-def fuzz(test: Callable[[], None], examples: int = 50) -> None:
-    """Runs a hypothesis test with ever new seeds until the time is up; at least once."""
-    until_s = time.monotonic() + SECONDS
+def fuzz(test: Callable[[], None], examples: int = 50, share: float = 1.0) -> None:
+    """Runs a hypothesis test with ever new seeds until its share of the time is up; at least once."""
+    until_s = time.monotonic() + share * SECONDS
     seed = 0
     settings = hypothesis.settings(
         max_examples=examples, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)

@@ -1,6 +1,6 @@
 """Calls that mean harm, and attackers who send them to a running server for as long as they are let.
 
-The test in tests/security asks whether the server holds; benchmarks/hostile.py asks how quickly it answers meanwhile.
+The test in tests/security asks whether the server holds; benchmarks/hostile.py how quickly it answers meanwhile.
 """
 
 import json
@@ -42,7 +42,7 @@ function tool.execute(params) return "taken" end
 
 
 class Attack(NamedTuple):
-    """One hostile call: what is sent at once, then `drip` a byte at a time for ever; `deaf` never reads a reply."""
+    """One hostile call: what is sent at once, then `drip` again and again; who is `deaf` never reads a reply."""
 
     name: str
     opening: bytes
@@ -51,7 +51,7 @@ class Attack(NamedTuple):
 
 
 def hostile_project(folder: Path) -> Path:
-    """A folder whose tools loop, whose patterns backtrack and whose ignore file is made of stars; its ctx.toml."""
+    """A folder of tools that loop, patterns that backtrack and an ignore file made of stars; its ctx.toml."""
     docs, scripts = folder / "docs", folder / "scripts"
     for path in (docs, scripts):
         path.mkdir(parents=True)
@@ -128,7 +128,7 @@ def _bodies() -> list[Attack]:
 
 def _connections() -> list[Attack]:
     head = b"POST /tools/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    many = "".join(f"X-{n}: {n}\r\n" for n in range(4_000)).encode()
+    headers = "".join(f"X-{n}: {n}\r\n" for n in range(4_000)).encode()
     pages = request("GET", "/openapi.json") * 400
     return [
         Attack("head that comes slowly", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", b"x"),
@@ -139,7 +139,7 @@ def _connections() -> list[Attack]:
         Attack("path of 20,000 steps", request("GET", "/mcp" + "/a" * 20_000)),
         Attack("path of encoded dots", request("GET", "/%2e%2e" * 5_000)),
         Attack("path with a line in it", request("POST", "/mcp%0A", b"{}", Origin="https://evil.example")),
-        Attack("4,000 headers", b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n"),
+        Attack("4,000 headers", b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n"),
         Attack("header without end", b"GET / HTTP/1.1\r\nX: ", b"x" * 4_096),
         Attack("400 requests, no reply read", pages, deaf=True),
         Attack("no HTTP at all", b"\x16\x03\x01" + b"\xff" * 100_000),
@@ -183,7 +183,7 @@ class _Attacker(threading.Thread):
     def __init__(self, attack: Attack, address: tuple[str, int], over: threading.Event) -> None:
         super().__init__(daemon=True)
         self.attack = attack
-        self.begun = threading.Event()  # the first call is on its way, to the last byte that is sent at once
+        self.begun = threading.Event()  # the first call is on its way
         self.calls = 0
         self._address = address
         self._over = over

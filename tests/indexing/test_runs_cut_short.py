@@ -1,4 +1,4 @@
-"""What a run keeps: whatever it could not see, read or reach stays as it was; only what is known to be gone goes."""
+"""What a run keeps: what it could not see, read or reach stays as it was; only what is known to be gone goes."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -8,13 +8,13 @@ import pytest
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
-from ctx.indexing.run import IndexReport, IndexRun
+from ctx.indexing.run import IndexReport, IndexRun, _Known
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Content, SourceItem
 
 
 class Shelf:
-    """A source whose documents are texts by id; `torn` cannot be read, and `closed_after` so many the scan ends."""
+    """A source of texts by id; what is `torn` cannot be read, and after `closed_after` of them the scan fails."""
 
     def __init__(self, **texts: str) -> None:
         self.name = "script:shelf"
@@ -254,3 +254,34 @@ def test_a_look_that_cannot_tell_scans_the_whole_source(shelf: Shelf, catalog: S
     report = IndexRun(shelf, catalog, max_tokens=100, items=look).run()
     assert counts(report) == (0, 0, 3, 1)
     assert sorted(bodies(catalog)) == ["a.md", "b.md", "c.md"]
+
+
+@pytest.mark.parametrize("single_lookups", [2, 200])
+def test_a_look_is_told_what_is_known_of_one_id_of_a_folder_and_of_all(
+    catalog: SqliteCatalog, monkeypatch: pytest.MonkeyPatch, single_lookups: int
+) -> None:
+    monkeypatch.setattr("ctx.indexing.run.SINGLE_LOOKUPS", single_lookups)
+    shelf = Shelf(**{"in/a": "alpha", "in/b": "beta", "out/c": "gamma"})
+    run(shelf, catalog)
+    answers: list[object] = []
+
+    def look(known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        assert isinstance(known, _Known)
+        answers.append(known.below(["in", "out/c.md", "never"]))
+        answers.append(
+            [known.get(name) for name in ("never.md", "in/a.md", "in/b.md", "out/c.md", "in/a.md")]
+        )
+        answers.append([known["out/c.md"], "in/b.md" in known, "never.md" in known, 7 in known])
+        with pytest.raises(KeyError):
+            known["never.md"]
+        answers.append([known.get("never.md", "nothing"), len(known), sorted(known)])
+        yield from ()
+
+    IndexRun(shelf, catalog, max_tokens=100, items=look).run()
+    everything = ["in/a.md", "in/b.md", "out/c.md"]
+    assert answers == [
+        set(everything),
+        [None, "alpha", "beta", "gamma", "alpha"],
+        ["gamma", True, False, False],
+        ["nothing", 3, everything],
+    ]

@@ -1,7 +1,7 @@
 """Any ctx.toml is read or refused in our words, and whatever asks for more than its own folder is told.
 
-The oracle is written from docs/configuration.md and SECURITY.md, without the tables of ctx/reach.py. `CTX_FUZZ_SECONDS=600` for ten
-minutes of it.
+The oracle is written from docs/configuration.md and SECURITY.md, without the tables of ctx/reach.py.
+`CTX_FUZZ_SECONDS=600` for ten minutes of it.
 """
 
 import json
@@ -270,7 +270,7 @@ def test_whatever_the_tables_hold_they_are_read_or_refused_in_our_words() -> Non
         _read(text.encode())
         assert all(isinstance(line, str) for line in requests(parsed, "/srv/clone"))
 
-    fuzz(check)
+    fuzz(check, share=0.25)
 
 
 @patient
@@ -287,7 +287,7 @@ def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_w
             data = data[:start] + piece + data[start + length :]
         _read(data)
 
-    fuzz(check)
+    fuzz(check, share=0.25)
 
 
 @patient
@@ -297,7 +297,7 @@ def test_what_asks_for_more_than_its_own_folder_is_told_whatever_stands_beside_i
         dangers = list(_dangers(tables, "/srv/clone"))
         assert requests(tables, "/srv/clone") or not dangers, dangers
 
-    fuzz(check, 200)
+    fuzz(check, 200, share=0.25)
 
 
 @patient
@@ -311,4 +311,4 @@ def test_no_table_hides_a_hostile_one() -> None:
         lines = requests(_merged(tables, tomli.loads(text)), "/srv/clone")
         assert any(words in line for line in lines), (words, lines)
 
-    fuzz(check, 100)
+    fuzz(check, 100, share=0.25)
