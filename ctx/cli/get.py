@@ -47,6 +47,9 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument(
         "--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)"
     )
+    options.add_argument(
+        "--max-tokens", type=int, metavar="N", help="cut the text behind about so many tokens"
+    )
     options.add_argument("--body", action="store_true", help="print the text alone")
     args = options.parse_args(argv)
     lines = ALL_LINES if args.lines is None else parse_lines(args.lines)
@@ -54,7 +57,7 @@ def run(command: str, argv: list[str]) -> int:
         match, suffix_lines = resolve(workspace, args.document, args.source)
         if lines == ALL_LINES:
             lines = suffix_lines
-        document = _narrowed(workspace, match, lines)
+        document = _narrowed(workspace, match, lines, args.max_tokens)
     if args.json:
         print_json(document)
     else:
@@ -160,27 +163,13 @@ def _ending_so(workspace: Workspace, text: str, source: str | None) -> Iterator[
         after = (page[-1].source, page[-1].source_id)
 
 
-def _narrowed(workspace: Workspace, match: Match, lines: Lines) -> dict[str, JSON]:
-    """The reply of the `get` tool, with only the lines that were named."""
+def _narrowed(workspace: Workspace, match: Match, lines: Lines, max_tokens: int | None) -> dict[str, JSON]:
+    """The reply of the `get` tool, with only the lines that were named and at most so many tokens of them."""
     arguments: dict[str, JSON] = {"id": match.id}
-    ends = {"start_line": lines.first, "end_line": lines.last}
-    properties = workspace.toolbox.get("get").parameters["properties"]
-    if "start_line" in properties:
-        arguments |= {name: end for name, end in ends.items() if end is not None}
-        lines = ALL_LINES
+    ends = {"start_line": lines.first, "end_line": lines.last, "max_tokens": max_tokens}
+    arguments |= {name: value for name, value in ends.items() if value is not None}
     document: dict[str, JSON] = workspace.toolbox.call("get", arguments, Caller("cli"))
-    if lines == ALL_LINES:
-        return document
-    text = document["body"].split("\n")
-    total = len(text) - (text[-1] == "")
-    first, last = lines.first or 1, min(lines.last or total, total)
-    if first > total:
-        raise BadRequest(f"line {first} is behind the last line of {match.source_id}, {total}")
-    if last < first:
-        raise BadRequest(f"line {last} is before line {first}: write the smaller one first")
-    document.pop("chunks", None)  # they are of the whole document
-    body = "\n".join(text[first - 1 : last]) + "\n"
-    return {**document, "body": body, "start_line": first, "end_line": last, "total_lines": total}
+    return document
 
 
 def _print_document(document: dict[str, JSON], *, body_alone: bool) -> None:

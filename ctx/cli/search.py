@@ -168,6 +168,3 @@ def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
         room = room - 1 - length if lines[-1] else width - length
         lines[-1] += f" {word}" if lines[-1] else word
     return lines
-
-
-_HEAD = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
