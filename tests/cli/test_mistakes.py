@@ -43,7 +43,7 @@ def message(
 
 COMMANDS = [
     (["get", "nowhere.md"], ("no document with id or path: nowhere.md", "`ctx search WORDS` prints both")),
-    (["get", "auth.md:9000"], ("line 9000 is behind the last line of auth.md, 3",)),
+    (["get", "auth.md:9000"], ("start_line 9000 is behind the last line of the document, 3",)),
     (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
     (["get"], ("required: ID|PATH[:LINE]", "`ctx get --help`")),
     (["tool", "call", "search", '{"query": 1}'], ("values are given as KEY=VALUE",)),
