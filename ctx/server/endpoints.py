@@ -175,7 +175,7 @@ async def _activity(request: Request) -> Response:
 
 @router.get("/map", include_in_schema=False)
 async def _map(request: Request) -> Response:
-    # A second's work, in the lane of what takes long: searches do not wait for it.
+    # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
     return reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
 
 

@@ -1,8 +1,8 @@
 """A picture of the index in two dimensions: each document a point, near in the picture where near in meaning.
 
 A document is the mean of its chunks' embeddings; the two directions in which the means differ most (their
-first principal components) are the axes. 50,000 documents of 384 dimensions take about a second and 80 MB
-while it is drawn.
+first principal components) are the axes. 50,000 documents of 384 dimensions take some seconds, most of them to
+read, and 200 MB while it is drawn (benchmarks/map.py).
 """
 
 import math
@@ -22,6 +22,7 @@ KEPT_SHARE = (
 # it moves all the time in a run, and one core may not be busy drawing
 
 _SPREAD = 99.5  # percentile at the edge: one stray document must not press all others into a dot
+_SAMPLE = 10_000  # documents that the axes are taken from: more move them by less than a pixel
 _STRIDE = 500  # documents whose titles are read at once
 
 
@@ -114,11 +115,13 @@ def _means(catalog: Catalog, model: str) -> tuple[list[int], list[int], np.ndarr
             totals = _grown(totals, size, batch.vectors.shape[1])
             counts = np.concatenate([counts, np.zeros(size - len(counts), dtype=np.float32)])
         rows = np.array([sums[document_no][0] for document_no in document_nos], dtype=np.int64)
-        np.add.at(totals, rows, batch.vectors)
-        np.add.at(counts, rows, 1)
+        order = np.argsort(rows, kind="stable")  # a document's rows side by side, to be added at once
+        row_nos, starts, sizes = np.unique(rows[order], return_index=True, return_counts=True)
+        totals[row_nos] += np.add.reduceat(batch.vectors[order], starts)
+        counts[row_nos] += sizes
     numbers = sorted(sums)
-    order = [sums[number][0] for number in numbers]
-    means = totals[order] / counts[order][:, None] if numbers else totals
+    by_number = [sums[number][0] for number in numbers]
+    means = totals[by_number] / counts[by_number][:, None] if numbers else totals
     return numbers, [sums[number][1] for number in numbers], means
 
 
@@ -137,7 +140,8 @@ def flatten(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         middle = np.full(len(vectors), SCALE // 2, dtype=np.int64)
         return middle, middle
     centred = vectors - vectors.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)  # ascending
+    sample = centred[:: max(1, len(centred) // _SAMPLE)]
+    _, axes = np.linalg.eigh(sample.T @ sample)  # ascending
     columns = []
     for axis in axes[:, ::-1][:, :2].T:
         values = centred @ (axis * np.sign(axis[np.argmax(np.abs(axis))]))

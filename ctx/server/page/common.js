@@ -10,8 +10,8 @@ export const onUp = (listener) => listeners.up.add(listener);
 export const onHealth = (listener) => listeners.health.add(listener);
 
 // The parsed answer of the server. Throws an Error with the server's word as `code`: "down" where nobody answers.
-export async function call(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
+export async function call(path, body, signal, more = {}) {
+  const headers = { "Content-Type": "application/json", ...more };
   if (server.key) headers.Authorization = `Bearer ${server.key}`;
   const options = body === undefined ? { headers, signal } : { method: "POST", headers, signal, body: JSON.stringify(body) };
   let reply;

@@ -4,12 +4,13 @@ import * as about from "./about.js";
 import * as connect from "./connect.js";
 import * as doc from "./document.js";
 import * as map from "./map.js";
+import * as memory from "./memory.js";
 import * as search from "./search.js";
 import * as sources from "./sources.js";
 import * as tools from "./tools.js";
 
-const VIEWS = { search, doc, map, sources, tools, connect, about };
-const TITLES = { map: "Map", sources: "Sources", tools: "Tools", connect: "Connect", about: "About" };
+const VIEWS = { search, doc, map, sources, memory, tools, connect, about };
+const TITLES = { map: "Map", sources: "Sources", memory: "Memory", tools: "Tools", connect: "Connect", about: "About" };
 const scrolled = new Map(); // address -> how far down
 let shown = null;
 
@@ -70,8 +71,12 @@ document.addEventListener("keydown", (event) => {
 
 async function refresh() {
   await loadHealth().catch(() => {});
-  await sources.load();
+  await Promise.all([sources.load(), offerMemory()]);
   VIEWS[shown].open(route(), { first: false, changed: false, again: true });
+}
+
+async function offerMemory() {
+  find("memory-tab").hidden = !(await memory.available());
 }
 
 onUp(() => refresh());
@@ -80,4 +85,5 @@ translateOld();
 loadHealth().catch(() => {}).then(() => {
   lead();
   sources.load();
+  offerMemory();
 });
