@@ -1,5 +1,5 @@
-"""What the page shows of a running server beside its tools: the work at hand, the last runs, how long searches
-took, and the map of the index.
+"""What the page shows of a running server beside its tools: the work at hand, the last runs, how long
+searches took, and the map of the index.
 """
 
 import threading
@@ -59,8 +59,8 @@ class WorkspaceOverview:
         }
 
     def _search_times(self) -> list[JSON]:
-        """Of each minute of the last hour that had searches, latest first: how long ago, how many, their median and
-        the slowest, in ms.
+        """Of each minute of the last hour that had searches, latest first: how long ago, how many, their median
+        and the slowest, in ms.
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}

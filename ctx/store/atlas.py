@@ -1,8 +1,8 @@
 """A picture of the index in two dimensions: each document a point, near in the picture where near in meaning.
 
 A document is the mean of its chunks' embeddings; the two directions in which the means differ most (their
-first principal components) are the axes. 50,000 documents of 384 dimensions take some seconds, most of them to
-read, and 200 MB while it is drawn (benchmarks/map.py).
+first principal components) are the axes. 50,000 documents of 384 dimensions take some seconds, most of them
+to read, and 200 MB while it is drawn (benchmarks/map.py).
 """
 
 import math
@@ -43,7 +43,7 @@ class Atlas(NamedTuple):
 
 
 class _Drawing(NamedTuple):
-    """An atlas, of what, and for how long (on the monotonic clock) it does although the catalog has moved on."""
+    """An atlas, of what, and for how long (monotonic) it does although the catalog moved on."""
 
     atlas: Atlas
     model: str

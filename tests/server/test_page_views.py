@@ -165,7 +165,7 @@ def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -
     assert counts == {"md": "2", "ipynb": "1", "py": "1"}
     kinds.locator("button", has_text=re.compile("^py")).click()
     tab.until("document.querySelectorAll('.result').length === 1")
-    assert tab.titles() == ["crates.py"]
+    assert tab.titles() == ["crates"]
     assert "kind=py" in tab.page.url
     tab.page.go_back()
     tab.until("document.querySelectorAll('.result').length === 4")
