@@ -10,6 +10,7 @@ from ctx.server.advice import Advice
 from ctx.server.app import McpDoor, Services
 from ctx.server.keys import KeyRing
 from ctx.server.late import LateDoor
+from ctx.server.overview import WorkspaceOverview
 from ctx.server.policy import ServerSettings
 from ctx.server.work import Work
 from ctx.workspace import Workspace
@@ -33,6 +34,7 @@ def services(workspace: Workspace) -> Services:
         stop=workspace.close,
         keys=key_ring(workspace.config),
         advice=server_advice(workspace),
+        overview=WorkspaceOverview(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace) if mcp else None,
     )

@@ -72,7 +72,8 @@ class Indexer:
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
-        self._problems: dict[str, set[int]] = {}  # of the last run, by source
+        self.reports: dict[str, IndexReport] = {}  # of the last run, by source
+        self._problems: dict[str, set[int]] = {}  # likewise
         self._failures: dict[
             str, str | None
         ] = {}  # why the last run of a source failed: told once, until it changes
@@ -158,6 +159,7 @@ class Indexer:
             index.catch_up(self.catalog)
             if report.updated or report.deleted:
                 self.catalog.trim_embeddings()
+        self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
         news = self.degrade(
             report.source, None if report.ok else report.note

@@ -21,6 +21,7 @@ from ctx.server.guard import Guard
 from ctx.server.keys import KeyRing
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Description
+from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
 from ctx.server.work import Work
 from ctx.server.zones import (
@@ -75,6 +76,7 @@ class Services(NamedTuple):
     keys: KeyRing | None = None
     work: Work | None = None  # None: one of the usual size
     advice: Advice = Advice()  # what models are told of it
+    overview: Overview | None = None  # what the page shows beside the tools
 
 
 def create_app(services: Services, settings: ServerSettings, *, page_folder: str = PAGE) -> Guard:
@@ -134,6 +136,7 @@ def _state(services: Services, work: Work, policy: Policy, page_folder: str) -> 
         advice=advice,
         description=Description(toolbox, agents, advice, router.routes, key_needed=policy.closed),
         page=read_page(page_folder),
+        overview=services.overview,
         metrics=Metrics(toolbox, work, services.health) if policy.settings.metrics else None,
     )
 

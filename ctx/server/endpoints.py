@@ -21,6 +21,7 @@ from ctx.server import errors
 from ctx.server.advice import Advice
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Description
+from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
 from ctx.server.work import Work
@@ -98,6 +99,7 @@ class State(NamedTuple):
     advice: Advice
     description: Description
     page: Mapping[str, bytes]
+    overview: Overview | None = None
     metrics: Metrics | None = None
 
 
@@ -164,6 +166,24 @@ async def _health(request: Request) -> Response:
     state, access = _state(request), request.scope[ACCESS]
     health = await state.work.probes.run(state.health)
     return reply(health if access.keyed else {"status": health["status"]})
+
+
+@router.get("/activity", include_in_schema=False)
+async def _activity(request: Request) -> Response:
+    return reply(await _state(request).work.probes.run(_overview(request).activity))
+
+
+@router.get("/map", include_in_schema=False)
+async def _map(request: Request) -> Response:
+    # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
+    return reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
+
+
+def _overview(request: Request) -> Overview:
+    overview = _state(request).overview
+    if overview is None:
+        raise NotFound("this server keeps no overview")
+    return overview
 
 
 @router.get("/openapi.json", include_in_schema=False)

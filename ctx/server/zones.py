@@ -76,6 +76,7 @@ def _mcp_client(access: Access, parameters: Parameters) -> None:
 OPEN = Zone("open", private=False, admit=_anyone)
 CALLS = Zone("calls", private=False, admit=_anyone, counted=True)
 SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
+PAGE = Zone("page", private=True, admit=_reader)  # what only the page asks for: CORS opens none of it
 METRICS = Zone("metrics", private=True, admit=_reader)
 MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
 PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
@@ -83,10 +84,12 @@ PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, door="mcp")
 
 TABLE: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
+    "/activity": PAGE,
     "/agents/list": CALLS,
     "/agents/{name}/prompt": CALLS,
     "/health": SHOWN,
     "/llms.txt": OPEN,
+    "/map": PAGE,
     "/metrics": METRICS,
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,

@@ -1,25 +1,25 @@
 """The page at GET /, used in a real browser: by keyboard, on a phone, light and dark, and by axe."""
 
-import importlib.util
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import project, workspace
-from real_clients import CLIENTS, chromium, missing, node
+from kit import ctx, project, workspace
+from real_clients import node
 from serving import Serve, Served
+from tabs import Tab, running_browser
 
+from ctx import identity
 from ctx.server.app import Services
+from ctx.server.overview import WorkspaceOverview
 from ctx.server.policy import ServerSettings
 from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
-START_MS = 180_000
 GUIDE = "\n".join(
     [
         "# Deployment guide",
@@ -47,17 +47,22 @@ DOCUMENTS = {
 }
 
 
+DOCUMENT_ID = identity.document_id("filesystem:docs", "ops/deploy.md")
+VIEWS = {  # address -> what is there when it is
+    "#/search": "#facts li",
+    "#/search?q=release": ".why",
+    f"#/doc/{DOCUMENT_ID}?q=release&lines=3-7": "#document-body .found",
+    "#/sources": "#source-list .card",
+    "#/tools/search": "#tool form",
+    "#/connect": "#connect-list .card",
+    "#/about": "#about .card",
+    "#/map": "#map-status:not(:empty)",
+}
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if importlib.util.find_spec("playwright") is None:
-        missing("playwright")
-    program = chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=START_MS)
-        yield running
-        running.close()
+    yield from running_browser()
 
 
 @pytest.fixture(scope="module")
@@ -69,74 +74,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    return serve(Services(space.toolbox, Agents(), space.health))
-
-
-class Tab:
-    """A page in the browser, with all that went wrong in it."""
-
-    def __init__(self, browser: Any, base: str, path: str = "/", **options: Any) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
-        self.faults: list[str] = []
-        self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", self._refuse)
-        self.page.goto(base + path)
-
-    def _refuse(self, dialog: Any) -> None:
-        self.faults.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _note(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.faults.append(message.text)
-
-    def search(self, query: str) -> None:
-        self.page.fill("#query", query)
-        self.page.press("#query", "Enter")
-        self.until("document.getElementById('status').textContent.includes(' in ')")
-
-    def until(self, claim: str) -> None:
-        """Waits until a JavaScript expression holds. (Playwright's own way evaluates text in the page, which
-        the policy forbids.)
-        """
-        for _ in range(1500):
-            if self.page.evaluate(claim):
-                return
-            self.page.wait_for_timeout(20)
-        raise AssertionError(f"never came true: {claim}")
-
-    def titles(self) -> list[str]:
-        match: list[str] = self.page.locator("#results .title").all_text_contents()
-        return match
-
-    def focused(self) -> str:
-        requests: str = self.page.evaluate(
-            "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
-        )
-        return requests
-
-    def violations(self) -> list[str]:
-        """What axe finds; its source is run in the page by the debugger, which the page's policy does not
-        bind.
-        """
-        self.page.evaluate((CLIENTS / "node_modules" / "axe-core" / "axe.min.js").read_text())
-        # Once animations and fades are over: a half-faded text has half its contrast.
-        self.page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
-        match = self.page.evaluate(
-            "axe.run(document, {resultTypes: ['violations']}).then((result) => result.violations)"
-        )
-        return [
-            f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
-            for each in match
-            for node in each["nodes"]
-        ]
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.faults == []
+    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)))
 
 
 @pytest.fixture
@@ -157,8 +95,8 @@ def test_a_search_shows_titles_places_and_marked_words(tab: Tab) -> None:
         "release",
         "roll",
     }
-    assert re.match(r"\d+ documents in \d+ ms", tab.page.locator("#status").text_content())
-    assert "q=rollback+release" in tab.page.url
+    assert re.match(r"\d+ documents in \d+ ms", tab.text("#status"))
+    assert "#/search?q=rollback+release" in tab.page.url
     tab.page.reload()  # an address can be sent to somebody
     tab.page.wait_for_selector(".result")
     assert tab.titles() == titles
@@ -167,20 +105,20 @@ def test_a_search_shows_titles_places_and_marked_words(tab: Tab) -> None:
 def test_what_is_not_there_is_said(tab: Tab) -> None:
     tab.search("zebra quagga")
     assert tab.titles() == []
-    assert tab.page.locator("#status").text_content().startswith("Nothing found")
+    assert tab.text("#status").startswith("Nothing found")
 
 
-def test_a_document_opens_at_the_passage_and_gives_the_focus_back(tab: Tab) -> None:
+def test_a_document_opens_at_the_passage_and_back_gives_the_focus_back(tab: Tab) -> None:
     tab.search("rollback")
     link = tab.page.locator(".result", has_text="Deployment guide").locator(".open")
     link.click()
-    dialog = tab.page.locator("#document")
-    dialog.wait_for(state="visible")
-    assert tab.page.locator("#document-title").text_content() == "Deployment guide"
-    assert tab.page.locator("#document-body .found").count() > 0
+    tab.page.locator("#document-body .found").first.wait_for()
+    assert tab.text("#document-title") == "Deployment guide"
+    assert tab.page.title() == "Deployment guide - ctx"
+    tab.page.get_by_role("button", name="Show the text").click()
     assert "\n".join(tab.page.locator("#document-body .row .text").all_text_contents()) == GUIDE
-    tab.page.keyboard.press("Escape")
-    dialog.wait_for(state="hidden")
+    tab.page.go_back()
+    tab.page.locator("#results").wait_for()
     assert link.evaluate("link => link === document.activeElement")
 
 
@@ -189,12 +127,12 @@ def test_a_document_cannot_run_in_the_page(tab: Tab) -> None:
     (title,) = tab.titles()
     assert title == "<img src=x onerror=alert(1)> release"
     tab.page.locator(".result .open").click()
-    tab.page.locator("#document").wait_for(state="visible")
-    assert "<script>document.title='owned'</script>" in tab.page.locator("#document-body").text_content()
+    tab.page.locator("#document-body .found").first.wait_for()
+    assert "<script>document.title='owned'</script>" in tab.text("#document-body")
     assert (
         tab.page.locator("#document-body script, #document-body img, #results img, #results b").count() == 0
     )
-    assert tab.page.title() == "ctx"
+    assert tab.page.title() == "<img src=x onerror=alert(1)> release - ctx"
 
 
 def test_the_keyboard_is_enough(tab: Tab) -> None:
@@ -206,19 +144,10 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     page.keyboard.press("ArrowDown")
     assert page.locator(".result").nth(1).locator(".open").evaluate("link => link === document.activeElement")
     page.keyboard.press("Enter")
-    page.locator("#document").wait_for(state="visible")
-    # Everything the dialog offers is reached by Tab, and nothing behind it is.
-    inside = []
-    for _ in range(4):
-        page.keyboard.press("Tab")
-        inside.append(
-            page.evaluate(
-                "document.activeElement === document.body || !!document.activeElement.closest('#document')"
-            )
-        )
-    assert all(inside)
-    page.keyboard.press("Escape")
-    page.locator("#document").wait_for(state="hidden")
+    page.locator("#document-body [data-from]").first.wait_for()
+    assert tab.focused() == "document-title"
+    page.go_back()
+    page.locator("#results").wait_for()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     assert tab.focused() == "query"
@@ -233,6 +162,7 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
 
 
 def test_the_skip_link_leads_past_the_header(tab: Tab) -> None:
+    tab.search("release")
     tab.page.locator(".skip").focus()
     assert tab.page.locator(".skip").bounding_box()["x"] >= 0
     tab.page.keyboard.press("Enter")
@@ -253,19 +183,27 @@ def test_a_search_can_be_narrowed_to_a_source_and_a_mode(tab: Tab) -> None:
     tab.search("release")
     tab.page.select_option("#source", "filesystem:docs")
     tab.page.locator("label", has_text="Keyword").click()
-    tab.until("location.search.includes('mode=keyword') && location.search.includes('source=')")
+    tab.until("location.hash.includes('mode=keyword') && location.hash.includes('source=')")
     assert len(tab.titles()) == len(DOCUMENTS)
 
 
-def test_the_connect_view_names_this_server_for_every_client(tab: Tab, served: Served) -> None:
+def _without_path(entry: str) -> str:
+    """An entry with the command's name where its whole path may stand."""
+    return re.sub(r'"command": "[^"]*"', '"command": "ctx"', entry)
+
+
+def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served, tmp_path: Path) -> None:
     tab.page.click("[data-view=connect]")
     snippets = {
         card.locator("h2").text_content(): card.locator("pre").text_content()
         for card in tab.page.locator("#connect-list .card").all()
     }
-    assert set(snippets) >= {"Cursor", "Claude Code", "Claude Desktop", "VS Code", "Codex"}
-    assert json.loads(snippets["Cursor"])["mcpServers"]["ctx"]["url"].startswith(served.base)
-    assert json.loads(snippets["VS Code"])["servers"]["ctx"] == {"type": "http", "url": f"{served.base}/mcp"}
+    for name in ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio"):
+        printed = ctx("connect", name, "--url", served.base, "--print", cwd=tmp_path)
+        path, _, entry = printed.stdout.strip().partition("\n")
+        assert path.startswith("# "), printed
+        (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
+        assert _without_path(snippets[title]) == _without_path(entry), name
 
 
 def test_a_snippet_is_copied(browser: Any, served: Served) -> None:
@@ -279,7 +217,8 @@ def test_a_snippet_is_copied(browser: Any, served: Served) -> None:
 
 
 def test_a_server_with_a_key_asks_for_it_once(browser: Any, serve: Serve, space: Workspace) -> None:
-    served = serve(Services(space.toolbox, Agents(), space.health), ServerSettings(api_keys=("open-sesame",)))
+    closed = ServerSettings(api_keys=("open-sesame",))
+    served = serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)), closed)
     tab = Tab(browser, served.base)
     tab.page.locator("#key").wait_for(state="visible")
     tab.page.fill("#key", "open-sesame")
@@ -294,31 +233,20 @@ def test_a_server_with_a_key_asks_for_it_once(browser: Any, serve: Serve, space:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 390, 320])
 def test_axe_finds_nothing_and_no_view_is_wider_than_the_screen(
     browser: Any, served: Served, scheme: str, width: int, tmp_path: Path
 ) -> None:
     node()  # the folder of axe
     tab = Tab(browser, served.base, color_scheme=scheme, viewport={"width": width, "height": 780})
-    page = tab.page
-    wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-    page.wait_for_selector("#facts li")
-    requests = {"welcome": tab.violations()}
-    tab.search("release")
-    assert not page.evaluate(wide)
-    requests["results"] = tab.violations()
-    page.screenshot(path=tmp_path / "results.png")
-    page.locator(".result .open").first.click()
-    page.locator("#document").wait_for(state="visible")
-    assert not page.evaluate(wide)
-    requests["document"] = tab.violations()
-    page.screenshot(path=tmp_path / "document.png")
-    page.keyboard.press("Escape")
-    for view in ("sources", "connect"):
-        page.click(f"[data-view={view}]")
-        page.wait_for_selector(f"#view-{view} .card")
-        assert not page.evaluate(wide), view
-        requests[view] = tab.violations()
-        page.screenshot(path=tmp_path / f"{view}.png")
-    assert {view: match for view, match in requests.items() if match} == {}
+    tab.page.wait_for_selector("#facts li")
+    faults: dict[str, list[str]] = {}
+    for address, landmark in VIEWS.items():
+        tab.lead(address)
+        tab.page.wait_for_selector(landmark)
+        if landmark == ".why":
+            tab.page.locator(".why summary").first.click()
+        faults[address] = tab.violations() + (["too wide"] if tab.too_wide() else [])
+        tab.page.screenshot(path=tmp_path / f"{address.split('/')[1][:6]}.png")
+    assert {address: entries for address, entries in faults.items() if entries} == {}
     tab.close()

@@ -1,0 +1,70 @@
+// What runs here: version, model, how long searches took in the last hour, and where the rest is written.
+import { call, count, duration, element, find, link, number, pairs, server, setTitle } from "./common.js";
+
+const MINUTES = 60;
+
+export async function open() {
+  setTitle("About");
+  let activity = {};
+  let health = server.health;
+  try {
+    [health, activity] = await Promise.all([call("/health"), call("/activity").catch(() => ({}))]);
+  } catch {
+    // the line at the top says that nobody answers
+  }
+  find("about").replaceChildren(...[health ? serverCard(health) : null, searchCard(activity.searches || []), keyCard(), moreCard()].filter(Boolean));
+}
+
+function titled(title, ...parts) {
+  const node = element("article", undefined, "card");
+  node.append(element("h2", title), ...parts);
+  return node;
+}
+
+function serverCard(health) {
+  const facts = [["Version", health.version || "?"], ["Address", location.host]];
+  if (health.model !== undefined) facts.push(["Embeddings", health.model === null ? "off" : health.model]);
+  if (health.uptime_s) facts.push(["Up for", duration(health.uptime_s)]);
+  if (health.index_behind) facts.push(["Writes yet to be indexed", number(health.index_behind)]);
+  if (health.watching) facts.push(["Watches the files", health.watching]);
+  return titled("This server", pairs(facts), ...(health.degraded || []).map((sentence) => element("p", sentence, "note")));
+}
+
+// Bars, a minute each, as high as the slowest search; the same in words.
+function searchCard(minutes) {
+  const total = minutes.reduce((sum, minute) => sum + minute.count, 0);
+  if (!total) return titled("Searches of the last hour", element("p", "None yet.", "note"));
+  const slowest = Math.max(...minutes.map((minute) => minute.slowest_ms));
+  const chart = element("div", undefined, "chart");
+  chart.setAttribute("role", "img");
+  chart.setAttribute("aria-label", `Search times of the last hour, the slowest ${slowest} ms`);
+  const byMinute = new Map(minutes.map((minute) => [minute.minutes_ago, minute]));
+  for (let minute = MINUTES - 1; minute >= 0; minute -= 1) {
+    const bar = element("span");
+    const figures = byMinute.get(minute);
+    if (figures) {
+      bar.style.height = `${Math.max(4, (100 * figures.slowest_ms) / slowest)}%`;
+      bar.title = `${count(minute, "minute")} ago: ${count(figures.count, "search", "searches")}, median ${figures.median_ms} ms, slowest ${figures.slowest_ms} ms`;
+    }
+    chart.append(bar);
+  }
+  return titled("Searches of the last hour", chart, element("p", `${count(total, "search", "searches")}; the slowest took ${slowest} ms; the median of the last minute that had any is ${minutes[0].median_ms} ms`, "note"));
+}
+
+function keyCard() {
+  const list = element("dl", undefined, "keys-list");
+  for (const [keys, meaning] of [["/ or Ctrl-K", "to the search box"], ["↑ ↓", "through the results"], ["Enter", "opens"], ["Esc", "clears the box"], ["Alt-←", "back"]]) {
+    const pair = element("div");
+    const term = element("dt");
+    term.append(element("kbd", keys));
+    pair.append(term, element("dd", meaning));
+    list.append(pair);
+  }
+  return titled("Keys", list);
+}
+
+function moreCard() {
+  const row = element("p", undefined, "actions");
+  row.append(link("OpenAPI", "/openapi.json", "button"), link("For a model (llms.txt)", "/llms.txt", "button"), link("Health", "/health", "button"));
+  return titled("For programs", row, element("p", "The page speaks to this server alone and loads nothing from anywhere else.", "note"));
+}

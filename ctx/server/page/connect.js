@@ -1,0 +1,43 @@
+// How to connect an editor or an agent: the entries that `ctx connect CLIENT --url` writes.
+import { address, copyButton, element, find, link, server, setTitle } from "./common.js";
+import { curlLine } from "./tools.js";
+
+export function open() {
+  setTitle("Connect");
+  if (!find("connect-list").childElementCount) find("connect-list").replaceChildren(...clients(location.origin).map(card));
+}
+
+function clients(origin) {
+  const url = `${origin}/mcp`;
+  const json = (value) => JSON.stringify(value, null, 2);
+  const packed = (value) => encodeURIComponent(btoa(JSON.stringify(value)));
+  const typed = { type: "http", url };
+  return [
+    { name: "Cursor", command: "cursor", hint: "~/.cursor/mcp.json, or .cursor/mcp.json of a project", text: json({ mcpServers: { ctx: { url } } }), install: `cursor://anysphere.cursor-deeplink/mcp/install?name=ctx&config=${packed({ url })}` },
+    { name: "Claude Code", command: "claude-code", hint: "~/.claude.json, or .mcp.json of a project", text: json({ mcpServers: { ctx: typed } }) },
+    { name: "Claude Desktop", command: "claude-desktop", hint: "claude_desktop_config.json; it speaks to programs alone, so it starts ctx as a go-between", text: json({ mcpServers: { ctx: { command: "ctx", args: ["mcp", "--url", url] } } }) },
+    { name: "VS Code", command: "vscode", hint: ".vscode/mcp.json", text: json({ servers: { ctx: typed } }), install: `vscode:mcp/install?${encodeURIComponent(JSON.stringify({ name: "ctx", ...typed }))}` },
+    { name: "Codex", command: "codex", hint: "~/.codex/config.toml", text: `[mcp_servers.ctx]\nurl = "${url}"` },
+    { name: "Windsurf", command: "windsurf", hint: "~/.codeium/windsurf/mcp_config.json", text: json({ mcpServers: { ctx: { serverUrl: url } } }) },
+    { name: "LM Studio", command: "lmstudio", hint: "~/.lmstudio/mcp.json", text: json({ mcpServers: { ctx: { url } } }) },
+    { name: "Anything else", hint: "plain HTTP; /openapi.json describes every tool, /llms.txt says it in a few words", text: curlLine("search", { query: "authentication" }) },
+  ];
+}
+
+function card({ name, command, hint, text, install }) {
+  const node = element("article", undefined, "card");
+  const about = element("p", "", "hint");
+  if (command) about.append(element("code", `ctx connect ${command}`), ` writes it into ${hint}`);
+  else about.append(hint);
+  const snippet = element("pre", text);
+  snippet.tabIndex = 0;
+  snippet.setAttribute("role", "region");
+  snippet.setAttribute("aria-label", `Snippet for ${name}`);
+  const actions = element("div", undefined, "actions");
+  actions.append(copyButton("Copy", () => text, `Copy the snippet for ${name}`));
+  if (install) actions.append(link(`Add to ${name}`, install, "button"));
+  if (!command) actions.append(link("Try the tools", address("tools"), "button"));
+  node.append(element("h2", name), about, snippet, actions);
+  if (server.key && command) node.append(element("p", `This server needs a key: ctx connect ${command} --key-env NAME writes the name of the variable that holds it, never the key.`, "note"));
+  return node;
+}

@@ -1,0 +1,236 @@
+// What is remembered: a bank's timeline, one memory with its history, and what one may do with it. It speaks by the
+// tools of the memory pack (list_memories and its like), with the bank in a header; where they are not, there is no view.
+import { address, button, call, copyButton, count, day, element, find, link, number, pairs, parameters, route, setTitle } from "./common.js";
+
+const PAGE = 50;
+const MAX_EXPORT = 10_000;
+const state = { bank: null, cursor: null, undo: null, words: null, day: "" };
+const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back" };
+const FIELDS = [["since", "Said since", "date"], ["until", "until", "date"], ["context", "Context", "text"], ["type", "Type", "text"]];
+
+export async function available() {
+  return Object.keys(await parameters("list_memories").catch(() => ({}))).length > 0;
+}
+
+export async function open(place) {
+  const { bank, id } = parse(place);
+  setTitle("Memory");
+  find("memory-bank").value = bank;
+  state.bank = bank;
+  try {
+    if (id) await showOne(id, place);
+    else await showList(place.query);
+  } catch (error) {
+    find("memory-list").replaceChildren(element("p", error.message, "lead"));
+  }
+}
+
+// #/memory/BANK/ID: a bank's name has no slash.
+function parse(place) {
+  const [bank, ...rest] = place.id.split("/");
+  return { bank: bank || "", id: rest.join("/") };
+}
+
+const ask = (tool, values = {}) => call(`/tools/${tool}`, values, undefined, state.bank ? { "X-Bank-Id": state.bank } : {}).then((answer) => answer.result);
+const addressOf = (id = "", query = {}) => address("memory", id ? `${state.bank}/${id}` : state.bank, query);
+
+function say(text, failed = false) {
+  const line = find("memory-status");
+  line.textContent = state.words ? `${state.words} ${text}` : text;
+  state.words = null;
+  line.classList.toggle("error", failed);
+  if (state.undo) line.append(" ", button("Undo", undo));
+}
+
+// ---- the timeline ---------------------------------------------------------------------------------------------------
+
+async function showList(query) {
+  find("memory-one").replaceChildren();
+  find("memory-list").hidden = false;
+  find("memory-form").hidden = false;
+  find("memory-new").hidden = false;
+  for (const name of ["q", ...FIELDS.map(([field]) => field)]) find(`memory-${name}`).value = query.get(name) || "";
+  find("memory-superseded").checked = query.get("superseded") === "1";
+  state.cursor = null;
+  find("memory-list").replaceChildren();
+  const words = query.get("q");
+  if (words) await recall(words);
+  else await more(query, true);
+}
+
+async function recall(words) {
+  const answer = await ask("recall", { query: words });
+  const rows = (answer.memories || answer.results || []).map((memory) => row({ ...memory, text: memory.text || memory.content }));
+  find("memory-list").replaceChildren(...rows);
+  say(rows.length ? `${count(rows.length, "memory", "memories")}, the best first` : "Nothing stored answers this.");
+}
+
+async function more(query, first) {
+  const values = { limit: PAGE };
+  for (const [name] of FIELDS) if (query.get(name)) values[name] = query.get(name);
+  if (query.get("superseded") === "1") values.include_superseded = true;
+  if (state.cursor) values.cursor = state.cursor;
+  const page = await ask("list_memories", values);
+  state.cursor = page.cursor;
+  if (first) {
+    state.day = "";
+    say(page.total ? `${count(page.total, "memory", "memories")}, the latest first` : "Nothing is remembered here.");
+  }
+  find("memory-list").append(...page.memories.flatMap((memory) => (day(memory.said) === state.day ? [] : [element("h2", (state.day = day(memory.said)), "day")]).concat(row(memory))));
+  find("memory-more").hidden = !page.cursor;
+  find("memory-more").onclick = () => more(query, false).catch((error) => say(error.message, true));
+}
+
+function row(memory) {
+  const node = element("article", undefined, `memory${memory.superseded_by ? " replaced" : ""}`);
+  const text = link("", addressOf(memory.id));
+  text.append(element("bdi", memory.text));
+  const facts = [memory.context, memory.type, ...(memory.tags || []), memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
+  node.append(text, flagged(memory.flags), element("p", facts.filter(Boolean).join(" · "), "remark"));
+  for (const older of memory.replaced || []) node.append(element("p", `took the place of: ${older.text} (${day(older.said)})`, "remark"));
+  return node;
+}
+
+// What was found in a text when it was stored: a secret, or an instruction to whoever reads it.
+function flagged(flags) {
+  const line = element("span");
+  for (const flag of flags || []) line.append(element("strong", `⚠ ${typeof flag === "string" ? flag : flag.kind || JSON.stringify(flag)}`, "flag"));
+  return line;
+}
+
+// ---- one memory -----------------------------------------------------------------------------------------------------
+
+async function showOne(id) {
+  find("memory-list").hidden = true;
+  find("memory-form").hidden = true;
+  find("memory-new").hidden = true;
+  find("memory-more").hidden = true;
+  const memory = await ask("get_memory", { memory_id: id });
+  if (route().view !== "memory") return;
+  say("");
+  const text = element("p", memory.text, "memory-text");
+  text.dir = "auto";
+  const facts = [["Said", memory.said], ["Happened", memory.happened || "not known"], ["Stored", memory.created_at], ["Type", memory.type], ["Contexts", (memory.contexts || [memory.context]).join(", ")], ["Version", String(memory.version)]];
+  if (memory.tags?.length) facts.push(["Tags", memory.tags.join(", ")]);
+  const parts = [link("All memories", addressOf(), "back"), flagged(memory.flags), text, pairs(facts)];
+  if (memory.superseded_by) parts.push(replacement(memory.superseded_by));
+  parts.push(editor(memory), history(memory.history || []));
+  find("memory-one").replaceChildren(...parts);
+}
+
+function replacement(id) {
+  const line = element("p", "A later statement took its place: ");
+  line.append(link("see it", addressOf(id)));
+  return line;
+}
+
+function editor(memory) {
+  const form = element("form", undefined, "card");
+  const label = element("label", "The text");
+  label.htmlFor = "memory-edit";
+  const box = element("textarea", memory.text);
+  box.id = "memory-edit";
+  box.dir = "auto";
+  box.rows = 3;
+  box.required = true;
+  const save = element("button", "Correct it", "button main");
+  save.type = "submit";
+  const actions = element("div", undefined, "actions");
+  actions.append(save, button("Forget it", () => change("delete_memory", { memory_id: memory.id }, "Forgotten.", addressOf())), copyButton("Copy", () => memory.text));
+  form.append(label, box, actions);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    change("update_memory", { memory_id: memory.id, content: box.value }, "Corrected; the version before is in its history.");
+  });
+  return form;
+}
+
+function history(changes) {
+  const list = element("ol", undefined, "plain-list");
+  for (const change of changes) {
+    const entry = element("li", `${new Date(change.at).toLocaleString()} · ${WORDS[change.op] || change.op}`);
+    const texts = change.changed?.text;
+    if (texts?.from) entry.append(": ", element("del", texts.from), " → ", element("ins", texts.to));
+    const names = Object.keys(change.changed || {}).filter((name) => name !== "text" && name !== "deleted_at");
+    if (names.length) entry.append(` (${names.join(", ")})`);
+    list.append(entry);
+  }
+  const box = element("section");
+  box.append(element("h2", "History"), list);
+  return box;
+}
+
+// ---- changing -------------------------------------------------------------------------------------------------------
+
+async function change(tool, values, words, target) {
+  try {
+    const answer = await ask(tool, values);
+    state.undo = answer.op_id || null;
+    state.words = words;
+    if (target && target !== location.hash) location.hash = target;
+    else await open(route());
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+async function undo() {
+  const id = state.undo;
+  state.undo = null;
+  await change("undo_memory", { op_id: id }, "Taken back.");
+}
+
+function filled() {
+  const query = { q: find("memory-q").value.trim(), superseded: find("memory-superseded").checked ? "1" : "" };
+  for (const [name] of FIELDS) query[name] = find(`memory-${name}`).value.trim();
+  return query;
+}
+
+async function exportAll() {
+  const lines = [];
+  let cursor;
+  do {
+    const page = await ask("list_memories", { limit: 1000, include_superseded: true, ...(cursor ? { cursor } : {}) });
+    lines.push(...page.memories.map((memory) => JSON.stringify(memory)));
+    cursor = page.cursor;
+  } while (cursor && lines.length < MAX_EXPORT);
+  const target = link("", URL.createObjectURL(new Blob([lines.map((line) => `${line}\n`).join("")], { type: "application/x-ndjson" })));
+  target.download = `memories-${state.bank || "default"}.jsonl`;
+  target.click();
+  URL.revokeObjectURL(target.href);
+  say(`${count(lines.length, "memory", "memories")} saved${cursor ? ` (the first ${number(MAX_EXPORT)}; ctx memory export has all)` : ""}.`);
+}
+
+async function importAll(file) {
+  const entries = (await file.text()).split("\n").filter((line) => line.trim());
+  let stored = 0;
+  try {
+    for (const line of entries) {
+      const { text, content, context, type, tags, said } = JSON.parse(line);
+      const known = await parameters("retain");
+      const values = { content: content || text, context, fact_type: type, tags, timestamp: said };
+      await ask("retain", Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== undefined && value !== null && known[name])));
+      stored += 1;
+    }
+    state.undo = null;
+    await open(route());
+    say(`${count(stored, "memory", "memories")} taken in.`);
+  } catch (error) {
+    say(`Line ${stored + 1} of ${entries.length} was not taken in: ${error.message}`, true);
+  }
+}
+
+find("memory-form").addEventListener("submit", (event) => { event.preventDefault(); location.hash = addressOf("", filled()); });
+find("memory-form").addEventListener("change", (event) => { if (event.target.type !== "search" && event.target.type !== "text") location.hash = addressOf("", filled()); });
+find("memory-bank-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  state.undo = null;
+  location.hash = address("memory", find("memory-bank").value.trim());
+});
+find("memory-new").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const box = find("memory-text");
+  change("retain", { content: box.value }, "Kept.").then(() => { box.value = ""; });
+});
+find("memory-export").addEventListener("click", () => exportAll().catch((error) => say(error.message, true)));
+find("memory-import").addEventListener("change", (event) => { if (event.target.files.length) importAll(event.target.files[0]); });

@@ -1,0 +1,212 @@
+// The sources: how healthy and fresh, what is being done now and how far it is, what a run left out, "index now".
+import { ago, button, call, count, duration, element, find, number, onUp, pairs, server, setDot } from "./common.js";
+import { setSources } from "./search.js";
+
+const BUSY_MS = 1000;
+const IDLE_MS = 5000;
+const PROBLEMS_AT_FIRST = 20;
+const state = { open: false, timer: 0, sources: [], activity: {}, pace: null, asked: new Map(), drawn: "" };
+
+export function open() {
+  state.open = true;
+  state.drawn = "";
+  load();
+}
+
+export function close() {
+  state.open = false;
+}
+
+export const nameOfState = (source) => {
+  if (!source.configured) return ["not configured", "warn"];
+  if (!source.healthy) return ["unhealthy", "bad"];
+  if (!source.last_indexed_at) return ["never indexed", "warn"];
+  return source.pending ? ["embedding", "warn"] : ["fresh", ""];
+};
+
+// Looks at once, and again by itself: each second while something is done or looked at, else now and then.
+export async function load() {
+  clearTimeout(state.timer);
+  try {
+    state.sources = (await call("/tools/sources")).sources;
+    if (!state.silent) state.activity = await call("/activity").catch(quiet);
+    draw();
+  } catch (error) {
+    if (state.open && !state.sources.length) find("source-list").replaceChildren(element("p", error.message, "lead"));
+    if (error.status === 401) return;
+  }
+  state.timer = setTimeout(load, (state.open || busy() || state.asked.size) && !document.hidden ? BUSY_MS : IDLE_MS);
+}
+
+onUp(() => { state.drawn = ""; });
+
+// A server that tells nothing of its work is not asked again.
+function quiet(error) {
+  if (error.code === "down") throw error;
+  state.silent = error.code === "not_found";
+  return {};
+}
+
+const busy = () => ["indexing", "embedding", "waiting"].includes(state.activity.phase) && state.activity.phase !== "idle";
+
+function draw() {
+  const { sources, activity } = state;
+  const pending = sources.reduce((sum, source) => sum + (source.pending || 0), 0);
+  const sick = sources.filter((source) => !source.healthy).map((source) => source.name);
+  const never = sources.filter((source) => source.configured && !source.last_indexed_at);
+  if (!server.down) {
+    if (sick.length) setDot("bad", `unhealthy: ${sick.join(", ")}`);
+    else if (activity.degraded?.length) setDot("bad", activity.degraded.join("; "));
+    else if (busy()) setDot("warn", activity.phase);
+    else if (pending || never.length) setDot("warn", pending ? "some passages have no embedding yet" : "not everything is indexed yet");
+    else setDot("", "everything is fresh");
+  }
+  const picture = JSON.stringify([sources, activity, [...state.asked]]);
+  if (picture === state.drawn) return; // nothing new: what is unfolded and focused stays
+  state.drawn = picture;
+  drawFacts(sources, pending, never);
+  setSources(sources);
+  if (!state.open) return;
+  drawWork(activity);
+  drawCards(sources, activity);
+}
+
+function drawFacts(sources, pending, never) {
+  const total = (field) => sources.reduce((sum, source) => sum + (source[field] || 0), 0);
+  const documents = total("doc_count");
+  const facts = [[documents, documents === 1 ? "document" : "documents"], [total("chunk_count"), "passages"], [sources.length, sources.length === 1 ? "source" : "sources"]];
+  if (pending) facts.push([pending, "being embedded"]);
+  find("facts").replaceChildren(...facts.map(([value, name]) => {
+    const item = element("li");
+    item.append(element("strong", number(value)), name);
+    return item;
+  }));
+  find("welcome-lead").textContent = lead(sources, documents, never);
+}
+
+function lead(sources, documents, never) {
+  if (!sources.length) return "No source is configured. Add a [connectors.filesystem.NAME] with its root to ctx.toml, then start the server again.";
+  if (documents) return "Search words, identifiers or a whole question.";
+  if (busy() || never.length) return "Nothing is indexed yet. The first run may still be at work: see Sources.";
+  return "The sources were read and no document fitted. Look at root and include_globs in ctx.toml.";
+}
+
+// ---- work at hand ---------------------------------------------------------------------------------------------------
+
+function drawWork({ phase, source, done, total, degraded }) {
+  const work = find("work");
+  work.hidden = !busy() && !degraded?.length;
+  if (work.hidden) return;
+  const bar = find("work-bar");
+  bar.hidden = !busy();
+  if (total) {
+    bar.max = total;
+    bar.value = done;
+  } else {
+    bar.removeAttribute("value");
+  }
+  const doing = { indexing: `Indexing ${source || ""}`, embedding: "Embedding passages", waiting: `Waiting for another ctx to finish${source ? ` (${source})` : ""}` }[phase];
+  const parts = [doing, done ? `${number(done)}${total ? ` of ${number(total)}` : ""}` : null, pace(phase, source, done, total), ...(degraded || [])];
+  find("work-words").textContent = parts.filter(Boolean).join(" · ");
+}
+
+// Rate and time left, from two looks at the same work that are some seconds apart.
+function pace(phase, source, done, total) {
+  const now = performance.now() / 1000;
+  const key = `${phase} ${source}`;
+  if (state.pace?.key !== key || done < state.pace.done) state.pace = { key, done, since: now };
+  const seconds = now - state.pace.since;
+  const rate = (done - state.pace.done) / seconds;
+  if (seconds < 2 || !(rate > 0)) return null;
+  const left = total ? ` · about ${duration((total - done) / rate)} left` : "";
+  return `${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))} a second${left}`;
+}
+
+// ---- cards ----------------------------------------------------------------------------------------------------------
+
+function drawCards(sources, activity) {
+  const list = find("source-list");
+  const focused = document.activeElement?.dataset?.name;
+  const unfolded = new Set([...list.querySelectorAll("details[open]")].map((box) => box.dataset.name));
+  const cards = sources.map((source) => card(source, activity.runs?.[source.name], unfolded));
+  list.replaceChildren(...(cards.length ? cards : [element("p", lead(sources, 0, []), "lead")]));
+  if (focused) list.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function card(source, run, unfolded) {
+  const node = element("article", undefined, "card");
+  const title = element("h2");
+  title.append(element("bdi", source.name));
+  const [word, tone] = nameOfState(source);
+  title.append(element("span", word, `state ${tone}`));
+  const facts = [["Documents", number(source.doc_count)], ["Passages", number(source.chunk_count)]];
+  if (source.pending) facts.push(["Without embedding yet", number(source.pending)]);
+  facts.push(["Last indexed", source.last_indexed_at ? ago(source.last_indexed_at) : "never"]);
+  if (source.revision) facts.push(["Revision", source.revision.slice(0, 12)]);
+  const list = pairs(facts);
+  if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
+  node.append(title, list);
+  if (source.note) node.append(element("p", source.note, "note"));
+  if (run) node.append(...runParts(source.name, run, unfolded));
+  if (source.configured) node.append(indexNow(source.name));
+  return node;
+}
+
+function runParts(name, run, unfolded) {
+  const words = ["added", "updated", "deleted", "unchanged"].filter((word) => run[word]).map((word) => `${number(run[word])} ${word}`);
+  if (run.skipped) words.push(`${number(run.skipped)} skipped (binary, or without text)`);
+  if (run.failed) words.push(`${number(run.failed)} not read`);
+  const parts = [element("p", `Last run: ${words.join(", ") || "nothing to do"} in ${duration(run.seconds)}`, "note")];
+  const entries = [...(run.problems || []), ...(run.notes || []), ...(run.skips || [])];
+  if (entries.length) parts.push(left(name, entries, run, unfolded));
+  return parts;
+}
+
+function left(name, entries, run, unfolded) {
+  const box = element("details");
+  box.dataset.name = name;
+  box.open = unfolded.has(name);
+  box.append(element("summary", `What was left out, and why (${number(Math.max(entries.length, run.failed))})`));
+  const list = element("ul", undefined, "problems");
+  const rows = entries.map(({ source_id: id, message }) => {
+    const row = element("li");
+    row.append(element("bdi", id || "the source"), `: ${message}`);
+    return row;
+  });
+  list.append(...rows.slice(0, PROBLEMS_AT_FIRST));
+  box.append(list);
+  if (rows.length > PROBLEMS_AT_FIRST) {
+    const rest = button(`All ${number(rows.length)}`, () => { list.append(...rows.slice(PROBLEMS_AT_FIRST)); rest.remove(); });
+    box.append(rest);
+  }
+  return box;
+}
+
+function indexNow(name) {
+  const row = element("div", undefined, "actions");
+  const running = state.asked.get(name) === "running";
+  const act = button(running ? "Indexing…" : "Index now", () => refresh(name));
+  act.dataset.name = `now ${name}`;
+  act.setAttribute("aria-label", `${act.textContent}: ${name}`);
+  act.setAttribute("aria-disabled", String(running));
+  row.append(act);
+  const answer = state.asked.get(name);
+  if (answer && !running) row.append(element("span", answer, "remark"));
+  return row;
+}
+
+async function refresh(name) {
+  if (state.asked.get(name) === "running") return;
+  state.asked.set(name, "running");
+  draw();
+  try {
+    const { result } = await call("/tools/refresh", { source: name });
+    const [report] = result.sources;
+    const changed = report.added + report.updated + report.deleted;
+    state.asked.set(name, report.ok ? (changed ? `${count(changed, "document")} changed` : "Nothing had changed") : report.note || "It failed");
+  } catch (error) {
+    state.asked.set(name, error.message);
+  }
+  await load();
+  setTimeout(() => { state.asked.delete(name); draw(); }, 8000);
+}

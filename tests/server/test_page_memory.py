@@ -1,0 +1,105 @@
+"""The memory view of the page, over the tools of a memory pack, in a real browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import project, workspace
+from real_clients import node
+from serving import Serve
+from tabs import Tab, running_browser
+
+from ctx.assemble import services
+from ctx.errors import NotFound
+from ctx.types import Caller
+from ctx.workspace import Workspace
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
+
+CONFIG = """
+[connectors.filesystem.docs]
+root = "./docs"
+[embedding]
+provider = "disabled"
+[packs]
+enabled = ["hindsight"]
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from running_browser()
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Workspace]:
+    with workspace(project(tmp_path, config=CONFIG)) as opened:
+        _ = opened.packs  # loads them
+        try:
+            opened.toolbox.get("list_memories")
+        except NotFound:
+            pytest.skip("the memory pack here lists no memories: the page shows no view of them")
+        yield opened
+
+
+@pytest.fixture
+def tab(browser: Any, serve: Serve, space: Workspace) -> Iterator[Tab]:
+    for text in ("I live in Berlin", "The standup is at half past nine", "I moved from Berlin to Paris"):
+        space.toolbox.call("retain", {"content": text}, Caller("rest"))
+    opened = Tab(browser, serve(services(space)).base, "/#/memory")
+    opened.page.locator(".memory").first.wait_for()
+    yield opened
+    opened.close()
+
+
+def _texts(tab: Tab) -> list[str]:
+    texts: list[str] = tab.page.locator(".memory a").all_text_contents()
+    return texts
+
+
+def test_the_timeline_shows_what_holds_and_on_request_what_was_replaced(tab: Tab) -> None:
+    assert _texts(tab) == ["I moved from Berlin to Paris", "The standup is at half past nine"]
+    tab.page.check("#memory-superseded")
+    tab.page.locator(".memory.replaced", has_text="I live in Berlin").wait_for()
+
+
+def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
+    page = tab.page
+    page.locator(".memory a", has_text="standup").click()
+    page.fill("#memory-edit", "The standup is at ten")
+    page.get_by_role("button", name="Correct it").click()
+    page.locator("#memory-one ins", has_text="The standup is at ten").wait_for()
+    page.get_by_role("button", name="Forget it").click()
+    page.locator("#memory-status", has_text="Forgotten. 1 memory").wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.locator("#memory-status", has_text="Taken back. 2 memories").wait_for()
+    assert "The standup is at ten" in _texts(tab)
+    page.reload()
+    page.locator(".memory").first.wait_for()
+    assert "The standup is at ten" in _texts(tab)
+
+
+def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
+    page = tab.page
+    page.fill("#memory-bank", "alice")
+    page.press("#memory-bank", "Enter")
+    page.locator("#memory-status", has_text="Nothing is remembered here").wait_for()
+    page.fill("#memory-text", "Alice likes tea")
+    page.get_by_role("button", name="Keep it").click()
+    page.locator(".memory", has_text="Alice likes tea").wait_for()
+    assert page.url.endswith("#/memory/alice")
+    page.go_back()
+    tab.until("document.querySelectorAll('.memory').length === 2")
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+def test_axe_finds_nothing_in_the_memory_view(tab: Tab, width: int) -> None:
+    node()
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    assert tab.violations() == []
+    assert not tab.too_wide()
+    tab.page.locator(".memory a").first.click()
+    tab.page.locator("#memory-edit").wait_for()
+    assert tab.violations() == []
+    assert not tab.too_wide()

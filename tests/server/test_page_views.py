@@ -1,0 +1,291 @@
+"""The page as a place to work: addresses, the document view, facets, sources that move, tools, the map, the
+truth when something is missing. In a real browser.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import project, workspace
+from serving import Serve, Served
+from tabs import Tab, running_browser
+
+from ctx.indexing.status import Activity
+from ctx.server.app import Services
+from ctx.server.overview import WorkspaceOverview
+from ctx.tools.agents import Agents
+from ctx.workspace import Workspace
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
+
+NOTES = """---
+title: Field notes
+---
+
+# Field notes
+
+Some *emphasis*, **strong**, `code`, a [link](https://example.org/a), a [trap](javascript:alert(1))
+and <b onclick="alert(1)">markup</b>.
+
+## Harvest
+
+- apples
+- pears
+  - conference pears
+
+| fruit | crates |
+|-------|--------|
+| apple | 12 |
+
+```python
+crates = 12
+```
+
+## Storage
+
+Apples are stored cold. Crates of apples are counted on Fridays.
+"""
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Yield\n", "Crates *per* tree"]},
+        {"cell_type": "code", "source": ["print(12)"], "outputs": []},
+    ],
+    "metadata": {"language_info": {"name": "python"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+DOCUMENTS = {
+    "farm/notes.md": NOTES,
+    "farm/yield.ipynb": json.dumps(NOTEBOOK),
+    "code/crates.py": "def count_crates(apples: int) -> int:\n    return apples // 40\n",
+    "hebrew.md": "# דף ראשי\n\nזהו מסמך על אחסון. apples\n",
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from running_browser()
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    with workspace(project(tmp_path_factory.mktemp("views"), DOCUMENTS)) as opened:
+        opened.refresh([])
+        yield opened
+
+
+def _serve(serve: Serve, space: Workspace) -> Served:
+    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)))
+
+
+@pytest.fixture
+def tab(browser: Any, serve: Serve, space: Workspace) -> Iterator[Tab]:
+    opened = Tab(browser, _serve(serve, space).base)
+    yield opened
+    opened.close()
+
+
+def _open(tab: Tab, query: str, title: str) -> None:
+    tab.search(query)
+    tab.page.locator(".result", has_text=title).first.locator(".open").click()
+    tab.page.locator("#document-body [data-from]").first.wait_for()
+
+
+def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
+    page = tab.page
+    tab.search("apples")
+    path = ["search"]
+    for view in ("map", "sources", "tools", "connect"):
+        page.click(f"[data-view={view}]")
+        page.locator(f"#view-{view}").wait_for(state="visible")
+        page.reload()
+        page.locator(f"#view-{view}").wait_for(state="visible")
+        assert page.locator("[aria-current=page]").get_attribute("data-view") == view
+        path.append(view)
+    for view in reversed(path[:-1]):
+        page.go_back()
+        page.locator(f"#view-{view}").wait_for(state="visible")
+    page.locator(".result").first.wait_for()
+    assert page.input_value("#query") == "apples"
+    page.go_forward()
+    page.locator("#view-map").wait_for(state="visible")
+
+
+def test_the_addresses_of_before_lead_to_the_same(tab: Tab) -> None:
+    tab.page.goto(tab.page.url.split("#")[0] + "?q=apples&mode=keyword")
+    tab.page.locator(".result").first.wait_for()
+    assert tab.page.url.endswith("/#/search?q=apples&mode=keyword")
+
+
+def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
+    _open(tab, "crates fridays", "Field notes")
+    body = tab.page.locator("#document-body")
+    assert body.locator("h3").all_text_contents() == ["Harvest", "Storage"]
+    assert body.locator("em").text_content() == "emphasis"
+    assert body.locator("li li").text_content() == "conference pears"
+    assert body.locator("td").all_text_contents() == ["apple", "12"]
+    assert body.locator("pre code").text_content() == "crates = 12"
+    assert body.locator("a").all_text_contents() == ["link"]  # javascript: is no link
+    assert body.locator("b, script, img").count() == 0
+    assert '<b onclick="alert(1)">markup</b>' in body.text_content()
+    outline = tab.page.locator("#document-side details", has_text="Outline").locator("a")
+    assert outline.all_text_contents() == ["Field notes", "Harvest", "Storage"]
+    outline.nth(1).click()
+    tab.until("document.querySelector('#document-body .found')?.textContent === 'Harvest'")
+
+
+def test_every_place_of_a_document_with_the_words_is_a_click_away(tab: Tab) -> None:
+    _open(tab, "apples", "Field notes")
+    places = tab.page.locator("#document-side details").first
+    assert places.locator("summary").text_content() == "3 places have these words"
+    places.locator("a").nth(2).click()
+    tab.until("location.hash.includes('lines=26') || location.hash.includes('lines=28')")
+    assert tab.page.evaluate("CSS.highlights.get('words').size") >= 3
+
+
+def test_a_notebook_is_markdown_and_code_has_line_numbers(tab: Tab) -> None:
+    _open(tab, "yield tree", "Yield")
+    assert tab.page.locator("#document-body em").text_content() == "per"
+    tab.page.go_back()
+    _open(tab, "count_crates", "crates.py")
+    assert tab.page.locator("#document-body .number").all_text_contents()[:2] == ["1", "2"]
+
+
+def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -> None:
+    tab.search("apples crates")
+    kinds = tab.page.get_by_role("group", name="Kind")
+    counts = {
+        chip.locator("bdi").text_content(): chip.locator("small").text_content()
+        for chip in kinds.locator("button").all()
+    }
+    assert counts == {"md": "2", "ipynb": "1", "py": "1"}
+    kinds.locator("button", has_text=re.compile("^py")).click()
+    tab.until("document.querySelectorAll('.result').length === 1")
+    assert tab.titles() == ["crates"]
+    assert "kind=py" in tab.page.url
+    tab.page.go_back()
+    tab.until("document.querySelectorAll('.result').length === 4")
+
+
+def test_a_result_says_why_it_is_there(tab: Tab) -> None:
+    tab.search("apples")
+    tab.page.locator(".why summary").first.click()
+    words = tab.text(".why .bars")
+    assert re.search(r"Words\d+\.\d\d, rank 1score 1\.000", words), words
+
+
+def test_text_from_right_to_left_is_laid_out_so(tab: Tab) -> None:
+    _open(tab, "דף ראשי", "דף ראשי")
+    directions = tab.page.evaluate(
+        "['#document-title', '#document-body h2', '#document-body p'].map("
+        "(place) => getComputedStyle(document.querySelector(place)).direction)"
+    )
+    assert directions == ["rtl", "rtl", "rtl"]
+
+
+def test_a_tool_is_called_by_a_form_and_shown_as_a_command(tab: Tab) -> None:
+    tab.lead("#/tools/search")
+    tab.page.fill("#field-query", "it's apples")
+    tab.page.fill("#field-limit", "2")
+    tab.page.select_option("#field-mode", '"keyword"')
+    command = tab.text("#tool pre")
+    assert """-d '{"query":"it'\\''s apples","mode":"keyword","limit":2}'""" in command
+    tab.page.get_by_role("button", name="Call it").click()
+    tab.until("document.querySelector('#tool [role=status]').textContent.startsWith('Answered')")
+    assert len(json.loads(tab.page.locator("#tool pre").last.text_content())["results"]) == 2
+    tab.lead("#/tools/nothing")
+    tab.until("document.querySelector('#tool').textContent.includes('no tool called nothing')")
+
+
+def test_index_now_says_what_changed_and_what_was_left_out(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    config = project(tmp_path, {"notes.md": "# Notes\n\napples\n"})
+    with workspace(config) as space:
+        tab = Tab(browser, _serve(serve, space).base, "/#/sources")
+        card = tab.page.locator("#source-list .card")
+        card.locator(".state", has_text="never indexed").wait_for()
+        assert tab.page.locator("#health-dot").get_attribute("aria-label") == "not everything is indexed yet"
+        (tmp_path / "docs" / "broken.ipynb").write_bytes(b"\x00\x01" * 4000)
+        card.get_by_role("button", name="Index now").click()
+        card.get_by_text("1 document changed").wait_for()
+        card.get_by_text("1 skipped (binary, or without text)").wait_for()
+        card.locator(".state", has_text="fresh").wait_for()
+        assert "Last indexedjust now" in card.text_content()
+        tab.close()
+
+
+def test_a_run_shows_how_far_it_is(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
+        space.indexer.activity = Activity("indexing", "filesystem:docs", 250, 1000)
+        tab = Tab(browser, _serve(serve, space).base, "/#/sources")
+        tab.page.locator("#work-words", has_text="Indexing filesystem:docs · 250 of 1,000").wait_for()
+        assert tab.page.locator("#work-bar").evaluate("bar => bar.position") == 0.25
+        space.indexer.activity = Activity()
+        tab.page.locator("#work").wait_for(state="hidden")
+        tab.close()
+
+
+def test_a_store_that_was_never_indexed_says_so(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
+        tab = Tab(browser, _serve(serve, space).base)
+        tab.page.locator("#welcome-lead", has_text="Nothing is indexed yet").wait_for()
+        tab.close()
+
+
+def test_without_embeddings_the_page_says_what_is_off(tab: Tab) -> None:
+    assert tab.page.locator("#mode-note").is_visible()
+    assert tab.page.locator("[value=hybrid]").is_disabled()
+    tab.page.click("[data-view=map]")
+    assert "embeddings, which are disabled" in tab.text("#map-status")
+
+
+def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
+    browser: Any, serve: Serve, space: Workspace
+) -> None:
+    served = _serve(serve, space)
+    tab = Tab(browser, served.base)
+    tab.search("apples")
+    down = threading.Event()
+
+    def refuse(route: Any) -> None:
+        if down.is_set():
+            route.abort("connectionrefused")
+        else:
+            route.continue_()
+
+    tab.page.route("**/*", refuse)
+    down.set()
+    tab.page.fill("#query", "pears")
+    tab.page.locator("#down", has_text="does not answer").wait_for()
+    assert tab.page.locator("#health-dot").get_attribute("class") == "dot bad"
+    assert "these are the results of before" in tab.text("#status")
+    assert tab.titles()
+    down.clear()
+    tab.page.locator("#down").wait_for(state="hidden")
+    tab.until("document.getElementById('status').textContent.includes(' in ')")
+    assert tab.titles() == ["Field notes"]
+    tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
+    tab.close()
+
+
+def test_the_map_shows_documents_and_lights_what_is_searched(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base, "/#/map?q=apples+stored+cold")
+        tab.page.locator("#map-status", has_text="4 documents · 4 lit").wait_for()
+        assert tab.page.locator("#map-hits a").first.text_content() == "Field notes"
+        assert tab.page.locator("#map-legend .chip").all_text_contents() == ["filesystem:docs4"]
+        tab.page.locator("#map-canvas").focus()
+        for key in ("+", "ArrowLeft", "0"):
+            tab.page.keyboard.press(key)
+        tab.page.locator("#map-hits a").first.click()
+        tab.page.locator("#document-title", has_text="Field notes").wait_for()
+        tab.close()
