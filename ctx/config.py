@@ -14,6 +14,7 @@ from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
     SECTIONS,
+    WITHOUT_EFFECT,
     Chunking,
     Db,
     Embedding,
@@ -42,15 +43,6 @@ if TYPE_CHECKING:
 _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
-
-# Keys of Context Harness v0.8 that do nothing here: a moved configuration is told why, and starts.
-_WITHOUT_EFFECT = {
-    "vector_index": "the vector index needs no settings; delete the section",
-    "registries": "registries are not supported; name scripts under [tools.script.NAME]",
-    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
-    "retrieval.group_by": "results are always grouped by document; delete the key",
-    "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
-}
 
 
 class Config(Section):
@@ -167,8 +159,8 @@ class _Reader:
             if key not in choices:
                 full = f"{name}.{key}" if name else key
                 label = f"[{name}] {key}" if name else f"[{key}]"
-                if full in _WITHOUT_EFFECT:
-                    self.warnings.append(f"{self.shown}: {label} has no effect: {_WITHOUT_EFFECT[full]}")
+                if full in WITHOUT_EFFECT:
+                    self.warnings.append(f"{self.shown}: {label} has no effect: {WITHOUT_EFFECT[full]}")
                 else:
                     from ctx.text import did_you_mean  # 5 ms, and only a wrong configuration needs it
 

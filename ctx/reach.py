@@ -9,7 +9,7 @@ is looked up and no path opened before the answer.
 import os
 from collections.abc import Callable, Iterator
 
-from ctx.settings import NAMED_SECTIONS, SECTIONS
+from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
 from ctx.types import JSON
 
 Table = dict[str, JSON]
@@ -35,6 +35,8 @@ def requests(tables: Table, root: str) -> list[str]:
     """
     lines = [f"reads the environment variable {name}" for name in sorted(set(_variables(tables)))]
     for name, value in tables.items():
+        if name in WITHOUT_EFFECT:
+            continue
         judge = _SECTIONS.get(name)
         if judge is not None:
             lines += judge(_table(value), root)
@@ -51,7 +53,7 @@ def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterato
     """The keys that are neither harmless nor judged by the caller."""
     harmless = HARMLESS.get(section, ())
     for key in table:
-        if key not in harmless and key not in judged:
+        if key not in harmless and key not in judged and f"{section}.{key}" not in WITHOUT_EFFECT:
             yield f"sets [{section}] {key}"
 
 

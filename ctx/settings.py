@@ -478,3 +478,12 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
     "agents.script": Script,
 }
 """The tables of which there are many, `[connectors.git.NAME]`."""
+
+# Keys of Context Harness v0.8 that do nothing here: a moved configuration is told why, and starts.
+WITHOUT_EFFECT = {
+    "vector_index": "the vector index needs no settings; delete the section",
+    "registries": "registries are not supported; name scripts under [tools.script.NAME]",
+    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
+    "retrieval.group_by": "results are always grouped by document; delete the key",
+    "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
+}

@@ -429,7 +429,7 @@ def test_the_bank_in_the_path_wins_over_the_header(serve: Serve, with_mcp: Servi
     caller = client.post("/mcp/alice/", json={}, headers={"x-bank-id": "bob"}).json()
     assert (caller["bank"], caller["fixed"]) == ("alice", True)
     caller = client.post("/mcp", json={}, headers={"x-bank-id": "bob"}).json()
-    assert (caller["bank"], caller["fixed"]) == ("bob", False)
+    assert (caller["bank"], caller["fixed"]) == ("bob", True)  # a connection with a bank is bound to it
     assert client.post("/mcp/ann+work%40example.org", json={}).json()["bank"] == "ann+work@example.org"
 
 

@@ -239,7 +239,7 @@ def test_the_caller_is_told_by_headers(serve: Serve, services: Services) -> None
     assert (caller["door"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == (
         "rest",
         "alice",
-        False,
+        True,
         "s1",
     )
     assert caller["request_id"] == response.headers["x-request-id"] == "trace-0001"
