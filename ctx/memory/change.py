@@ -151,8 +151,10 @@ _SLOTS = (
 
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
+_TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
 _SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
 
+MAX_STATEMENT_CHARS = 300  # two or three sentences
 MAX_CHARS = 600  # of a statement; longer texts are told apart by their beginning
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
 SAME_FRAME_COSINE = 0.86  # of two texts that differ in one value
@@ -213,10 +215,15 @@ class Statement(NamedTuple):
     terms: frozenset[str]
     names: frozenset[str]  # terms of names and numbers, by which a later text can refer to it
     others: frozenset[str]  # persons besides the speaker
+    titled: frozenset[
+        str
+    ]  # terms of words that are spelt as a name: who shares one need not be of one matter
+    short: bool  # a statement, and not a report or a conversation that holds several
 
     @classmethod
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(cls, text: str) -> "Statement":
+        short = len(text) <= MAX_STATEMENT_CHARS
         text = text[:MAX_CHARS]
         proper = [term for word in _PROPER.findall(text) for term in terms(word)]
         return cls(
@@ -227,6 +234,8 @@ class Statement(NamedTuple):
             frozenset(terms(text)),
             frozenset(proper),
             frozenset(re.findall(r"[a-z]+", text.lower())) & _KIN,
+            frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
+            short,
         )
 
 
@@ -250,6 +259,8 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 
     "value": both fill one slot. "change": the later one says that something changed, and names what the earlier one is about.
     """
+    if not (earlier.short and later.short):
+        return None
     if earlier.others != later.others or likeness(earlier, later, cosine) < PLAIN_COSINE:
         return None
     if _same_slot(earlier.slot, later.slot):
@@ -267,9 +278,11 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
     """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one to go by."""
     worth = likeness(earlier, later, cosine)
+    if not (earlier.short and later.short):
+        return False
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
         return False
-    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content):
+    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):

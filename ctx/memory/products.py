@@ -72,7 +72,7 @@ def _claude_recall(bank: MemoryBank, entry: dict[str, JSON]) -> None:
         entry["content"],
         metadata=entry.get("metadata") or {},
         session=entry.get("sessionId"),
-        event_date=entry.get("timestamp"),
+        timestamp=entry.get("timestamp"),
         alias=entry["id"],
         dedupe="exact",
         idempotency_key=f"import:claude-recall:{entry['id']}",
@@ -98,7 +98,7 @@ def _sekha(bank: MemoryBank, entry: dict[str, JSON]) -> None:
             {
                 "text": message["content"],
                 "role": message["role"],
-                "event_date": message.get("timestamp"),
+                "timestamp": message.get("timestamp"),
                 "metadata": message.get("metadata") or {},
             }
             for message in entry["messages"]
@@ -108,7 +108,7 @@ def _sekha(bank: MemoryBank, entry: dict[str, JSON]) -> None:
             "folder": conversation.get("folder", "/"),
             "status": conversation.get("status", "active"),
             "importance": conversation.get("importance_score", 5),
-            "event_date": conversation.get("created_at"),
+            "timestamp": conversation.get("created_at"),
             "metadata": {"sekha_id": conversation["id"]},
         },
         idempotency_key=f"import:sekha:{conversation['id']}",

@@ -121,17 +121,7 @@ def read_manifest(folder: str) -> Manifest:
         raise ConfigError(f"{label}: cannot be read: {error.strerror}") from error
     except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{label}: is not TOML: {error}") from error
-    for key in data:
-        if key not in _DEFAULTS:
-            raise ConfigError(f"{label}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
-    values: dict[str, JSON] = {}
-    for key, (kind, default) in _DEFAULTS.items():
-        if key in _REQUIRED and key not in data:
-            raise ConfigError(f"{label}: {key}: is required")
-        value = data.get(key, default)
-        if value is not None and type(value) is not kind:
-            raise ConfigError(f"{label}: {key}: must be a {kind.__name__}")
-        values[key] = value
+    values = _values(data, label)
     if values["api"] != API:
         raise ConfigError(f"{label}: api: this version of ctx reads api = {API}, not {values['api']}")
     if not _NAME.fullmatch(values["name"]):
@@ -172,6 +162,22 @@ def read_manifest(folder: str) -> Manifest:
         agents=tuple(_agent(entry, folder, label) for entry in values["agents"]),
         remote_path=values["remote_path"],
     )
+
+
+def _values(data: Mapping[str, JSON], label: str) -> dict[str, JSON]:
+    """Every key with its value, or with what stands for it. Raises `ConfigError` for one that is unknown, absent or of another type."""
+    for key in data:
+        if key not in _DEFAULTS:
+            raise ConfigError(f"{label}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
+    values: dict[str, JSON] = {}
+    for key, (kind, default) in _DEFAULTS.items():
+        if key in _REQUIRED and key not in data:
+            raise ConfigError(f"{label}: {key}: is required")
+        value = data.get(key, default)
+        if value is not None and type(value) is not kind:
+            raise ConfigError(f"{label}: {key}: must be a {kind.__name__}")
+        values[key] = value
+    return values
 
 
 def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,12 @@ tool = {
   },
 }
 
+-- When it was said. (An older store kept an imported memory's time as the date of an event, without an end.)
+local function moment(record)
+  if record.event_date and not record.event_end and record.timestamp == record.created then return time.iso(record.event_date) end
+  return record.said
+end
+
 function tool.execute(params, context)
   local records
   local total
@@ -28,7 +34,7 @@ function tool.execute(params, context)
       id = record.aliases["claude-recall"],
       content = record.text,
       metadata = json.object(record.metadata or {}),
-      timestamp = record.said,
+      timestamp = moment(record),
       sessionId = record.session or json.null,
     }
   end

@@ -213,10 +213,10 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
     assert run("show", id)["text"] == "Bob's bicycle"
     assert [change["op"] for change in run("history", id)["history"]] == ["put", "update"]  # type: ignore[index,attr-defined]
     assert run("forget", id, "--dry-run")["count"] == 1
+    assert run("undo", str(edited["op_id"]))["count"] == 1
     forgotten = run("forget", id)
     assert run("list")["memories"] == []
     run("undo", forgotten["op_ids"][0])  # type: ignore[index]
-    assert run("undo", str(edited["op_id"]))["count"] == 1
     assert run("show", id)["text"] == "Bob's own"
 
 

@@ -129,3 +129,10 @@ def test_a_question_that_nothing_answers_gets_nothing(bank: MemoryBank) -> None:
     reply = bank.search("What is my shoe size?", floor=True)
     assert (reply["results"], reply["answered"]) == ([], False)
     assert bank.search("What is the cat called?", floor=True)["answered"]
+
+
+def test_a_long_report_takes_no_statements_place(bank: MemoryBank) -> None:
+    bank.put("I live in Oslo")
+    report = "I moved from Oslo to Bergen. " + "The harbour was busy and the ferry was late again. " * 8
+    assert bank.put(report)["superseded"] == []
+    assert bank.count() == 2

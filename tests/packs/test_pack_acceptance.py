@@ -308,7 +308,7 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     assert max(cited) <= len(answer["based_on"])
     assert {id for finding in answer["findings"] for id in finding["ids"]} <= ids
     matches = server.rest(
-        "hindsight_search", {"bank_id": "a16", "query": "services PostgreSQL SQLite team Ann database"}
+        "recall", {"query": "services PostgreSQL SQLite team Ann database", "max_results": 100}, bank="a16"
     )
     assert ids <= {row["id"] for row in matches["results"]}
     assert answer["mode"] == "extractive"

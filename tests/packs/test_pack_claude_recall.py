@@ -229,6 +229,19 @@ def test_cr3_total_is_before_the_limit_and_scores_descend(server: PackServer) ->
     assert scores == sorted(scores, reverse=True)
 
 
+def test_what_answers_below_the_threshold_is_shown_apart(server: PackServer) -> None:
+    server.rest(
+        RECALL + "store_memory",
+        {"content": "The customer Brightwater wants single sign-on by May"},
+        bank="cr3b",
+    )
+    ask = {"query": "Brightwater customer contract", "threshold": 0.98}
+    reply = server.rest(RECALL + "search", ask, bank="cr3b")
+    assert (reply["results"], reply["total"]) == ([], 0)
+    assert [entry["score"] < 0.98 for entry in reply["belowThreshold"]] == [True]
+    assert "belowThreshold" not in server.rest(RECALL + "search", {"query": "zebra crossing"}, bank="cr3b")
+
+
 def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServer) -> None:
     store, clear, stats = RECALL + "store_memory", RECALL + "clear_context", RECALL + "get_stats"
     server.rest(store, {"content": "mine"}, bank="cr6", session="a")

@@ -50,6 +50,8 @@ class Question(NamedTuple):
             raise BadRequest(f"mode: one of {', '.join(MODES)}")
         if self.budget not in DEPTHS:
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
+        if self.half_life_days is not None:
+            number("half_life_days", self.half_life_days, 0.001, 1e6)
         return self
 
     @property
@@ -99,8 +101,6 @@ class Searching(BankView):
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
         if max_tokens is not None:
             max_tokens = whole("max_tokens", max_tokens, 1, 10_000_000)
-        if half_life_days is not None:
-            half_life_days = number("half_life_days", half_life_days, 0.001, 1e6)
         least_score = number("min_score", min_score, 0.0, 1.0)
         question = Question(
             query,
@@ -116,10 +116,8 @@ class Searching(BankView):
         )
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
-            hits = [hit for hit in hits if hit.score >= least_score]
             answers = answered(hits, with_meaning=calibrated(self._embedding.model) and mode != "keyword")
-            if floor and not answers:
-                hits = []
+            hits = [hit for hit in hits if hit.score >= least_score and (answers or not floor)]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = _within_tokens(hits[offset : offset + limit], max_tokens)
