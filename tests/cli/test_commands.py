@@ -459,7 +459,7 @@ def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_pat
     (tmp_path / "docs" / "scan.md").write_bytes(b"%PDF-1.7\0\0")
     (tmp_path / "docs" / "blob.md").write_bytes(b"\0\1\2")
     (tmp_path / "docs" / "void.md").write_bytes(b"")
-    (tmp_path / "docs" / "photo.tiff").write_bytes(b"II*\0")
+    (tmp_path / "docs" / "table.csv").write_bytes(b"a,b\n")
     dry = ctx("index", "--dry-run", cwd=tmp_path)
     assert "2 would be added, 0 unchanged, 3 skipped (1 empty)" in dry.stdout
     (report,) = document(ctx("index", "--json", cwd=tmp_path))["sources"]
@@ -468,7 +468,7 @@ def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_pat
     assert "PDF" in reasons["scan.md"]
     assert reasons["blob.md"] == "binary data, not text"
     assert reasons["void.md"] == "empty"
-    assert ".tiff 1" in report["notes"][0]["message"]
+    assert ".csv 1" in report["notes"][0]["message"]
     after = ctx("index", "--dry-run", cwd=tmp_path)
     assert "filesystem:docs: 2 unchanged, 3 skipped (1 empty)" in after.stdout
     assert "  skipped: blob.md: binary data, not text" in after.stderr.splitlines()
