@@ -280,7 +280,9 @@ def main() -> int:
     parser.add_argument(
         "--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given"
     )
-    parser.add_argument("--life", action="store_true", help="the newest, the facts, the dates, the unanswerable")
+    parser.add_argument(
+        "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
+    )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()

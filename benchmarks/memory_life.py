@@ -143,4 +143,8 @@ def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
             return {"memories": bank.count(), **judge(recall, lines)}
 
 
-RECALL: dict[str, Any] = {"limit": 10, "window": "auto", "floor": True}  # as extensions/hindsight/recall.lua asks
+RECALL: dict[str, Any] = {
+    "limit": 10,
+    "window": "auto",
+    "floor": True,
+}  # as extensions/hindsight/recall.lua asks
