@@ -1,7 +1,7 @@
 """How a memory serves somebody who lives with it: `python benchmarks/memory.py --life`.
 
 One bank of about 200 memories as a coding agent's user leaves them: statements that later ones replace (`change`, and `change2`, on which
-nothing was tuned), plain facts, dated events, and everyday notes besides. Asked are the newest of each pair, the facts, the dates, and
+whose words were seen while the cues were written), plain facts, dated events, and everyday notes besides. Asked are the newest of each pair, the facts, the dates, and
 questions that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and how often an
 unanswerable question is answered by nothing.
 """
