@@ -188,7 +188,8 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    schemas[f"{tool.name}_parameters"] = _rooted(_with_nulls(tool.parameters), f"{tool.name}_parameters")
+    parameters = _with_nulls(tool.parameters) | _choices(tool.alternatives)
+    schemas[f"{tool.name}_parameters"] = _rooted(parameters, f"{tool.name}_parameters")
     answer: JSON = {"type": "object"} if tool.bare else {}
     if tool.output_schema is not None:
         schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
@@ -201,7 +202,7 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
         "description": tool.description,
         "tags": ["tools"],
         "requestBody": {
-            "required": bool(tool.parameters.get("required")),
+            "required": bool(tool.parameters.get("required") or tool.alternatives),
             "content": {
                 "application/json": {
                     "schema": {"$ref": f"#/components/schemas/{tool.name}_parameters"},
@@ -269,6 +270,20 @@ def _error_response(text: str) -> JSON:
 def _summary(text: str) -> str:
     first = text.strip().splitlines()[0] if text.strip() else ""
     return first if len(first) <= SUMMARY_CHARACTERS else first[: SUMMARY_CHARACTERS - 3] + "..."
+
+
+def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
+    """That just one of these sets of parameters is given, as JSON Schema says it; null is as good as absent."""
+    names = [name for names in alternatives for name in names]
+    choices = [
+        {**_given(chosen), "not": {"anyOf": [_given([name]) for name in names if name not in chosen]}}
+        for chosen in alternatives
+    ]
+    return {"oneOf": choices} if choices else {}
+
+
+def _given(names: Sequence[str]) -> dict[str, JSON]:
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
 
 
 def _with_nulls(parameters: JSON) -> JSON:

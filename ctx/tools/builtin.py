@@ -278,6 +278,7 @@ def get_tool(library: Library) -> Tool:
             },
             "additionalProperties": False,
         },
+        alternatives=(("id",), ("source", "source_id")),
         output_schema=_get_schema(),
         annotations=_READING,
         builtin=True,

@@ -62,6 +62,10 @@ class Tab:
         titles: list[str] = self.page.locator("#results .title").all_text_contents()
         return titles
 
+    def wait_for_focus(self, id: str) -> None:
+        """Until the element of this id has the focus."""
+        self.page.wait_for_function("id => document.activeElement.id === id", arg=id)
+
     def focused(self) -> str:
         focus: str = self.page.evaluate(
             "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"

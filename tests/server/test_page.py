@@ -137,7 +137,7 @@ def test_a_document_cannot_run_in_the_page(tab: Tab) -> None:
 
 def test_the_keyboard_is_enough(tab: Tab) -> None:
     page = tab.page
-    assert tab.focused() == "query"
+    tab.wait_for_focus("query")
     page.keyboard.type("release")
     page.wait_for_selector(".result")
     page.keyboard.press("ArrowDown")
@@ -145,20 +145,20 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     assert page.locator(".result").nth(1).locator(".open").evaluate("link => link === document.activeElement")
     page.keyboard.press("Enter")
     page.locator("#document-body [data-from]").first.wait_for()
-    assert tab.focused() == "document-title"
+    tab.wait_for_focus("document-title")
     page.go_back()
     page.locator("#results").wait_for()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
-    assert tab.focused() == "query"
+    tab.wait_for_focus("query")
     page.keyboard.press("Escape")
     assert page.input_value("#query") == ""
     page.keyboard.press("Shift+Tab")  # to the views, the last of them
     page.keyboard.press("Enter")
     page.locator("#view-connect").wait_for(state="visible")
     page.keyboard.press("/")
-    assert tab.focused() == "query"
-    assert page.locator("#view-search").is_visible()
+    tab.wait_for_focus("query")
+    page.locator("#view-search").wait_for(state="visible")
 
 
 def test_the_skip_link_leads_past_the_header(tab: Tab) -> None:
@@ -166,7 +166,7 @@ def test_the_skip_link_leads_past_the_header(tab: Tab) -> None:
     tab.page.locator(".skip").focus()
     assert tab.page.locator(".skip").bounding_box()["x"] >= 0
     tab.page.keyboard.press("Enter")
-    assert tab.focused() == "results"
+    tab.wait_for_focus("results")
 
 
 def test_sources_tell_what_is_indexed(tab: Tab) -> None:
