@@ -273,13 +273,8 @@ def _summary(text: str) -> str:
 
 
 def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
-    """That just one of these sets of parameters is given, as JSON Schema says it; null is as good as absent."""
-    names = [name for names in alternatives for name in names]
-    choices = [
-        {**_given(chosen), "not": {"anyOf": [_given([name]) for name in names if name not in chosen]}}
-        for chosen in alternatives
-    ]
-    return {"oneOf": choices} if choices else {}
+    """That one of these sets of parameters is given, as JSON Schema says it; null is as good as absent."""
+    return {"anyOf": [_given(names) for names in alternatives]} if alternatives else {}
 
 
 def _given(names: Sequence[str]) -> dict[str, JSON]:

@@ -52,9 +52,7 @@ class Tool(NamedTuple):
     lenient: bool = (
         False  # models add arguments nobody asked for and send lists as text: put right, not refused
     )
-    alternatives: tuple[
-        tuple[str, ...], ...
-    ] = ()  # sets of parameters of which one is given; `run` refuses the rest
+    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters of which one has to be given
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
     named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder

@@ -288,14 +288,15 @@ def get_tool(library: Library) -> Tool:
 
 
 def _stored(arguments: dict[str, JSON], catalog: Catalog) -> StoredDocument:
-    """The document that is asked for. Raises `BadRequest`, `NotFound`."""
+    """The document that is asked for; beside an id, source and source_id must be its own. Raises `BadRequest`, `NotFound`."""
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
         raise BadRequest("missing required parameter: id (or source and source_id)")
-    if id and (source or source_id):
-        raise BadRequest("give id, or source and source_id, not both")
     stored = catalog.document(id.strip().lower() if id else document_id(source, source_id))
-    if stored is None:
+    if stored is None or (source or stored.document.source, source_id or stored.document.source_id) != (
+        stored.document.source,
+        stored.document.source_id,
+    ):
         description = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
         raise NotFound(f"no document {description}")
     return stored
