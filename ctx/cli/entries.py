@@ -173,7 +173,11 @@ def _toml_span(text: str, key: str, name: str) -> tuple[int, int] | None:
     """
     lines = text.splitlines(keepends=True)
     heads = [index for index, line in enumerate(lines) if re.match(r"\s*\[", line)]
-    ours = [index for index in heads if re.match(rf"\s*\[\s*{key}\s*\.\s*\"?{name}\"?\s*[\].]", lines[index])]
+    ours = [
+        index
+        for index in heads
+        if re.match(rf"\s*\[\s*{re.escape(key)}\s*\.\s*\"?{re.escape(name)}\"?\s*[\].]", lines[index])
+    ]
     if not ours:
         return None
     after = next((index for index in heads if index > ours[-1]), len(lines))

@@ -18,6 +18,7 @@ _LINK = re.compile(r"\[\[[^\]\n]{1,500}\]\[([^\]\n]{1,500})\]\]")
 def parse(text: str) -> Parsed:
     """An Org document; without `#+TITLE:` its first heading is the title."""
     lines = "\n" + text  # offsets in it are one more than in `text`
+    low = lines.lower() if len(lines.lower()) == len(lines) else lines
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
     title = None
@@ -31,9 +32,10 @@ def parse(text: str) -> Parsed:
         elif match[3]:
             title = title or clipped(match[3]) or None
         else:  # stars within a block are no headings
-            end = re.compile(rf"\n#\+end_{match[4]}[^\n]*", re.IGNORECASE).search(lines, stop)
-            if end:
-                stop = end.end()
+            end = low.find(f"\n#+end_{match[4].lower()}", stop)
+            if end >= 0:
+                stop = low.find("\n", end + 1)
+                stop = stop if stop >= 0 else len(lines)
                 atoms.append((match.start(), stop - 1))
         match = _LINE.search(lines, stop)
     return Parsed(text, tuple(headings), tuple(atoms), title or first_title(headings))

@@ -16,13 +16,21 @@ vectors) that the tables and the end are as written; the first change a process 
 import os
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.store.base import Catalog, StoredDocument
+from ctx.store.inventory import (
+    DAMAGED,
+    OPEN_TRIES,
+    Surviving,
+    complete_files,
+    inventory,
+    sound_files,
+    verified,
+)
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.store.tantivy import FORMAT, KeywordIndex
 from ctx.types import Filters, Hit
@@ -32,14 +40,14 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 
     import numpy as np
 
-    from ctx.store.vectors import VectorReader, VectorWriter
+    from ctx.store.vector_writer import VectorWriter
+    from ctx.store.vectors import VectorReader
 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
 # Of vectors.py, which is not imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 2, 32, 16
 _ROOM_BYTES = 64 << 20
-_OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
 class LocalIndex:
@@ -153,7 +161,7 @@ class LocalIndex:
         if current_stamp == self._seen and current_stamp is not None:
             return self._keyword
         with self._opening:
-            for tries_left in reversed(range(_OPEN_TRIES)):
+            for tries_left in reversed(range(OPEN_TRIES)):
                 current_stamp = stamp(
                     self._state_path
                 )  # before the state is read: a newer one is then seen next time
@@ -165,8 +173,8 @@ class LocalIndex:
                 folder = os.path.join(self._path, fields["folder"])
                 try:
                     _check_reachable(folder, self._beneath)
-                    if not _complete_files(folder, fields):
-                        raise StoreError(_DAMAGED)
+                    if not complete_files(folder, fields):
+                        raise StoreError(DAMAGED)
                     if self._keyword is None or self._keyword_folder != folder:
                         self._keyword = KeywordIndex(folder, writable=False)
                         self._keyword_folder = folder
@@ -193,7 +201,7 @@ class LocalIndex:
             suspect = os.path.exists(self._suspect_path)
             if suspect:
                 _log().warning("index is read in full reason=a reader found damage")
-                _verified.clear()
+                verified.clear()
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
             try:
@@ -225,7 +233,7 @@ class LocalIndex:
             folder, fed = self._fed
             target = catalog.seq()
             try:
-                with _surviving():
+                with Surviving():
                     self._add_documents(catalog, folder, fed, target)
             except BaseException:
                 self._forget_writer()
@@ -246,7 +254,7 @@ class LocalIndex:
         fields = _keyword_state(self._state_path)
         if not fields or fields.get("format") != str(FORMAT) or not expected.items() <= fields.items():
             return False
-        if not _complete_files(os.path.join(self._path, fields["folder"]), fields):
+        if not complete_files(os.path.join(self._path, fields["folder"]), fields):
             return False
         fields = read_state(os.path.join(self._vectors_path, "state"))
         if not model:
@@ -279,8 +287,8 @@ class LocalIndex:
             problems.append("the keyword index is damaged or of another version")
         else:
             folder = os.path.join(self._path, fields["folder"])
-            _verified.pop(folder, None)
-            if not (_complete_files(folder, fields) and _sound(folder)):
+            verified.pop(folder, None)
+            if not (complete_files(folder, fields) and sound_files(folder)):
                 problems.append("the keyword index is damaged")
         model, _ = self._embedding()
         if model is not None:
@@ -304,7 +312,7 @@ class LocalIndex:
             applied = self._fed[1]
         self._model = model
         try:
-            with _surviving():
+            with Surviving():
                 self._apply_to_keyword(catalog, folder, applied, target)
         except StoreError as error:
             self._forget_writer()
@@ -322,7 +330,7 @@ class LocalIndex:
     def _build_keyword(self, catalog: Catalog, target: int) -> int:
         folder = self._fresh_keyword_folder()
         try:
-            with _surviving():
+            with Surviving():
                 self._apply_to_keyword(catalog, folder, 0, target)
         except BaseException:
             self._forget_writer()
@@ -353,7 +361,9 @@ class LocalIndex:
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
-            elif self._keyword_writer is None and not (_complete_files(folder, fields) and _sound(folder)):
+            elif self._keyword_writer is None and not (
+                complete_files(folder, fields) and sound_files(folder)
+            ):
                 # While a writer of our own is open, its merges come and go, and it was sound when that was opened.
                 reason = "damaged"
         if reason is not None:
@@ -425,24 +435,25 @@ class LocalIndex:
             "model": self._model or "",
         }
         try:
-            fields.update(_inventory(path))
+            fields.update(inventory(path))
             write_state(self._state_path, fields)
         except OSError as error:
             raise StoreError(
                 f"the index cannot be written: {error.strerror}; what was published stays as it is"
             ) from error
-        _verified[path] = stamp(os.path.join(path, "meta.json"))
+        verified[path] = stamp(os.path.join(path, "meta.json"))
 
     def _note_merges(self) -> None:
         """Notes the files anew where tantivy has merged some since the last publication."""
         fields = _keyword_state(self._state_path)
         if fields and fields.get("folder") == self._keyword_writer_folder:
             path = os.path.join(self._path, fields["folder"])
-            if _verified.get(path) != stamp(os.path.join(path, "meta.json")):
+            if verified.get(path) != stamp(os.path.join(path, "meta.json")):
                 self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
 
     def _catch_up_vectors(self, catalog: Catalog, model: str, *, suspect: bool) -> int:
-        from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
+        from ctx.store.vector_writer import VectorWriter  # numpy: 70 ms, not for a keyword search
+        from ctx.store.vectors import VectorsDamaged
 
         with VectorWriter(self._vectors_path, model, suspect=suspect, beneath=self._beneath) as writer:
             if writer.history and catalog.history(writer.applied) != writer.history:
@@ -496,7 +507,6 @@ class LocalIndex:
 
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
-_DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
@@ -524,113 +534,8 @@ def _check_reachable(folder: str, beneath: str) -> None:
         raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
 
 
-def _meta_sum(folder: str) -> str:
-    """Which commit (or merge) of tantivy's this is. Raises `OSError`."""
-    with open(os.path.join(folder, "meta.json"), "rb") as file:
-        return f"{zlib.crc32(file.read()):x}"
-
-
-def _inventory(folder: str) -> dict[str, str]:
-    """The files that belong to the present commit, as fields of the state: `meta` names it, `files` are `name:size`.
-
-    Tantivy itself does without some of its files: one whose positions are gone answers phrases wrongly.
-    """
-    import json  # 2 ms; whoever writes has the time
-
-    for _ in range(_OPEN_TRIES):
-        with open(os.path.join(folder, "meta.json"), "rb") as file:
-            data = file.read()
-        live_files = {}
-        for segment in json.loads(data)["segments"]:
-            deletes = segment.get("deletes")
-            live_files[segment["segment_id"].replace("-", "")] = (
-                f"{deletes['opstamp']}.del" if deletes else None
-            )
-        files = []
-        for name in sorted(os.listdir(folder)):
-            segment_id, _, kind = name.partition(".")
-            if segment_id in live_files and (
-                not kind.endswith((".del", ".temp")) or kind == live_files[segment_id]
-            ):
-                current_stamp = stamp(os.path.join(folder, name))
-                if current_stamp is not None:
-                    files.append(f"{name}:{current_stamp[2]}")
-        meta = f"{zlib.crc32(data):x}"
-        if _meta_sum(folder) == meta:
-            return {"meta": meta, "files": " ".join(files)}
-    return {"meta": "-", "files": ""}  # merges follow each other; the files are noted at the next publication
-
-
-def _complete_files(folder: str, fields: Mapping[str, str]) -> bool:
-    """Whether all files are there, as long as they were. True also where tantivy has merged some since they were noted."""
-    try:
-        if _meta_sum(folder) != fields["meta"]:
-            return True
-        for entry in fields["files"].split():
-            name, _, size = entry.rpartition(":")
-            current_stamp = stamp(os.path.join(folder, name))
-            if current_stamp is None or current_stamp[2] != int(size):
-                return _meta_sum(folder) != fields["meta"]
-    except (OSError, KeyError, ValueError):
-        return False
-    return True
-
-
-_FOOTER_MAGIC = (1337).to_bytes(4, "little")
-
-_verified: dict[str, Stamp | None] = {}
-"""Folder of tantivy's -> stamp of its meta.json as this process last wrote it or found all its files sound."""
-
-
-def _sound(folder: str) -> bool:
-    """Whether tantivy's files are what it wrote. All of them are read, 0.1 s for 400 MB, once per process and change by others.
-
-    Each ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number. Tantivy itself compares it
-    only when asked, which its Python interface cannot.
-    """
-    meta = stamp(os.path.join(folder, "meta.json"))
-    if meta is None:
-        return False
-    if _verified.get(folder) == meta:
-        return True
-    try:
-        with _surviving():
-            KeywordIndex(folder, writable=False).close()
-        for entry in _inventory(folder)["files"].split():
-            if not _footer_holds(os.path.join(folder, entry.rpartition(":")[0])):
-                return False
-    except (StoreError, OSError, ValueError, KeyError, TypeError):
-        return False
-    _verified[folder] = meta
-    return True
-
-
-def _footer_holds(path: str) -> bool:
-    import json  # 2 ms; whoever writes has the time
-
-    with open(path, "rb") as file:
-        data = file.read()
-    if data[-4:] != _FOOTER_MAGIC:
-        return False
-    length = int.from_bytes(data[-8:-4], "little")
-    footer = json.loads(data[-8 - length : -8])
-    return zlib.crc32(memoryview(data)[: -8 - length]) == int(footer["crc"])
-
-
-class _surviving:
-    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into `StoreError`."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        # pyo3 gives its panic no public name, and it is a BaseException.
-        if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
-            raise StoreError(_DAMAGED) from error
-
-
-class _Suspecting(_surviving):
-    """`_surviving`, and whoever writes next reads every byte after an error."""
+class _Suspecting(Surviving):
+    """`Surviving`, and whoever writes next reads every byte after an error."""
 
     def __init__(self, index: LocalIndex) -> None:
         self._index = index

@@ -73,6 +73,6 @@ def test_trust_in_a_home_that_may_not_be_written_is_told_and_needed_for_scripts_
     tool.parent.mkdir(parents=True)
     tool.write_text("tool = {name = 'x', description = 'x', execute = function() return 1 end}")
     reply = as_a_user(config.parent, "trust", home=home)
-    assert reply.returncode == 4, reply.stderr
+    assert reply.returncode == 2, reply.stderr
     assert "XDG_STATE_HOME" in reply.stderr
     assert len(reply.stderr.splitlines()) == 1

@@ -27,6 +27,7 @@ from store_tree import (
 
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import local as local_module
+from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
@@ -38,8 +39,8 @@ ALL = Filters()
 
 def forget_what_this_process_verified() -> None:
     """As in a process that starts."""
-    vectors_module._verified.clear()
-    local_module._verified.clear()
+    writer_module._verified.clear()
+    local_module.verified.clear()
 
 
 def keyword_folder(folder: Path) -> Path:
@@ -216,6 +217,7 @@ def test_an_index_of_another_format_is_built_anew(
     expected = portrait(catalog, index)
     monkeypatch.setattr(local_module, "FORMAT", 999)
     monkeypatch.setattr(vectors_module, "FORMAT", 999)
+    monkeypatch.setattr(writer_module, "FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
         with pytest.raises(StoreError, match="version"):
             later.keyword("otter", ALL, 5)

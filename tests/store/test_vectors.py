@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from ctx.errors import StoreError
 from ctx.store import local as local_module
+from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import VectorBatch
+from ctx.store.vector_writer import VectorWriter
 from ctx.store.vectors import (
     BLOCK_ROWS,
     PATCH,
     ROW,
     VectorReader,
     VectorsDamaged,
-    VectorWriter,
     check_vectors,
 )
 from ctx.types import Filters, Hit
@@ -231,7 +232,7 @@ def test_a_document_keeps_the_rows_of_its_chunks_only(tmp_path: Path) -> None:
 def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors_module, "COMPACT_MIN_DEAD", 10)
+    monkeypatch.setattr(writer_module, "COMPACT_MIN_DEAD", 10)
     reader = VectorReader(str(tmp_path), "m")
     with VectorWriter(str(tmp_path), "m") as writer:
         writer.put(numbered(0, 3 * BLOCK_ROWS))
@@ -301,7 +302,7 @@ def built(folder: Path) -> None:
         writer.put(numbered(0, 2 * BLOCK_ROWS + 100))
         writer.retain({7: ()})
         writer.publish(5, "h")
-    vectors_module._verified.clear()  # as in a process that starts
+    writer_module._verified.clear()  # as in a process that starts
 
 
 def flip(path: Path, offset: int) -> None:
