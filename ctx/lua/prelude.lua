@@ -41,7 +41,7 @@ local mending, mended = false, 0
 
 local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, even with the way there and back
 
-local function encode_string(text)
+local function encode_string(text, exact) -- `exact`: a key, which another must not become
   if #text > LONG then
     local answer = raw("json.quote", text)
     if byte(answer, 1) == 43 then return sub(answer, 2) end
@@ -49,7 +49,7 @@ local function encode_string(text)
     if find(text, '[%c"\\]') then text = gsub(text, '[%z\1-\31"\\]', ESCAPES) end
     return '"' .. text .. '"'
   end
-  if mending then
+  if mending and not exact then
     local answer = raw("json.mend", text)
     if byte(answer, 1) == 43 then
       mended = mended + 1
@@ -117,7 +117,7 @@ local function encode_object(value, nulls, out, n, depth, seen)
   for index = 1, count do
     local key = names[index]
     n = n + 1
-    out[n] = (index > 1 and "," or "") .. encode_string(key) .. ":"
+    out[n] = (index > 1 and "," or "") .. encode_string(key, true) .. ":"
     n = encode_value(values[key], out, n, depth + 1, seen)
   end
   n = n + 1

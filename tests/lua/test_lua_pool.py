@@ -272,7 +272,8 @@ def test_a_host_call_crosses_as_documented(pool: WatchedPool) -> None:
             b'{"headers":{"n":"1"},"method":"POST","params":{"q":"\xc3\xa9"},"timeout_s":2,'
             b'"url":"https://a.test/x"}\0\0\xff',
         ),
-        ("context.search", b'{"limit":3,"query":"q","source":"git"}'),
+        # As it was said: what is wrong with it is for the tool to refuse.
+        ("context.search", b'{"filters":{"source":"git"},"limit":3,"mode":7,"query":"q"}'),
         ("fs.read", b"a\xff"),
         ("fs.list", b'{"dir":"d","glob":"*.md"}'),
         ("env.get", b"HOME"),
