@@ -11,7 +11,7 @@ from git_kit import TOKEN, Scan, Upstream, connector, git
 
 from ctx.config import load_config
 from ctx.connectors.git import GitConnector
-from ctx.errors import SourceError
+from ctx.errors import SourceError, StoreError
 from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.usefixtures("plain_git")
@@ -329,7 +329,11 @@ def test_a_cloned_project_runs_nothing_when_it_is_indexed(
     git(origin, "commit", "-q", "-m", "hello", at=1_700_000_000)
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(origin), str(clone))
-    with open_workspace(load_config(str(clone / "ctx.toml"), os.environ)) as workspace:
+    config = load_config(str(clone / "ctx.toml"), os.environ)
+    with open_workspace(config) as workspace, pytest.raises(StoreError, match="git tracks"):
+        workspace.indexer.run()
+    git(clone, "rm", "-r", "-q", "--cached", ".ctx")  # what the message says; the copies lie there still
+    with open_workspace(config) as workspace:
         reports = workspace.indexer.run()
     assert not trap.mark.exists()
     assert [report.ok for report in reports] == [True, False, False, False]

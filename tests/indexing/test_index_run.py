@@ -164,7 +164,7 @@ def test_get_gives_the_whole_document_with_its_chunks(tmp_path: Path) -> None:
     with workspace(config) as space:
         space.indexer.run()
         (hit,) = space.toolbox.call("search", {"query": "signed tokens"}, Caller("rest"))["results"]
-        document = space.toolbox.call("get", {"id": hit["id"]}, Caller("rest"))
+        document = space.toolbox.call("get", {"id": hit["id"], "chunks": True}, Caller("rest"))
         assert (document["title"], document["source"], document["source_id"]) == (
             "Authentication Guide",
             "filesystem:docs",
