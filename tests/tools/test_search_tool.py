@@ -158,8 +158,9 @@ def test_get_takes_an_id_or_a_place(space: Workspace) -> None:
     )
     with pytest.raises(BadRequest, match="missing required parameter: id"):
         get(space, source="filesystem:docs")
-    with pytest.raises(BadRequest, match="not both"):
-        get(space, id=id, source="filesystem:docs")
+    assert get(space, id=id, source="filesystem:docs") == whole
+    with pytest.raises(NotFound, match="no document with id"):
+        get(space, id=id, source="filesystem:elsewhere")
     with pytest.raises(NotFound, match=r"'b\.md' in source 'filesystem:docs'"):
         get(space, source="filesystem:docs", source_id="b.md")
 
