@@ -99,13 +99,6 @@ def catalog_key(name: str, *determinants: object) -> str:
     return f"{name}@{hashlib.sha256(json.dumps(determinants).encode()).hexdigest()[:12]}"
 
 
-def sound_text(text: str) -> str:
-    """The text with its lone surrogates, which no tokenizer takes, replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def cut_text(text: str, most_chars: int) -> Iterator[str]:
     """The text in pieces of at most `most_chars`, cut behind white space where there is any near; "" is one piece."""
     start = 0

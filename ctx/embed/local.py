@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ctx.embed.base import catalog_key, prefixes, sound_text, until_stopped
+from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
+from ctx.text import sound
 
 if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
     from ctx.embed.engines import DirectEngine, FastembedEngine, Vector
@@ -172,7 +173,7 @@ class LocalEmbedder:
         try:
             room = self._max_tokens - (len(tokenizer.encode(prefix).ids) if prefix else 0)  # type: ignore[attr-defined]
             vector, weight, total = None, 0, None
-            for number, window in enumerate(cut_windows(tokenizer, sound_text(text), room)):
+            for number, window in enumerate(cut_windows(tokenizer, sound(text), room)):
                 if stopped():
                     return None
                 if number == most_windows:

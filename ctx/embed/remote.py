@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from ctx.embed.base import catalog_key, cut_text, prefixes, sound_text, until_stopped
+from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
+from ctx.text import sound
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class _HttpEmbedder:
         owners: list[int] = []
         for owner, text in enumerate(texts):
             # Services refuse an empty text; a blank one gets the vector of a full stop.
-            cleaned = sound_text(text).replace("\0", " ")
+            cleaned = sound(text).replace("\0", " ")
             for window in cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS):
                 windows.append(window)
                 owners.append(owner)

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from ctx.embed import open_embedder
-from ctx.embed.base import cut_text, prefixes, sound_text
+from ctx.embed.base import cut_text, prefixes
 from ctx.embed.engines import cut_windows
 from ctx.embed.local import LocalEmbedder
 from ctx.errors import ConfigError, EmbedderError
+from ctx.text import sound
 
 SHIPPED_FOLDER = Path(__file__).parents[2] / "ctx" / "models" / "all-MiniLM-L6-v2"
 
@@ -425,4 +426,4 @@ def test_cut_text_tiles_and_prefers_white_space() -> None:
 
 
 def test_surrogate_pairs_become_their_character_and_lone_ones_the_replacement() -> None:
-    assert sound_text("a\ud83d\ude00b\ud800") == "a😀b\ufffd"
+    assert sound("a\ud83d\ude00b\ud800") == "a😀b\ufffd"

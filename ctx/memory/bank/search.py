@@ -17,10 +17,9 @@ from ctx.memory.legs import MemoryHit, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
-from ctx.types import JSON
+from ctx.types import JSON, MODES
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
-MODES = ("hybrid", "keyword", "semantic")
 NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
 NEIGHBOURS = 20  # of a new memory, among which it may take another's place
