@@ -76,7 +76,7 @@ def test_somebody_new_has_an_answer_a_server_and_a_connected_editor(installed: P
         assert terminal.type("ctx --version") == [f"ctx {__version__}"]
         # Folder, init, index, search, a folder below, serve, an HTTP call, an editor.
         terminal.follow((ROOT / "docs" / "tutorial.md").read_text())
-        server = json.loads((stranger / ".cursor" / "mcp.json").read_text())["mcpServers"]["ctx"]
+        server = json.loads((stranger / ".cursor" / "mcp.json").read_text())["mcpServers"]["ctx-handbook"]
         assert server["url"].startswith("http://127.0.0.1:")
         terminal.type("ctx doctor")
         # What ctx laid beside the documents is in nobody's way: all but ctx.toml is out of git's sight.

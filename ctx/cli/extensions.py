@@ -40,9 +40,8 @@ SHOWN_ITEMS = 5
 
 def run(command: str, argv: list[str]) -> int:
     # What a script logs is why one tries it here; what did not load is said by the commands themselves.
-    log_to_stderr("warning", "bare")
+    log_to_stderr("warning", "bare", without="ctx.extensions.loader")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
-    logging.getLogger("ctx.extensions.loader").setLevel(logging.CRITICAL)
     return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
 
 

@@ -45,11 +45,13 @@ class JsonLines(logging.Formatter):
         return json_printable(json.dumps(line, ensure_ascii=False))
 
 
-def log_to_stderr(level: str, form: str = "text") -> None:
+def log_to_stderr(level: str, form: str = "text", *, without: str | None = None) -> None:
     """Log lines on standard error; standard output belongs to answers. `form` is "text", "json", or "bare":
-    the message alone.
+    the message alone. `without` names a logger whose lines the command says itself.
     """
     handler = logging.StreamHandler(sys.stderr)
+    if without:
+        handler.addFilter(lambda record: record.name != without)
     handler.setFormatter(
         JsonLines()
         if form == "json"

@@ -30,12 +30,14 @@ def endless(pages: int) -> bytes:
     return document.replace(b"/Kids [5 0 R] /Count 1", b"/Kids [%s] /Count %d" % (b"5 0 R " * pages, pages))
 
 
-def test_one_process_reads_many_documents(process: ReadingProcess) -> None:
+def test_one_process_reads_many_documents() -> None:
+    process = ReadingProcess()
     bodies = {process.read("pdf", PDF).body for _ in range(5)}
     pid = process.pid
     process.read("docx", made_of.docx(made_of.word_paragraph("a")))
     assert bodies == {"# Page 1\n\nsome words"}
     assert process.pid == pid
+    process.close()
 
 
 @pytest.mark.slow
