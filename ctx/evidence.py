@@ -1,6 +1,6 @@
 """The passage that answers: which chunk of a document is shown, and how a ranking is told of (docs/ranking.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple
@@ -77,13 +77,12 @@ class Rows:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
-        self._asked: set[int] = set()
 
-    def read(self, chunk_nos: Sequence[int]) -> None:
-        unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._asked]
+    def read(self, chunk_nos: Sequence[int], within: Container[int] | None = None) -> None:
+        """Reads what is not read yet; `within`: only chunks of these documents, which a neighbour may not be of."""
+        unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._rows]
         if unread:
-            self._asked.update(unread)
-            self._rows.update(self._catalog.chunk_rows(unread))
+            self._rows.update(self._catalog.chunk_rows(unread, within))
 
     def get(self, chunk_no: int) -> ChunkRow | None:
         return self._rows.get(chunk_no)
@@ -100,20 +99,14 @@ class Rows:
         return chunk_nos
 
 
-def by_document(hits: Sequence[Hit]) -> dict[int, list[Hit]]:
-    by_document: dict[int, list[Hit]] = {}
-    for hit in hits:
-        by_document.setdefault(hit.document_no, []).append(hit)
-    return by_document
-
-
-def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.File | None) -> list[int]:
+def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> list[int]:
     """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
-    reach = 0 if file is not None and not kinds.is_prose(file.media_type) else 1
-    chunk_nos: dict[int, None] = {}
-    for hit in _hits(number, stage, request):
-        chunk_nos |= dict.fromkeys(range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach))
-    return list(chunk_nos)
+    reach = 1 if file is None or file.prose else 0
+    return [
+        chunk_no
+        for hit in _hits(number, stage, request)
+        for chunk_no in range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach)
+    ]
 
 
 def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:

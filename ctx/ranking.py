@@ -4,7 +4,7 @@ A leg is what one way of searching found, as (document_no, score) pairs, best fi
 same form with scores in [0, 1], comparable within one list and not across lists. docs/ranking.md has the figures behind the constants.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
 
 from ctx.lean import pattern
@@ -32,31 +32,39 @@ _SYMBOL = pattern(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
 _NAMELIKE = pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
 
-def per_document(hits: Sequence[Hit], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
-    """One hit for each document, its best, best first; ties by chunk number.
+def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
+    """The hits of each document, in the order in which they come."""
+    groups: dict[int, list[Hit]] = {}
+    for hit in hits:
+        group = groups.get(hit.document_no)
+        if group is None:
+            groups[hit.document_no] = [hit]
+        else:
+            group.append(hit)
+    return groups
+
+
+def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
+    """One hit for each document, its best, best first; ties by chunk number. The groups and their hits come in that order.
 
     `counted` hits of a document count: the best wholly, each further one with `bonus` of its score.
     """
-    best: dict[int, Hit] = {}
-    counts: dict[int, int] = {}
-    extra: dict[int, float] = {}
-    for hit in sorted(hits, key=lambda hit: (-hit.score, hit.chunk_no)):
-        number = hit.document_no
-        counts[number] = counts.get(number, 0) + 1
-        if counts[number] == 1:
-            best[number] = hit
-        elif counts[number] <= counted and bonus:
-            extra[number] = extra.get(number, 0.0) + bonus * hit.score
-    if not extra:
-        return list(best.values())
-    summed = [hit._replace(score=hit.score + extra.get(hit.document_no, 0.0)) for hit in best.values()]
-    return sorted(summed, key=lambda hit: (-hit.score, hit.chunk_no))
+    best = [group[0] for group in groups.values()]
+    if counted < 2 or not bonus:
+        return best
+    raised = False
+    for i, group in enumerate(groups.values()):
+        if len(group) > 1:
+            raised = True
+            further = bonus * sum([hit.score for hit in group[1:counted]])
+            best[i] = best[i]._replace(score=best[i].score + further)
+    return sorted(best, key=lambda hit: (-hit.score, hit.chunk_no)) if raised else best
 
 
 def of_best(leg: Leg) -> Leg:
     """The scores as shares of the best one."""
     top = leg[0][1] if leg else 0.0
-    return [(number, _clipped(score / top) if top > 0 else 0.0) for number, score in leg]
+    return [(number, score / top if top > 0 else 0.0) for number, score in leg]
 
 
 def is_name(query: str) -> bool:
@@ -110,7 +118,7 @@ def spread(leg: Leg, floor: float) -> list[float]:
     width = high - low
     if width <= 0:
         return [1.0] * len(leg)
-    return [_clipped((score - low) / width) for _, score in leg]
+    return [max(0.0, (score - low) / width) for _, score in leg]
 
 
 def deviations(leg: Leg, floor: float) -> list[float]:
@@ -131,16 +139,17 @@ METHODS: dict[str, Callable[[Leg, float], list[float]]] = {
 
 
 def _weighted(legs: list[tuple[float, Leg, list[float]]]) -> Leg:
-    fused: dict[int, float] = {}
-    best_rank: dict[int, int] = {}
+    fused: dict[
+        int, tuple[float, int, int]
+    ] = {}  # document -> (less for a higher score, its best rank, itself)
     for weight, leg, shares in legs:
         for rank, ((number, _), share) in enumerate(zip(leg, shares, strict=True)):
-            fused[number] = fused.get(number, 0.0) + weight * share
-            best_rank[number] = min(rank, best_rank.get(number, rank))
-    return sorted(
-        ((number, _clipped(score)) for number, score in fused.items()),
-        key=lambda entry: (-entry[1], best_rank[entry[0]], entry[0]),
-    )
+            earlier = fused.get(number)
+            if earlier is None:
+                fused[number] = (-weight * share, rank, number)
+            else:
+                fused[number] = (earlier[0] - weight * share, min(rank, earlier[1]), number)
+    return [(number, min(1.0, -negated)) for negated, _, number in sorted(fused.values())]
 
 
 def _clipped(share: float) -> float:

@@ -5,7 +5,6 @@ and change logs are held back unless the query asks for them. The constants are 
 """
 
 from collections.abc import Container, Mapping, Sequence
-from functools import lru_cache
 
 from ctx import kinds
 from ctx.analyze import beginning
@@ -22,8 +21,6 @@ DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
-
-_PROFILES_KEPT = 8192  # paths that are met again at the next query, 2 MB
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
 ASKING = {
@@ -48,13 +45,6 @@ class Question(NamedTuple):
     numbered: bool = False  # it holds a version number
 
 
-class File(NamedTuple):
-    """Of a candidate document what its name and type say."""
-
-    path: str
-    media_type: str
-
-
 class Ruling(NamedTuple):
     """What the rules did to a document: shares of the best score that they added, and the factor they held it back by."""
 
@@ -64,23 +54,27 @@ class Ruling(NamedTuple):
     role: str | None = None
 
 
-class _Profile(NamedTuple):
-    """What a path and a media type say whatever the query."""
+class Profile(NamedTuple):
+    """What a document's path and media type say whatever the query."""
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
     stem: str  # without underscores, in lower case
     code: bool
+    prose: bool
     role: str | None
 
 
-@lru_cache(maxsize=_PROFILES_KEPT)
-def _profile(file: File) -> _Profile:
-    path = kinds.place(file.path)
-    named = f"{path.folders[-1] if path.folders else ''}/{path.stem}"
-    stem = path.stem.replace("_", "").lower()
-    return _Profile(
-        named, named.lower(), stem, kinds.is_code(file.media_type), kinds.role(path, file.media_type)
+def profile(path: str, media_type: str) -> Profile:
+    place = kinds.place(path)
+    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
+    return Profile(
+        named,
+        named.lower(),
+        place.stem.replace("_", "").lower(),
+        kinds.is_code(media_type),
+        kinds.is_prose(media_type),
+        kinds.role(place, media_type),
     )
 
 
@@ -105,20 +99,24 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
     )
 
 
-def _ruling(terms: _Terms, number: int, profile: _Profile) -> Ruling | None:
-    """What holds for one document; None where nothing does."""
-    path = sum(share for part, share in terms.parts if part in profile.low and _says(profile, part))
-    role = None if profile.role in terms.excused else profile.role
-    definition = 0.0
-    if profile.code and number in terms.question.definitions:
-        definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
+def _ruling(terms: _Terms, number: int, profile: Profile) -> Ruling | None:
+    """What holds for one document; None where nothing does. Called for every candidate: four hundred times a query."""
+    named, low, stem, code, _, role = profile
+    path = definition = 0.0
+    for part, share in terms.parts:
+        if part in low and _says(named, low, part):
+            path += share
+    if role is not None and role in terms.excused:
+        role = None
+    if code and number in terms.question.definitions:
+        definition = terms.question.defining * (DEFINITION_NAMED if stem in terms.names else 1.0)
     if not path and not definition and role is None:
         return None
-    path *= terms.path_of_code if profile.code else PATH_PROSE
+    path *= terms.path_of_code if code else PATH_PROSE
     return Ruling(path, definition, HELD_BACK[role] if role is not None else 1.0, role)
 
 
-def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[Leg, dict[int, Ruling]]:
+def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
     """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by document.
 
     Documents that `files` lacks stay as they are. Ties keep their order.
@@ -131,7 +129,7 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     scores: Leg = []
     for number, score in ranked:
         file = files.get(number)
-        ruling = None if file is None else _ruling(terms, number, _profile(file))
+        ruling = None if file is None else _ruling(terms, number, file)
         if ruling is not None:
             rulings[number] = ruling
             score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
@@ -144,8 +142,8 @@ def apply(ranked: Leg, files: Mapping[int, File], question: Question) -> tuple[L
     return [(number, score * scale) for number, score in scores], rulings
 
 
-def _share_of_code(ranked: Leg, files: Mapping[int, File]) -> float:
-    sample = [_profile(files[number]).code for number, _ in ranked[:SAMPLE] if number in files]
+def _share_of_code(ranked: Leg, files: Mapping[int, Profile]) -> float:
+    sample = [files[number].code for number, _ in ranked[:SAMPLE] if number in files]
     return sum(sample) / max(1, len(sample))
 
 
@@ -159,9 +157,8 @@ def _asks_for(question: Question, role: str) -> bool:
     return not ASKING[role].isdisjoint(question.weights)
 
 
-def _says(profile: _Profile, part: str) -> bool:
-    """Whether some word of a path begins with a part and ends soon after it."""
-    named, low = profile.named, profile.low
+def _says(named: str, low: str, part: str) -> bool:
+    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it."""
     start = low.find(part)
     while start >= 0:
         if not low[start - 1].isalnum() or named[start].isupper() or start == 0:

@@ -13,7 +13,6 @@ from ctx.evidence import (
     Request,
     Rows,
     Stage,
-    by_document,
     choices_of,
     chunks_to_read,
     explanation_of,
@@ -90,7 +89,7 @@ class Searcher:
         self._surroundings = surroundings
         self._counting = threading.Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
-        self._files: dict[int, rules.File] = {}  # a number is of one path for good
+        self._files: dict[int, rules.Profile] = {}  # a number is of one path for good
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
     def search(
@@ -241,7 +240,8 @@ class Searcher:
                         no
                         for number, _ in stride
                         for no in chunks_to_read(number, stage, request, files.get(number))
-                    ]
+                    ],
+                    within={number for number, _ in stride},
                 )
                 for number, score in stride:
                     choices = choices_of(number, stage, rows, request)
@@ -270,12 +270,14 @@ class Searcher:
 
     def _keyword_leg(self, request: Request, k: int) -> Leg:
         hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
-        documents = ranking.per_document(hits, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
-        return Leg(by_document(hits), documents, len(hits) < k or k == MAX_CANDIDATES)
+        groups = ranking.by_document(hits)
+        documents = ranking.per_document(groups, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
+        return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
 
     def _semantic_leg(self, request: Request, vector: "np.ndarray", k: int) -> Leg:
         hits = self._index.semantic(vector, request.filters, k)
-        return Leg(by_document(hits), ranking.per_document(hits), len(hits) < k or k == MAX_CANDIDATES)
+        groups = ranking.by_document(hits)
+        return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
         if request.mode == "semantic":
@@ -292,7 +294,7 @@ class Searcher:
         ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
-    def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.File]:
+    def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.Profile]:
         """The paths and types of documents, read once each for as long as there is room."""
         if len(self._files) > _FILES_KEPT:
             self._files = {}
@@ -300,7 +302,7 @@ class Searcher:
         unread = [number for number, _ in ranked if number not in files]
         if unread:
             listings = self._catalog.listings(unread)
-            files.update((no, rules.File(row.source_id, row.media_type)) for no, row in listings.items())
+            files.update((no, rules.profile(row.source_id, row.media_type)) for no, row in listings.items())
         return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:

@@ -123,7 +123,11 @@ class Matcher:
     def terms_in(self, text: str) -> set[str]:
         """The terms that words of the text seem to begin with."""
         low = text.lower() if text.isascii() else analyze.folded(text)
-        return {term for term, part in self._beginnings if part in low and begins_word(low, part, text)}
+        terms = set()
+        for term, part in self._beginnings:
+            if part in low and begins_word(low, part, text):
+                terms.add(term)
+        return terms
 
     def share(self, terms: Iterable[str]) -> float:
         """How much of what the query says these terms are, in [0, 1]: a rare one is more than a common one."""
@@ -272,15 +276,18 @@ def _window_end(text: str, start: int, marks: list[Mark], size: int) -> int:
 def _sentences(text: str, start: int, end: int) -> list[int]:
     """Where sentences begin behind one that ends in [start, end) of a text on one line, at most at `end`."""
     begins = []
-    for i, char in enumerate(text[start:end], start + 1):
-        if char in _FULL_STOPS:
-            begins.append(i)
-        elif char in _STOPS:
-            while i < end and text[i] in _CLOSERS:
-                i += 1
-            if i < end and text[i] == " ":
-                begins.append(i + 1)
-    return begins
+    for stop in _STOPS:
+        i = text.find(stop, start, end) + 1
+        while i:
+            closed = i
+            while closed < end and text[closed] in _CLOSERS:
+                closed += 1
+            if closed < end and text[closed] == " ":
+                begins.append(closed + 1)
+            i = text.find(stop, i, end) + 1
+    if not text.isascii():
+        begins += [i for i in range(start + 1, end + 1) if text[i - 1] in _FULL_STOPS]
+    return sorted(begins)
 
 
 # -- without markup ------------------------------------------------------------------------------------------------
@@ -300,10 +307,16 @@ def is_bare(chunk: Text) -> bool:
     """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a label."""
     if not chunk.prose or (len(chunk.text) > _LONG_CHARS and chunk.text[:3] not in ("---", "+++")):
         return False
-    lines = [line for line in chunk.text.split("\n") if not line.startswith("#")]
-    words = "".join("".join(_unmarked_lines(lines, prose=True)).split())
-    raw = "".join(chunk.text.split())
-    return (len(words) < BARE_CHARS and words != raw) or raw == "".join(chunk.heading.split())
+    first = chunk.text[:1]
+    may_be_heading = first == chunk.heading[:1] or not first.strip()
+    if may_be_heading and "".join(chunk.text.split()) == "".join(chunk.heading.split()):
+        return True
+    words = ""
+    for line in _unmarked_lines([line for line in chunk.text.split("\n") if line[:1] != "#"], prose=True):
+        words += "".join(line.split())
+        if len(words) >= BARE_CHARS:
+            return False
+    return words != "".join(chunk.text.split())
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:

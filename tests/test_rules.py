@@ -12,7 +12,7 @@ PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
 def order(
     files: dict[int, tuple[str, str]], query: dict[str, float], ranked: Leg, **question: object
 ) -> list[int]:
-    places = {number: rules.File(*file) for number, file in files.items()}
+    places = {number: rules.profile(*file) for number, file in files.items()}
     probe = rules.Question(query, **question)  # type: ignore[arg-type]
     return [number for number, _ in rules.apply(ranked, places, probe)[0]]
 
@@ -114,7 +114,7 @@ def test_a_change_log_is_found_by_a_version() -> None:
 
 
 def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
-    files = {1: rules.File("src/a.py", PYTHON), 2: rules.File("src/blueprint.py", PYTHON)}
+    files = {1: rules.profile("src/a.py", PYTHON), 2: rules.profile("src/blueprint.py", PYTHON)}
     ranked, rulings = rules.apply([(1, 0.8), (2, 0.4)], files, rules.Question({"blueprint": 1.0}))
     assert [number for number, _ in ranked] == [2, 1]
     assert ranked[0][1] == pytest.approx(0.8)
@@ -123,7 +123,7 @@ def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
 
 def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     ranked = [(1, 0.9), (2, 0.9), (3, 0.1)]
-    files = {number: rules.File(f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
+    files = {number: rules.profile(f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
     assert rules.apply(ranked, files, rules.Question({"otter": 1.0})) == (ranked, {})
     assert rules.apply([], {}, rules.Question({})) == ([], {})
 
@@ -131,7 +131,7 @@ def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
 def test_the_worked_example_of_the_documentation() -> None:
     paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
     files = {
-        number: rules.File(path, MARKDOWN if path.endswith(".md") else PYTHON)
+        number: rules.profile(path, MARKDOWN if path.endswith(".md") else PYTHON)
         for number, path in enumerate(paths)
     }
     keyword = [(0, 1.888), (1, 1.599), (3, 0.862), (2, 0.827), (4, 0.547)]

@@ -4,7 +4,7 @@ The catalog is the record; every write of it takes the next `seq`. The index is 
 and catches up from the catalog, so it may be deleted at any moment.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
@@ -114,8 +114,10 @@ class Catalog(Protocol):
 
     def document(self, id: str) -> StoredDocument | None: ...
 
-    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
-        """The rows of those chunks that still exist, by chunk_no."""
+    def chunk_rows(
+        self, chunk_nos: Sequence[int], within: Container[int] | None = None
+    ) -> dict[int, ChunkRow]:
+        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by number."""
         ...
 
     def chunks_of(self, document_no: int) -> Sequence[int]:

@@ -6,7 +6,7 @@ document's.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from ctx.errors import StoreError
 from ctx.lean import Any
@@ -15,7 +15,6 @@ from ctx.store.connections import (
     EVERY,
     PAGE,
     Database,
-    body_of,
     current_seq,
     documents_after,
     last_no,
@@ -218,23 +217,34 @@ class Documents(Database):
             row = connection.execute(f"SELECT {_DOCUMENT} WHERE d.id = ?", (id,)).fetchone()
             return None if row is None else _stored(connection, row)
 
-    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+    def chunk_rows(
+        self, chunk_nos: Sequence[int], within: Container[int] | None = None
+    ) -> dict[int, ChunkRow]:
         chunk_rows: dict[int, ChunkRow] = {}
-        bodies: dict[int, str] = {}
         with self._reading() as connection:
             for nos in slices(chunk_nos):
-                rows = connection.execute(
-                    "SELECT c.no, d.no, c.no - d.chunk_first, c.start_line, c.end_line, c.heading, c.start, c.end, "
-                    "d.id, s.name, d.source_id, d.title, d.source_url, d.updated_ms, d.media_type "
-                    "FROM chunk c JOIN document d ON d.no = c.document_no JOIN source s ON s.no = d.source_no "
-                    f"WHERE c.no IN ({marks(nos)})",
+                chunks = connection.execute(
+                    "SELECT document_no, no, start_line, end_line, heading, start, end "
+                    f"FROM chunk WHERE no IN ({marks(nos)})",
                     nos,
                 ).fetchall()
-                for row in rows:
-                    body = bodies.get(row[1])
-                    if body is None:
-                        body = bodies[row[1]] = body_of(connection, row[1])
-                    chunk_rows[row[0]] = ChunkRow._make((*row[:6], body[row[6] : row[7]], *row[8:]))
+                if within is not None:
+                    chunks = [chunk for chunk in chunks if chunk[0] in within]
+                document_nos = list({chunk[0] for chunk in chunks})
+                documents = {
+                    row[0]: row
+                    for row in connection.execute(
+                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, d.source_url, "
+                        "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
+                        f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
+                        document_nos,
+                    )
+                }
+                for document_no, no, start_line, end_line, heading, start, end in chunks:
+                    _, body, first, *columns = documents[document_no]
+                    chunk_rows[no] = ChunkRow(
+                        no, document_no, no - first, start_line, end_line, heading, body[start:end], *columns
+                    )
         return chunk_rows
 
     def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:

@@ -65,6 +65,7 @@ class LocalIndex:
         self._embedding = embedding
         self._writable = writable
         self._state_path = os.path.join(path, "keyword.state")
+        self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._suspect_path = os.path.join(path, "suspect")
         self._catching_up = threading.Lock()
@@ -126,7 +127,18 @@ class LocalIndex:
             pass  # the folder is gone or may not be written: the caller has the error either way
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; read from their files."""
+        """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; of what their files say now."""
+        stamps = (stamp(self._state_path), stamp(os.path.join(self._vectors_path, "state")))
+        seen, applied = self._applied
+        if seen != stamps:
+            applied = self._read_applied_seq()
+            self._applied = (
+                stamps,
+                applied,
+            )  # of files no newer than these: a later change is seen next time
+        return applied
+
+    def _read_applied_seq(self) -> int:
         fields = _keyword_state(self._state_path)
         if not fields:
             return 0
