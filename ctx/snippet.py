@@ -10,7 +10,7 @@ from ctx.lean import NamedTuple
 
 SNIPPET_CHARS = 240
 _LONG_CHARS = 600  # no heading and no label is so long
-BARE_CHARS = 25  # a chunk that says less than this below its heading is no answer by itself
+LABEL_CHARS = 25  # a line that ends in a colon and is shorter announces what stands in the next chunk
 
 _RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block of code
 _STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
@@ -314,9 +314,9 @@ def is_bare(chunk: Text) -> bool:
     words = ""
     for line in _unmarked_lines([line for line in chunk.text.split("\n") if line[:1] != "#"], prose=True):
         words += "".join(line.split())
-        if len(words) >= BARE_CHARS:
+        if len(words) >= LABEL_CHARS:
             return False
-    return words != "".join(chunk.text.split())
+    return not words or words.endswith(":")
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:

@@ -75,6 +75,8 @@ def test_code_is_shown_as_it_is() -> None:
         (".. _install-label:\n", True),
         ("otter", False),
         ("## Set up\n\nInstall the package with pip, then run it.", False),
+        ("## Example\n\nFor instance:", True),
+        ("## Port\n\n7331", False),
     ],
 )
 def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) -> None:
