@@ -100,5 +100,12 @@ def _answer(name: str, data: bytes) -> bytes:
 
 
 def _peak_mb() -> int:
+    """The most memory that this program held. The system's own count goes on from that of whoever started it."""
+    try:
+        with open("/proc/self/status") as status:
+            (line,) = (line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) >> 10
+    except (OSError, ValueError):
+        pass  # no Linux
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak >> 20 if sys.platform == "darwin" else peak >> 10

@@ -30,14 +30,16 @@ def endless(pages: int) -> bytes:
     return document.replace(b"/Kids [5 0 R] /Count 1", b"/Kids [%s] /Count %d" % (b"5 0 R " * pages, pages))
 
 
-def test_one_process_reads_many_documents() -> None:
-    process = ReadingProcess()
+def test_one_process_reads_many_documents_however_large_the_one_that_asks_is() -> None:
+    process = ReadingProcess(memory_mb=256)
+    ballast = b"x" * (200 << 20)
     bodies = {process.read("pdf", PDF).body for _ in range(5)}
     pid = process.pid
     process.read("docx", made_of.docx(made_of.word_paragraph("a")))
     assert bodies == {"# Page 1\n\nsome words"}
     assert process.pid == pid
     process.close()
+    del ballast
 
 
 @pytest.mark.slow
