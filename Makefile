@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What builds, checks and audits the package; in an environment of its own, so that it decides no version of ctx's.
 TOOLS  ?= $(VENV)/tools
+# Two at a time, the tests of a file in one process.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -23,13 +25,13 @@ test: setup clients docs dist ## set up and run everything that CI runs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --durations=15
+	@$(PYTEST) --durations=15
 
 check: setup ## the quick suite: format, lint, types, the tests that take seconds
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -m "not slow and not clients" -q
+	@$(PYTEST) -m "not slow and not clients" -q
 
 bench: setup ## every benchmark, with its yardstick
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

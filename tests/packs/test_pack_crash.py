@@ -123,4 +123,4 @@ def test_killed_servers_leave_every_acknowledged_write_and_nothing_half_done(tmp
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_killed_servers_leave_every_acknowledged_write(tmp_path: Path) -> None:
-    killed_servers(tmp_path, int(os.environ.get("CTX_KILLS", "40")), seed=2)  # 200 take half an hour
+    killed_servers(tmp_path, int(os.environ.get("CTX_KILLS", "20")), seed=2)  # 200 take half an hour
