@@ -16,6 +16,9 @@ _PASSAGES, _NEAREST = (
     2,
 )  # of a document, among whose chunks the one to show is looked for, where one is shown
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
+_OPENING_SHARE = (
+    0.03  # of chunks of prose that are nearly as good, the one that opens its section says what it is about
+)
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
@@ -140,6 +143,8 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
             )
             if definition is not None and _defines(row.text, request.question.names):
                 worth += _DEFINING_SHARE
+            if row.heading and row.text.lstrip("# ").startswith(row.heading.rsplit(" > ", 1)[-1]):
+                worth += _OPENING_SHARE
             choices.append(Choice(row, worth, frozenset(terms)))
     choices.sort(key=_by_worth)
     return _without_bare(number, choices, rows)
@@ -255,15 +260,18 @@ def result_of(request: Request, choices: list[Choice], rows: "Rows", score: floa
 
 def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
     """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
-    snippet, highlights = matcher.snippet(_text(row))
-    first = last = row
+    text, first, last = _text(row), row, row
     if kinds.is_prose(row.media_type):
         room = _SECTION_CHARS - len(row.text)
         before, after = (rows.of(row.document_no, row.chunk_no + step) for step in (-1, 1))
         if before is not None and before.heading == row.heading and len(before.text) <= room:
             first, room = before, room - len(before.text)
-        if after is not None and after.heading == row.heading and len(after.text) <= room:
-            last = after
+        if after is not None and after.heading == row.heading:
+            if len(after.text) <= room:
+                last = after
+            if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
+                text = text._replace(text=f"{row.text}\n{after.text}")
+    snippet, highlights = matcher.snippet(text)
     return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
 
 
