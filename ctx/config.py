@@ -33,6 +33,7 @@ from ctx.settings import (
     Section,
     Server,
     Watch,
+    Web,
 )
 from ctx.toml import read_toml
 from ctx.types import JSON
@@ -65,6 +66,7 @@ class Config(Section):
     packs: Packs
     filesystems: tuple[Filesystem, ...]
     gits: tuple[Git, ...]
+    webs: tuple[Web, ...]
     script_connectors: tuple[ScriptConnector, ...]
     script_tools: tuple[Script, ...]
     script_agents: tuple[Script, ...]
@@ -100,7 +102,7 @@ def parse_config(
     sections: dict[str, Any] = {
         name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
     }
-    connectors = reader.group(tables, "connectors", ("filesystem", "git", "script"))
+    connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "script"))
     tools = reader.group(tables, "tools", ("script",))
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
@@ -108,6 +110,10 @@ def parse_config(
         root=root,
         filesystems=tuple(_filesystems(reader, connectors)),
         gits=tuple(_gits(reader, connectors)),
+        webs=tuple(
+            Web(name=name, **reader.values(table, Web, label))
+            for name, table, label in reader.instances(connectors, "connectors.web", Web)
+        ),
         script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
         script_tools=tuple(reader.scripts(tools, "tools.script")),
         script_agents=tuple(reader.scripts(agents, "agents.script")),

@@ -400,6 +400,73 @@ class Git(Section):
     )
 
 
+class Web(Section):
+    name: str
+    url: str = key(
+        "str",
+        None,
+        "where it begins: a page whose links are followed, a sitemap, or an llms.txt",
+        required=True,
+        shown="https://docs.example.com/",
+    )
+    scope: tuple[str, ...] = key(
+        "strs",
+        (),
+        "what an address must begin with; none: the folder of `url`",
+        shown=("https://docs.example.com/en/",),
+        harmless=True,
+    )
+    include_globs: tuple[str, ...] | None = key(
+        "strs", None, "which paths of the site", shown=("/en/**",), unset="all within `scope`", harmless=True
+    )
+    exclude_globs: tuple[str, ...] = key(
+        "strs",
+        ("_sources/", "_modules/", "genindex*.html", "py-modindex.html", "search.html"),
+        "which not; these are what documentation builders add of their own",
+        harmless=True,
+    )
+    depth: int | None = key(
+        "int",
+        None,
+        "how many links from `url`",
+        low=0,
+        high=100,
+        shown=3,
+        unset="8 from a page, 0 from a list",
+        harmless=True,
+    )
+    max_pages: int = key("int", 5000, "pages at most", low=1, high=1_000_000, harmless=True)
+    requests_per_second: float = key(
+        "float",
+        5.0,
+        "how fast at most; a site's `Crawl-delay` is kept",
+        low=0.01,
+        high=1000,
+        harmless=True,
+    )
+    robots: bool = key("bool", True, "obey `robots.txt`; `false` is for sites of your own")
+    queries: bool = key(
+        "bool", False, "what follows `?` is a part of an address, not left out", harmless=True
+    )
+    allow_hosts: tuple[str, ...] = key(
+        "strs", (), "hosts it may reach besides the public internet", shown=("wiki.internal:8080",)
+    )
+    max_file_bytes: int = key(
+        "int",
+        MAX_FILE_BYTES,
+        "larger pages are a line of the report",
+        low=1,
+        high=1_000_000_000,
+        harmless=True,
+    )
+    timeout_s: float = key(
+        "float", 3600.0, "seconds for a whole crawl; the next one goes on", low=1, high=86_400, harmless=True
+    )
+    interval_s: float = key(
+        "float", 86_400.0, "how often a server asks the site", low=60, high=31_536_000, harmless=True
+    )
+
+
 class Script(Section):
     """A Lua file that the operator named: `config` is every key that is not one of ours, and goes to the script."""
 
@@ -472,6 +539,7 @@ SECTIONS: Mapping[str, type[Section]] = {
 NAMED_SECTIONS: Mapping[str, type[Section]] = {
     "connectors.filesystem": Filesystem,
     "connectors.git": Git,
+    "connectors.web": Web,
     "connectors.script": ScriptConnector,
     "tools.script": Script,
     "agents.inline": InlineAgent,

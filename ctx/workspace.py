@@ -153,7 +153,7 @@ class Workspace:
         config = self.config
         return [
             source.name
-            for group in (config.filesystems, config.gits, config.script_connectors)
+            for group in (config.filesystems, config.gits, config.webs, config.script_connectors)
             for source in group
         ]
 
@@ -261,6 +261,27 @@ class Workspace:
                     cache_dir=repository.cache_dir,
                     timeout_s=repository.timeout_s,
                     max_file_bytes=repository.max_file_bytes,
+                )
+            )
+        for site in self.config.webs:
+            from ctx.connectors.web import WebConnector  # 60 ms: an HTTP client
+
+            connectors.append(
+                WebConnector(
+                    site.name,
+                    site.url,
+                    prefixes=site.scope,
+                    include_globs=site.include_globs,
+                    exclude_globs=site.exclude_globs,
+                    depth=site.depth,
+                    max_pages=site.max_pages,
+                    requests_per_second=site.requests_per_second,
+                    robots=site.robots,
+                    queries=site.queries,
+                    allow_hosts=site.allow_hosts,
+                    max_file_bytes=site.max_file_bytes,
+                    timeout_s=site.timeout_s,
+                    folder=self.config.folder,
                 )
             )
         for script in self.config.script_connectors:
@@ -468,6 +489,7 @@ class Workspace:
 
         config = self.config
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
+        by_source |= {site.name: site.interval_s for site in config.webs}
         by_source |= {
             script.name: script.interval_s or config.watch.script_interval_s
             for script in config.script_connectors

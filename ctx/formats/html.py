@@ -8,7 +8,7 @@ its main part, that part is the body.
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, first_title
@@ -116,6 +116,25 @@ def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
             else:
                 end = close + 1
     return None if stop is None else stop.start()
+
+
+def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The opening tags of these (lower-case) names with their attributes, in order; what scripts and styles hold
+    is no tag. Never fails.
+    """
+    skip_to = 0
+    never_closed: set[str] = set()
+    for tag in _tags(text):
+        if tag.closing or tag.start < skip_to:
+            continue
+        if tag.name in _RAW and tag.name not in never_closed:
+            close = re.compile(f"</{tag.name}(?![\\w-])", re.IGNORECASE).search(text, tag.end)
+            if close is not None:
+                skip_to = close.start()
+            else:
+                never_closed.add(tag.name)
+        elif tag.name in names:
+            yield tag.name, _attributes(tag.attributes)
 
 
 class _Page:
