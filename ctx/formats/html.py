@@ -14,7 +14,9 @@ from typing import NamedTuple
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import JSON, Heading
 
-MIN_MAIN_CHARS = 200  # a shorter "main" part is a shell that a script would fill: the whole page is read
+MIN_MAIN_CHARS = (
+    200  # a shorter "main" part without a heading is a shell that a script would fill: all is read
+)
 MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
 
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
@@ -427,12 +429,15 @@ class _Page:
         end = start + sum(map(len, self.parts[first:last]))
         while start < end and body[start] == "\n":
             start += 1
-        return (start, end) if end - start >= MIN_MAIN_CHARS else None
+        headed = any(start <= heading.start < end for heading in self.headings)
+        return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
 
 
 def _is_dropped(tag: _Tag) -> bool:
     return (
-        tag.name in _RAW or tag.name in _DROPPED or (bool(tag.attributes) and "navigation" in tag.attributes)
+        tag.name in _RAW
+        or tag.name in _DROPPED
+        or (bool(tag.attributes) and ("navigation" in tag.attributes or "headerlink" in tag.attributes))
     )
 
 
