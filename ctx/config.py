@@ -308,7 +308,12 @@ def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> lis
         if "max_extract_bytes" in table:  # Context Harness's name for it
             table = {**table, "max_file_bytes": table["max_extract_bytes"]}
             del table["max_extract_bytes"]
-        filesystems.append(Filesystem(name=name, **reader.values(table, Filesystem, label)))
+        values = reader.values(table, Filesystem, label)
+        link = values["link"]
+        if link is not None and link != "file" and not ("://" in link and "{path}" in link):
+            mend = 'must be "file", or an address that holds {path}, such as https://wiki.example.com/{path}'
+            reader.report(f"[{label}] link", mend)
+        filesystems.append(Filesystem(name=name, **values))
     return filesystems
 
 

@@ -351,6 +351,13 @@ class Filesystem(Section):
         high=1_000_000_000,
         harmless=True,
     )
+    link: str | None = key(
+        "str",
+        None,
+        "where a result leads: an address with `{path}` for the file's path below `root`, or `file` for its own",
+        shown="https://wiki.example.com/{path}",
+        harmless=True,
+    )
     gitignore: bool = key("bool", True, "obey `.gitignore` and `.ctxignore` files", harmless=True)
 
 

@@ -242,6 +242,7 @@ class Workspace:
                     follow_symlinks=folder.follow_symlinks,
                     max_file_bytes=folder.max_file_bytes,
                     respect_gitignore=folder.gitignore,
+                    link=folder.link,
                 )
             )
         for repository in self.config.gits:

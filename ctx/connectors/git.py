@@ -24,6 +24,7 @@ from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import CHUNK_BYTES, QUICK_TIMEOUT_S, Blobs, Git, GitFailed
 from ctx.connectors.names import encode_name
+from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import ConfigError, SourceError
@@ -385,8 +386,7 @@ class GitConnector:
         readable = []
         for entry, size in zip(entries, sizes, strict=False):
             if size.isdigit() and int(size) > self.max_file_bytes:
-                reason = f"{int(size)} bytes are more than max_file_bytes ({self.max_file_bytes})"
-                log.problem(entry.source_id, f"skipped: {reason}")
+                log.problem(entry.source_id, too_large(int(size), self.max_file_bytes))
             else:
                 readable.append(entry)
         return readable
