@@ -328,8 +328,20 @@ def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
             local = os.path.expanduser(url)
             if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
                 values["url"] = reader.absolute(local)
+        if values["since"] is not None and not _is_day(values["since"]):
+            reader.report(f"[{label}] since", f"must be a day such as 2026-01-01, got '{values['since']}'")
         gits.append(Git(name=name, **values))
     return gits
+
+
+def _is_day(text: str) -> bool:
+    from ctx.clock import parse_ms
+
+    try:
+        parse_ms(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _check_together(reader: _Reader, config: Config) -> None:

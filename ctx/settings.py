@@ -371,7 +371,12 @@ class Git(Section):
         shown="https://github.com/acme/platform.git",
     )
     branch: str | None = key(
-        "str", None, "one branch", shown="main", unset="the remote's default", harmless=True
+        "str",
+        None,
+        "one branch, tag, or commit by its whole id",
+        shown="main",
+        unset="the remote's default",
+        harmless=True,
     )
     root: str = key("str", ".", "a folder inside the repository", harmless=True)
     include_globs: tuple[str, ...] | None = key(
@@ -384,6 +389,17 @@ class Git(Section):
     )
     exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
     shallow: bool = key("bool", True, "fetch as little history as the dates of the files need", harmless=True)
+    commits: bool = key(
+        "bool", False, "the messages of commits are documents too, as `@commits/ID`", harmless=True
+    )
+    since: str | None = key(
+        "str",
+        None,
+        "of the commits only those from this day on",
+        shown="2026-01-01",
+        unset="all",
+        harmless=True,
+    )
     cache_dir: str | None = key(
         "path",
         None,

@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
@@ -262,6 +262,8 @@ class Workspace:
                     cache_dir=repository.cache_dir,
                     timeout_s=repository.timeout_s,
                     max_file_bytes=repository.max_file_bytes,
+                    commits=repository.commits,
+                    since_ms=None if repository.since is None else parse_ms(repository.since),
                 )
             )
         for site in self.config.webs:
