@@ -13,6 +13,7 @@ from ctx.lean import TYPE_CHECKING, Any, pattern
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
+    S3,
     SECTIONS,
     WITHOUT_EFFECT,
     Chunking,
@@ -67,6 +68,7 @@ class Config(Section):
     filesystems: tuple[Filesystem, ...]
     gits: tuple[Git, ...]
     webs: tuple[Web, ...]
+    buckets: tuple[S3, ...]
     script_connectors: tuple[ScriptConnector, ...]
     script_tools: tuple[Script, ...]
     script_agents: tuple[Script, ...]
@@ -102,7 +104,7 @@ def parse_config(
     sections: dict[str, Any] = {
         name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
     }
-    connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "script"))
+    connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "s3", "script"))
     tools = reader.group(tables, "tools", ("script",))
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
@@ -113,6 +115,10 @@ def parse_config(
         webs=tuple(
             Web(name=name, **reader.values(table, Web, label))
             for name, table, label in reader.instances(connectors, "connectors.web", Web)
+        ),
+        buckets=tuple(
+            S3(name=name, **reader.values(table, S3, label))
+            for name, table, label in reader.instances(connectors, "connectors.s3", S3)
         ),
         script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
         script_tools=tuple(reader.scripts(tools, "tools.script")),

@@ -210,10 +210,19 @@ def _site(table: Table, root: str) -> Iterator[str]:
     yield from _others("connectors.web", table, ("url", "allow_hosts", "robots"))
 
 
+def _bucket(table: Table, root: str) -> Iterator[str]:
+    if "bucket" in table:
+        endpoint = f" at {table['endpoint_url']}" if table.get("endpoint_url") else ""
+        keys = "" if table.get("anonymous") is True else " with your AWS keys"
+        yield f"reads the bucket {table['bucket']}{endpoint}{keys}"
+    yield from _others("connectors.s3", table, ("bucket", "endpoint_url", "prefix", "region", "profile"))
+
+
 _SOURCES: dict[str, Callable[[Table, str], Iterator[str]]] = {
     "filesystem": _folder,
     "git": _repository,
     "web": _site,
+    "s3": _bucket,
 }
 
 

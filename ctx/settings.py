@@ -423,6 +423,44 @@ class Git(Section):
     )
 
 
+class S3(Section):
+    name: str
+    bucket: str = key("str", None, "its name", required=True, shown="acme-handbook")
+    prefix: str = key("str", "", "what keys must begin with; one that ends with `/` is left out of ids")
+    region: str | None = key(
+        "str",
+        None,
+        "where the bucket is",
+        shown="eu-central-1",
+        unset="of the environment or the profile, else `us-east-1`",
+    )
+    endpoint_url: str | None = key(
+        "str",
+        None,
+        "the address of a store that is not AWS's (MinIO, R2, Ceph, ...)",
+        shown="https://minio.example.com:9000",
+        unset="AWS",
+    )
+    include_globs: tuple[str, ...] | None = key(
+        "strs", None, "as for a folder, over keys", shown=("**/*.md",), unset="as for a folder", harmless=True
+    )
+    exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
+    profile: str | None = key(
+        "str",
+        None,
+        "a profile of `~/.aws` whose keys are used",
+        shown="docs-reader",
+        unset="the usual chain: the environment, `$AWS_PROFILE`, the container's and the machine's role",
+    )
+    anonymous: bool = key("bool", False, "sign nothing: a public bucket", harmless=True)
+    max_file_bytes: int = key(
+        "int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000, harmless=True
+    )
+    interval_s: float = key(
+        "float", 3600.0, "how often a server lists the bucket", low=10, high=31_536_000, harmless=True
+    )
+
+
 class Web(Section):
     name: str
     url: str = key(
@@ -563,6 +601,7 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
     "connectors.filesystem": Filesystem,
     "connectors.git": Git,
     "connectors.web": Web,
+    "connectors.s3": S3,
     "connectors.script": ScriptConnector,
     "tools.script": Script,
     "agents.inline": InlineAgent,
@@ -574,7 +613,6 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
     "registries": "registries are not supported; name scripts under [tools.script.NAME]",
-    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
 }

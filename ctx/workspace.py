@@ -153,7 +153,13 @@ class Workspace:
         config = self.config
         return [
             source.name
-            for group in (config.filesystems, config.gits, config.webs, config.script_connectors)
+            for group in (
+                config.filesystems,
+                config.gits,
+                config.webs,
+                config.buckets,
+                config.script_connectors,
+            )
             for source in group
         ]
 
@@ -285,6 +291,25 @@ class Workspace:
                     max_file_bytes=site.max_file_bytes,
                     timeout_s=site.timeout_s,
                     folder=self.config.folder,
+                )
+            )
+        for bucket in self.config.buckets:
+            from ctx.connectors.s3 import S3Connector  # 60 ms: an HTTP client
+
+            connectors.append(
+                S3Connector(
+                    bucket.name,
+                    bucket.bucket,
+                    prefix=bucket.prefix,
+                    region=bucket.region,
+                    endpoint_url=bucket.endpoint_url,
+                    include_globs=DEFAULT_INCLUDE_GLOBS
+                    if bucket.include_globs is None
+                    else bucket.include_globs,
+                    exclude_globs=bucket.exclude_globs,
+                    profile=bucket.profile,
+                    anonymous=bucket.anonymous,
+                    max_file_bytes=bucket.max_file_bytes,
                 )
             )
         for script in self.config.script_connectors:
@@ -493,6 +518,7 @@ class Workspace:
         config = self.config
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
         by_source |= {site.name: site.interval_s for site in config.webs}
+        by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
         by_source |= {
             script.name: script.interval_s or config.watch.script_interval_s
             for script in config.script_connectors

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
 from ctx.connectors.base import ScanLog
+from ctx.connectors.session import Reply, Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of
-from ctx.connectors.web_client import Client, Reply, Unanswered, moment_ms
+from ctx.connectors.web_client import Client, moment_ms
 from ctx.connectors.web_journal import MAX_FIELD, Journal, Visit
 from ctx.connectors.web_page import (
     Listing,
@@ -130,12 +131,10 @@ class WebConnector:
         journal.load()
         ends_s = time.monotonic() + self.timeout_s
         client = Client(
-            allow_hosts=self.allow_hosts,
+            Session(self.allow_hosts, ends_s=ends_s, resolve=self._resolve),
             delay_s=self.delay_s,
             max_bytes=self.max_file_bytes,
             robots=self.robots,
-            ends_s=ends_s,
-            resolve=self._resolve,
             pause=self._pause,
         )
         with client:
@@ -261,7 +260,7 @@ class _Crawl:
                     raise SourceError(f"is answered with {reply.status}")
                 data = unzipped(reply.body, self._source.max_file_bytes)
             return read_sitemap(data, address, queries=self._source.queries)
-        except (SourceError, Unanswered) as error:
+        except SourceError as error:
             self._fail(address, error.message)
             self._log.complete = False
             return Listing(())

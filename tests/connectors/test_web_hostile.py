@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
-from ctx.connectors import web_client
+from ctx.connectors import session, web_client
 from ctx.connectors.web import WebConnector
 from ctx.connectors.web_address import canonical, folder_of
 from ctx.connectors.web_page import read_page, read_sitemap
@@ -197,7 +197,7 @@ def test_a_server_that_breaks_the_protocol_is_a_line_of_the_report(site: Site, d
 
 
 def test_a_page_that_drips_is_left_when_its_time_is_over(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_client, "REQUEST_S", 0.5)
+    monkeypatch.setattr(session, "REQUEST_S", 0.5)
 
     def drip(handler: Any) -> None:
         try:

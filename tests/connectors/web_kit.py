@@ -58,6 +58,7 @@ class Site:
 class _Handler(http.server.BaseHTTPRequestHandler):
     site: Site
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
 
     def log_message(self, format: str, *args: object) -> None:
         pass
