@@ -13,6 +13,7 @@ from ctx.lean import TYPE_CHECKING, Any, pattern
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
+    S3,
     SECTIONS,
     WITHOUT_EFFECT,
     Chunking,
@@ -33,6 +34,7 @@ from ctx.settings import (
     Section,
     Server,
     Watch,
+    Web,
 )
 from ctx.toml import read_toml
 from ctx.types import JSON
@@ -65,6 +67,8 @@ class Config(Section):
     packs: Packs
     filesystems: tuple[Filesystem, ...]
     gits: tuple[Git, ...]
+    webs: tuple[Web, ...]
+    buckets: tuple[S3, ...]
     script_connectors: tuple[ScriptConnector, ...]
     script_tools: tuple[Script, ...]
     script_agents: tuple[Script, ...]
@@ -100,7 +104,7 @@ def parse_config(
     sections: dict[str, Any] = {
         name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
     }
-    connectors = reader.group(tables, "connectors", ("filesystem", "git", "script"))
+    connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "s3", "script"))
     tools = reader.group(tables, "tools", ("script",))
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
@@ -108,6 +112,14 @@ def parse_config(
         root=root,
         filesystems=tuple(_filesystems(reader, connectors)),
         gits=tuple(_gits(reader, connectors)),
+        webs=tuple(
+            Web(name=name, **reader.values(table, Web, label))
+            for name, table, label in reader.instances(connectors, "connectors.web", Web)
+        ),
+        buckets=tuple(
+            S3(name=name, **reader.values(table, S3, label))
+            for name, table, label in reader.instances(connectors, "connectors.s3", S3)
+        ),
         script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
         script_tools=tuple(reader.scripts(tools, "tools.script")),
         script_agents=tuple(reader.scripts(agents, "agents.script")),
@@ -302,7 +314,12 @@ def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> lis
         if "max_extract_bytes" in table:  # Context Harness's name for it
             table = {**table, "max_file_bytes": table["max_extract_bytes"]}
             del table["max_extract_bytes"]
-        filesystems.append(Filesystem(name=name, **reader.values(table, Filesystem, label)))
+        values = reader.values(table, Filesystem, label)
+        link = values["link"]
+        if link is not None and link != "file" and not ("://" in link and "{path}" in link):
+            mend = 'must be "file", or an address that holds {path}, such as https://wiki.example.com/{path}'
+            reader.report(f"[{label}] link", mend)
+        filesystems.append(Filesystem(name=name, **values))
     return filesystems
 
 
@@ -317,8 +334,20 @@ def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
             local = os.path.expanduser(url)
             if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
                 values["url"] = reader.absolute(local)
+        if values["since"] is not None and not _is_day(values["since"]):
+            reader.report(f"[{label}] since", f"must be a day such as 2026-01-01, got '{values['since']}'")
         gits.append(Git(name=name, **values))
     return gits
+
+
+def _is_day(text: str) -> bool:
+    from ctx.clock import parse_ms
+
+    try:
+        parse_ms(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _check_together(reader: _Reader, config: Config) -> None:

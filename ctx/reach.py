@@ -172,9 +172,9 @@ def _connectors(table: Table, root: str) -> Iterator[str]:
     for kind, value in table.items():
         if kind == "script":
             yield from _scripts("source", _table(value))
-        elif kind in ("filesystem", "git"):
+        elif kind in _SOURCES:
             for instance in _instances(_table(value)):
-                yield from (_folder if kind == "filesystem" else _repository)(instance, root)
+                yield from _SOURCES[kind](instance, root)
         else:
             yield f"sets [connectors.{kind}]"
 
@@ -198,6 +198,32 @@ def _repository(table: Table, root: str) -> Iterator[str]:
     if "cache_dir" in table:
         yield f"keeps copies of repositories in {table['cache_dir']}"
     yield from _others("connectors.git", table, ("url", "cache_dir"))
+
+
+def _site(table: Table, root: str) -> Iterator[str]:
+    if "url" in table:
+        yield f"reads the site {table['url']}"
+    if table.get("allow_hosts"):
+        yield f"reaches {_listed(table['allow_hosts'])}"
+    if table.get("robots") is False:
+        yield f"does not ask {table.get('url')} what it forbids robots"
+    yield from _others("connectors.web", table, ("url", "allow_hosts", "robots"))
+
+
+def _bucket(table: Table, root: str) -> Iterator[str]:
+    if "bucket" in table:
+        endpoint = f" at {table['endpoint_url']}" if table.get("endpoint_url") else ""
+        keys = "" if table.get("anonymous") is True else " with your AWS keys"
+        yield f"reads the bucket {table['bucket']}{endpoint}{keys}"
+    yield from _others("connectors.s3", table, ("bucket", "endpoint_url", "prefix", "region", "profile"))
+
+
+_SOURCES: dict[str, Callable[[Table, str], Iterator[str]]] = {
+    "filesystem": _folder,
+    "git": _repository,
+    "web": _site,
+    "s3": _bucket,
+}
 
 
 def _tools(table: Table, root: str) -> Iterator[str]:

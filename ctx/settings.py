@@ -351,6 +351,13 @@ class Filesystem(Section):
         high=1_000_000_000,
         harmless=True,
     )
+    link: str | None = key(
+        "str",
+        None,
+        "where a result leads: an address with `{path}` for the file's path below `root`, or `file` for its own",
+        shown="https://wiki.example.com/{path}",
+        harmless=True,
+    )
     gitignore: bool = key("bool", True, "obey `.gitignore` and `.ctxignore` files", harmless=True)
 
 
@@ -364,7 +371,12 @@ class Git(Section):
         shown="https://github.com/acme/platform.git",
     )
     branch: str | None = key(
-        "str", None, "one branch", shown="main", unset="the remote's default", harmless=True
+        "str",
+        None,
+        "one branch, tag, or commit by its whole id",
+        shown="main",
+        unset="the remote's default",
+        harmless=True,
     )
     root: str = key("str", ".", "a folder inside the repository", harmless=True)
     include_globs: tuple[str, ...] | None = key(
@@ -377,6 +389,17 @@ class Git(Section):
     )
     exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
     shallow: bool = key("bool", True, "fetch as little history as the dates of the files need", harmless=True)
+    commits: bool = key(
+        "bool", False, "the messages of commits are documents too, as `@commits/ID`", harmless=True
+    )
+    since: str | None = key(
+        "str",
+        None,
+        "of the commits only those from this day on",
+        shown="2026-01-01",
+        unset="all",
+        harmless=True,
+    )
     cache_dir: str | None = key(
         "path",
         None,
@@ -397,6 +420,111 @@ class Git(Section):
         shown=300,
         unset="`[watch] git_interval_s`",
         harmless=True,
+    )
+
+
+class S3(Section):
+    name: str
+    bucket: str = key("str", None, "its name", required=True, shown="acme-handbook")
+    prefix: str = key("str", "", "what keys must begin with; one that ends with `/` is left out of ids")
+    region: str | None = key(
+        "str",
+        None,
+        "where the bucket is",
+        shown="eu-central-1",
+        unset="of the environment or the profile, else `us-east-1`",
+    )
+    endpoint_url: str | None = key(
+        "str",
+        None,
+        "the address of a store that is not AWS's (MinIO, R2, Ceph, ...)",
+        shown="https://minio.example.com:9000",
+        unset="AWS",
+    )
+    include_globs: tuple[str, ...] | None = key(
+        "strs", None, "as for a folder, over keys", shown=("**/*.md",), unset="as for a folder", harmless=True
+    )
+    exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
+    profile: str | None = key(
+        "str",
+        None,
+        "a profile of `~/.aws` whose keys are used",
+        shown="docs-reader",
+        unset="the usual chain: the environment, `$AWS_PROFILE`, the container's and the machine's role",
+    )
+    anonymous: bool = key("bool", False, "sign nothing: a public bucket", harmless=True)
+    max_file_bytes: int = key(
+        "int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000, harmless=True
+    )
+    interval_s: float = key(
+        "float", 3600.0, "how often a server lists the bucket", low=10, high=31_536_000, harmless=True
+    )
+
+
+class Web(Section):
+    name: str
+    url: str = key(
+        "str",
+        None,
+        "where it begins: a page whose links are followed, a sitemap, or an llms.txt",
+        required=True,
+        shown="https://docs.example.com/",
+    )
+    scope: tuple[str, ...] = key(
+        "strs",
+        (),
+        "what an address must begin with; none: the folder of `url`",
+        shown=("https://docs.example.com/en/",),
+        harmless=True,
+    )
+    include_globs: tuple[str, ...] | None = key(
+        "strs", None, "which paths of the site", shown=("/en/**",), unset="all within `scope`", harmless=True
+    )
+    exclude_globs: tuple[str, ...] = key(
+        "strs",
+        ("_sources/", "_modules/", "genindex*.html", "py-modindex.html", "search.html"),
+        "which not; these are what documentation builders add of their own",
+        harmless=True,
+    )
+    depth: int | None = key(
+        "int",
+        None,
+        "how many links from `url`",
+        low=0,
+        high=100,
+        shown=3,
+        unset="8 from a page, 0 from a list",
+        harmless=True,
+    )
+    max_pages: int = key("int", 5000, "pages at most", low=1, high=1_000_000, harmless=True)
+    requests_per_second: float = key(
+        "float",
+        5.0,
+        "how fast at most; a site's `Crawl-delay` is kept",
+        low=0.01,
+        high=1000,
+        harmless=True,
+    )
+    robots: bool = key("bool", True, "obey `robots.txt`; `false` is for sites of your own")
+    queries: bool = key(
+        "bool", False, "what follows `?` is a part of an address, not left out", harmless=True
+    )
+    allow_hosts: tuple[str, ...] = key(
+        "strs", (), "hosts it may reach besides the public internet", shown=("wiki.internal:8080",)
+    )
+    max_file_bytes: int = key(
+        "int",
+        MAX_FILE_BYTES,
+        "larger pages are a line of the report",
+        low=1,
+        high=1_000_000_000,
+        harmless=True,
+    )
+    timeout_s: float = key(
+        "float", 3600.0, "seconds for a whole crawl; the next one goes on", low=1, high=86_400, harmless=True
+    )
+    interval_s: float = key(
+        "float", 86_400.0, "how often a server asks the site", low=60, high=31_536_000, harmless=True
     )
 
 
@@ -472,6 +600,8 @@ SECTIONS: Mapping[str, type[Section]] = {
 NAMED_SECTIONS: Mapping[str, type[Section]] = {
     "connectors.filesystem": Filesystem,
     "connectors.git": Git,
+    "connectors.web": Web,
+    "connectors.s3": S3,
     "connectors.script": ScriptConnector,
     "tools.script": Script,
     "agents.inline": InlineAgent,
@@ -483,7 +613,6 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
     "registries": "registries are not supported; name scripts under [tools.script.NAME]",
-    "connectors.s3": "S3 is not supported; write a connector script or mount the bucket",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
 }

@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
@@ -153,7 +153,13 @@ class Workspace:
         config = self.config
         return [
             source.name
-            for group in (config.filesystems, config.gits, config.script_connectors)
+            for group in (
+                config.filesystems,
+                config.gits,
+                config.webs,
+                config.buckets,
+                config.script_connectors,
+            )
             for source in group
         ]
 
@@ -242,6 +248,7 @@ class Workspace:
                     follow_symlinks=folder.follow_symlinks,
                     max_file_bytes=folder.max_file_bytes,
                     respect_gitignore=folder.gitignore,
+                    link=folder.link,
                 )
             )
         for repository in self.config.gits:
@@ -261,6 +268,48 @@ class Workspace:
                     cache_dir=repository.cache_dir,
                     timeout_s=repository.timeout_s,
                     max_file_bytes=repository.max_file_bytes,
+                    commits=repository.commits,
+                    since_ms=None if repository.since is None else parse_ms(repository.since),
+                )
+            )
+        for site in self.config.webs:
+            from ctx.connectors.web import WebConnector  # 60 ms: an HTTP client
+
+            connectors.append(
+                WebConnector(
+                    site.name,
+                    site.url,
+                    prefixes=site.scope,
+                    include_globs=site.include_globs,
+                    exclude_globs=site.exclude_globs,
+                    depth=site.depth,
+                    max_pages=site.max_pages,
+                    requests_per_second=site.requests_per_second,
+                    robots=site.robots,
+                    queries=site.queries,
+                    allow_hosts=site.allow_hosts,
+                    max_file_bytes=site.max_file_bytes,
+                    timeout_s=site.timeout_s,
+                    folder=self.config.folder,
+                )
+            )
+        for bucket in self.config.buckets:
+            from ctx.connectors.s3 import S3Connector  # 60 ms: an HTTP client
+
+            connectors.append(
+                S3Connector(
+                    bucket.name,
+                    bucket.bucket,
+                    prefix=bucket.prefix,
+                    region=bucket.region,
+                    endpoint_url=bucket.endpoint_url,
+                    include_globs=DEFAULT_INCLUDE_GLOBS
+                    if bucket.include_globs is None
+                    else bucket.include_globs,
+                    exclude_globs=bucket.exclude_globs,
+                    profile=bucket.profile,
+                    anonymous=bucket.anonymous,
+                    max_file_bytes=bucket.max_file_bytes,
                 )
             )
         for script in self.config.script_connectors:
@@ -468,6 +517,8 @@ class Workspace:
 
         config = self.config
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
+        by_source |= {site.name: site.interval_s for site in config.webs}
+        by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
         by_source |= {
             script.name: script.interval_s or config.watch.script_interval_s
             for script in config.script_connectors

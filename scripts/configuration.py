@@ -24,6 +24,8 @@ TABLES: dict[str, type[Section]] = {**SECTIONS, "memory.llm": Llm, **NAMED_SECTI
 SAMPLES = {
     "connectors.filesystem": "docs",
     "connectors.git": "platform",
+    "connectors.web": "handbook",
+    "connectors.s3": "archive",
     "connectors.script": "tickets",
     "tools.script": "create-ticket",
     "agents.inline": "reviewer",
@@ -36,7 +38,7 @@ HEAD = """\
 # "${NAME}" in any string is replaced by the environment variable NAME; an unset one is an error.
 """
 GROUPS = {
-    "Sources": ("connectors.filesystem", "connectors.git", "connectors.script"),
+    "Sources": ("connectors.filesystem", "connectors.git", "connectors.web", "connectors.s3", "connectors.script"),
     "Store, text, embeddings, ranking": ("db", "chunking", "embedding", "retrieval"),
     "Server": ("server", "mcp", "watch"),
     "Lua: tools and agents of your own": ("lua", "tools.script", "agents.inline", "agents.script"),

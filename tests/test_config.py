@@ -152,6 +152,14 @@ def test_named_and_unnamed_sources(tmp_path: Path) -> None:
     assert (config.gits[0].name, config.gits[0].url) == ("git", str(tmp_path / "r.git"))
 
 
+def test_a_link_is_an_address_with_the_path_in_it(tmp_path: Path) -> None:
+    section = '[connectors.filesystem]\nroot = "."\nlink = '
+    for link in ("file", "https://wiki.example/{path}"):
+        assert loaded(tmp_path, f'{section}"{link}"').filesystems[0].link == link
+    for link in ("", "https://wiki.example/", "{path}"):
+        assert "must be" in complaint(tmp_path, f'{section}"{link}"')
+
+
 def test_other_keys_of_a_script_are_its_configuration(tmp_path: Path) -> None:
     written(tmp_path, "tool = {}", "t.lua")
     config = loaded(

@@ -205,6 +205,12 @@ def _print_place(config: Config, source: str) -> None:
                 repository.url
             )  # without what it may hold of a password
             print(f"  looked at: {plain(url)}", file=sys.stderr)
+    for bucket in config.buckets:
+        if bucket.name == source:
+            print(f"  looked at: {plain(bucket.endpoint_url or 'AWS')}", file=sys.stderr)
+    for site in config.webs:
+        if site.name == source:
+            print(f"  looked at: {plain(site.url)}", file=sys.stderr)
 
 
 def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:

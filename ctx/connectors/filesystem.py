@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 from urllib.parse import quote
 
@@ -19,11 +19,11 @@ from ctx.connectors.base import ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name
+from ctx.connectors.opening import FILE, FOLDER, read_below, read_most, too_large
 from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
-from ctx.connectors.stamps import RACY, SNIFF_BYTES, STAMP, fingerprint, looks_binary, may_still_change
+from ctx.connectors.stamps import RACY, STAMP, fingerprint, may_still_change
 from ctx.errors import SourceError
-from ctx.formats.table import DOCUMENT_SUFFIXES
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
@@ -41,14 +41,8 @@ BUILD_FOLDERS = {
     "target": ("Cargo.toml", "pom.xml", "build.sbt")
 }  # build output where one of these stands beside it
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
-READ_ATTEMPTS = 3  # of a file that changes under the reader
-SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 
-_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = (
-    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # a FIFO opens at once, and is then refused
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -73,6 +67,7 @@ class FilesystemConnector:
 
     `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
     stays within the root.
+    `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this machine.
     A root that holds nothing at all although documents are known is taken for an unmounted disk, unless
     `allow_empty`.
     """
@@ -88,6 +83,7 @@ class FilesystemConnector:
         max_file_bytes: int = MAX_FILE_BYTES,
         respect_gitignore: bool = True,
         allow_empty: bool = False,
+        link: str | None = None,
     ) -> None:
         self.name = name
         self.root = os.path.abspath(os.path.expanduser(root))
@@ -97,6 +93,7 @@ class FilesystemConnector:
         self.max_file_bytes = max_file_bytes
         self.respect_gitignore = respect_gitignore
         self.allow_empty = allow_empty
+        self.link = link
         self.rule_files = RULE_FILES if respect_gitignore else RULE_FILES[1:]
         self._where = "connectors." + name.replace(":", ".", 1)
 
@@ -110,6 +107,7 @@ class FilesystemConnector:
             self.follow_symlinks,
             self.max_file_bytes,
             self.respect_gitignore,
+            self.link,
         )
         return hashlib.sha256(repr(settings).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -298,7 +296,7 @@ class FilesystemConnector:
 
     def _read(self, root: str, relative: str) -> Content:
         try:
-            data = self._bytes(root, relative)
+            data = read_below(root, relative, self.max_file_bytes)
         except OSError as error:
             if error.errno in _GONE:
                 raise SourceError(
@@ -306,66 +304,20 @@ class FilesystemConnector:
                     "there then"
                 ) from error
             raise SourceError(f"cannot be read: {error.strerror}") from error
-        return Content(data, source_url="file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}")))
+        return Content(data, source_url=self._source_url(relative))
 
-    def _bytes(self, root: str, relative: str) -> bytes:
-        """The bytes of a regular file; only its beginning where that is binary.
-
-        Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run
-        reads it again.
-        """
-        *folders, name = relative.split("/")
-        parent = os.open(root, _FOLDER)
-        try:
-            for folder in folders:
-                below = os.open(folder, _FOLDER, dir_fd=parent)
-                os.close(parent)
-                parent = below
-            fd = os.open(name, _FILE, dir_fd=parent)
-        finally:
-            os.close(parent)
-        with open(fd, "rb", buffering=0) as file:
-            for _ in range(READ_ATTEMPTS):
-                before = os.fstat(fd)
-                if not stat.S_ISREG(before.st_mode):
-                    raise SourceError("is not a regular file any more")
-                if before.st_size > self.max_file_bytes:
-                    raise SourceError(too_large(before.st_size, self.max_file_bytes))
-                file.seek(0)
-                head = file.read(SNIFF_BYTES) or b""
-                if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
-                    return head  # enough for the extractor to see the same
-                data = head + _read_most(file.read, self.max_file_bytes + 1 - len(head))
-                after = os.fstat(fd)
-                if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
-                    after.st_mtime_ns,
-                    after.st_ctime_ns,
-                    len(data),
-                ):
-                    break
-            if len(data) > self.max_file_bytes:
-                raise SourceError(too_large(len(data), self.max_file_bytes))
-            return data
-
-
-def too_large(size_bytes: int, max_file_bytes: int) -> str:
-    return f"skipped: {size_bytes} bytes are more than max_file_bytes ({max_file_bytes})"
+    def _source_url(self, relative: str) -> str | None:
+        """Where a file can be opened. None unless somebody asked: an absolute path is nobody's business."""
+        if self.link is None:
+            return None
+        if self.link == "file":
+            return "file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
+        return self.link.replace("{path}", quote(os.fsencode(relative)))
 
 
 def is_build(name: str, beside: Container[str]) -> bool:
     """Whether a folder is build output, to judge by what stands beside it."""
     return name in BUILD_FOLDERS and any(sibling in beside for sibling in BUILD_FOLDERS[name])
-
-
-def _read_most(read: Callable[[int], bytes | None], limit: int) -> bytes:
-    parts = []
-    while limit > 0:
-        part = read(limit)
-        if not part:
-            break
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
 
 
 def _rules_of(path: str) -> list[Pattern]:
@@ -374,7 +326,7 @@ def _rules_of(path: str) -> list[Pattern]:
     Raises `_Unreadable`, `TooManyPatterns`.
     """
     try:
-        fd = os.open(path, _FILE)
+        fd = os.open(path, FILE)
     except OSError as error:
         if error.errno in _GONE:
             return []
@@ -383,7 +335,7 @@ def _rules_of(path: str) -> list[Pattern]:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return []
         try:
-            data = _read_most(file.read, MAX_RULE_FILE_BYTES + 1)
+            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1)
         except OSError as error:
             raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     return read_ignore_file(data)
@@ -446,7 +398,7 @@ class _Walk:
             folders: list[tuple[str, str, Scope]] = []
             items: list[SourceItem] = []
             try:
-                fd = os.open(folder, _FOLDER)
+                fd = os.open(folder, FOLDER)
             except OSError as error:
                 if error.errno not in _GONE or not prefix:
                     self.withhold(prefix, f"the folder cannot be listed: {error.strerror}")

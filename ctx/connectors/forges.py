@@ -107,32 +107,56 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
     None where we do not know the forge.
     `path` is from the top of the repository. The forge is told by its host's name.
     """
+    home = _home(remote)
+    if home is None:
+        return None
+    host, page = home
+    ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
+    if "gitlab" in host:
+        return f"{page}/-/blob/{ref}/{file}"
+    if host == "bitbucket.org":
+        # A slash in a branch's name would be read as the beginning of the path.
+        return f"{page}/src/{revision if '/' in ref else ref}/{file}"
+    if "bitbucket" in host:
+        return _bitbucket_server(page, branch, revision, file)
+    if any(brand in host for brand in ("gitea", "codeberg", "forgejo")):
+        return f"{page}/src/{'branch' if branch else 'commit'}/{ref}/{file}"
+    if "github" in host:
+        return f"{page}/blob/{ref}/{file}"
+    if host == "git.sr.ht":
+        return f"{page}/tree/{ref}/item/{file}"
+    return None
+
+
+def commit_url(remote: Remote, revision: str) -> str | None:
+    """Where the forge shows a commit; None where we do not know the forge."""
+    home = _home(remote)
+    if home is None:
+        return None
+    host, repository_url = home
+    if "gitlab" in host:
+        return f"{repository_url}/-/commit/{revision}"
+    if host == "bitbucket.org":
+        return f"{repository_url}/commits/{revision}"
+    if any(brand in host for brand in ("github", "gitea", "codeberg", "forgejo")) or host == "git.sr.ht":
+        return f"{repository_url}/commit/{revision}"
+    return None
+
+
+def _home(remote: Remote) -> tuple[str, str] | None:
+    """(host, address of the repository's page); None where there is no host or no repository in the address."""
     if remote.host is None:
         return None
     host = _SSH_HOSTS.get(remote.host, remote.host)
     port = f":{remote.port}" if remote.port and remote.transport in ("http", "https") else ""
-    base = f"{'http' if remote.transport == 'http' else 'https'}://{host}{port}"
     repository = quote(remote.path.strip("/").removesuffix(".git").strip("/"), safe="/~")
-    ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
-    if not repository:
-        return None
-    if "gitlab" in host:
-        return f"{base}/{repository}/-/blob/{ref}/{file}"
-    if host == "bitbucket.org":
-        # A slash in a branch's name would be read as the beginning of the path.
-        return f"{base}/{repository}/src/{revision if '/' in ref else ref}/{file}"
-    if "bitbucket" in host:
-        return _bitbucket_server(base, repository, branch, revision, file)
-    if any(brand in host for brand in ("gitea", "codeberg", "forgejo")):
-        return f"{base}/{repository}/src/{'branch' if branch else 'commit'}/{ref}/{file}"
-    if "github" in host:
-        return f"{base}/{repository}/blob/{ref}/{file}"
-    if host == "git.sr.ht":
-        return f"{base}/{repository}/tree/{ref}/item/{file}"
-    return None
+    scheme = "http" if remote.transport == "http" else "https"
+    return (host, f"{scheme}://{host}{port}/{repository}") if repository else None
 
 
-def _bitbucket_server(base: str, repository: str, branch: str | None, revision: str, file: str) -> str | None:
+def _bitbucket_server(page: str, branch: str | None, revision: str, file: str) -> str | None:
+    scheme, _, netloc, repository = page.split("/", 3)
+    base = f"{scheme}//{netloc}"
     parts = repository.removeprefix("scm/").split("/")
     if len(parts) != 2:
         return None

@@ -19,11 +19,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ctx.connectors.base import Progress, ScanLog
+from ctx.connectors.commits import LATEST_S, commit_items
 from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, share, user_folder
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import CHUNK_BYTES, QUICK_TIMEOUT_S, Blobs, Git, GitFailed
 from ctx.connectors.names import encode_name
+from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import ConfigError, SourceError
@@ -39,7 +41,6 @@ PREFETCH = 20_000  # objects asked for at once
 PACKS = 40  # a fetch leaves one; more than these are put together
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LFS_POINTER_BYTES = 1024
-LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
@@ -50,12 +51,25 @@ _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\
 _DENIED = re.compile(
     r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]"
 )
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
+_NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote ref [0-9a-f]{40}")
 
 
 class _Tip(NamedTuple):
-    branch: str | None  # None: the remote's HEAD is on no branch
+    """What is read of the remote. `ref`: what it calls that (a branch, a tag, its HEAD), or a commit's own id."""
+
+    branch: str | None  # None: of a tag, a commit, or a HEAD that is on no branch
     oid: str
     filters: bool  # the remote serves parts of a repository
+    ref: str
+
+    @property
+    def copied(self) -> str:
+        """The name under which our copy keeps it."""
+        for kind in ("heads", "tags"):
+            if self.ref.startswith(f"refs/{kind}/"):
+                return "refs/ctx/" + self.ref.removeprefix("refs/")
+        return "refs/ctx/detached" if self.ref == "HEAD" else f"refs/ctx/commits/{self.ref}"
 
 
 class _Entry(NamedTuple):
@@ -73,7 +87,7 @@ class _Change(NamedTuple):
 
 
 class GitConnector:
-    """The files of one branch below `root` that the globs take.
+    """The files of one branch, tag or commit (its whole id) below `root` that the globs take.
 
     `url` is whatever git can clone: https, ssh, git@host:path, git://, file://, a path. `branch` None is the
     remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where
@@ -94,6 +108,8 @@ class GitConnector:
         shallow: bool = True,
         timeout_s: float = FETCH_TIMEOUT_S,
         max_file_bytes: int = MAX_FILE_BYTES,
+        commits: bool = False,
+        since_ms: int | None = None,
     ) -> None:
         self.name = name
         section = "[connectors." + name.replace(":", ".", 1) + "]"
@@ -110,6 +126,8 @@ class GitConnector:
         self.shallow = shallow
         self.timeout_s = timeout_s
         self.max_file_bytes = max_file_bytes
+        self.commits = commits
+        self.since_ms = since_ms
         # Without the credentials: a new token is no reason to copy everything again.
         address = self.remote.display if self.remote.host else self.remote.url
         key = f"{address}\0{'partial' if shallow else 'whole'}"
@@ -124,7 +142,7 @@ class GitConnector:
             self.branch,
             self.root,
         )  # the copy's name stands for the address
-        globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
+        globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         return hashlib.sha256(repr((origin, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     # -- scanning ----------------------------------------------------------------------------------
@@ -143,21 +161,32 @@ class GitConnector:
             log.revision = tip.oid
             share(lock)
             changed = self._changed(tip, known, log, lock)
-            if not changed:
-                return
-            self._prefetch([entry.oid for entry in changed], lock, log.progress)
-            changed = self._sized(changed, log)
-            log.expected = partial(len, changed)
-            changes = self._history(tip, changed, log)
-            ref = tip.branch or ""
-            blobs = Blobs(self._git, self.name)
-            try:
-                for entry in changed:
-                    change = changes[entry.path]
-                    read = partial(self._read, blobs, entry, tip, change, log)
-                    yield SourceItem(entry.source_id, f"{entry.oid}@{ref}", change.at_ms, read)
-            finally:
-                blobs.close()
+            if changed:
+                self._prefetch([entry.oid for entry in changed], lock, log.progress)
+                yield from self._files(tip, self._sized(changed, log), log)
+            if self.commits:
+                yield from commit_items(
+                    self._git,
+                    self.remote,
+                    tip.oid,
+                    root=self.root,
+                    since_ms=self.since_ms,
+                    known=known,
+                    log=log,
+                    timeout_s=self.timeout_s,
+                )
+
+    def _files(self, tip: _Tip, entries: Sequence[_Entry], log: ScanLog) -> Iterator[SourceItem]:
+        log.expected = partial(len, entries)
+        changes = self._history(tip, entries, log)
+        blobs = Blobs(self._git, self.name)
+        try:
+            for entry in entries:
+                change = changes[entry.path]
+                read = partial(self._read, blobs, entry, tip, change, log)
+                yield SourceItem(entry.source_id, f"{entry.oid}@{tip.branch or ''}", change.at_ms, read)
+        finally:
+            blobs.close()
 
     def _updated(self, lock: int, known: Mapping[str, str], log: ScanLog) -> _Tip | None:
         """The branch's newest commit, fetched; None where there are none (and nothing is known of any)."""
@@ -187,20 +216,30 @@ class GitConnector:
 
     def _ask(self) -> _Tip | None:
         """What the remote has now. Raises `SourceError` where it does not answer or lacks the branch."""
-        ref = f"refs/heads/{self.branch}" if self.branch else "HEAD"
-        reply = self._remote_refs(["--symref", REMOTE, ref], trace=True)
+        refs = ["HEAD"]
+        if self.branch:
+            refs = [f"refs/heads/{self.branch}", f"refs/tags/{self.branch}^{{}}", f"refs/tags/{self.branch}"]
+        reply = self._remote_refs(["--symref", REMOTE, *refs], trace=True)
         filters = _FILTERS.search(reply) is not None
-        oid, branch = _advertised(reply, ref)
-        if oid is not None:
-            return _Tip(self.branch or branch, oid, filters)
+        for ref in refs:
+            oid, default = _advertised(reply, ref)
+            if oid is not None:
+                named = self.branch if ref.startswith("refs/heads/") else default
+                full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
+                return _Tip(named, oid, filters, full)
+        if self.branch and _COMMIT.fullmatch(self.branch):
+            return _Tip(None, self.branch.lower(), filters, self.branch.lower())
         heads = self._heads()
         if not heads:
             return None
         if self.branch is None and len(heads) == 1:  # its HEAD names a branch that was never born
-            return _Tip(*next(iter(heads.items())), filters)
+            name, oid = next(iter(heads.items()))
+            return _Tip(name, oid, filters, f"refs/heads/{name}")
         names = ", ".join(sorted(heads)[:10]) + (", ..." if len(heads) > 10 else "")
         lack = (
-            f"has no branch {self.branch!r}" if self.branch else "has no default branch; name one in `branch`"
+            f"has no branch or tag {self.branch!r}{_hint(self.branch)}"
+            if self.branch
+            else "has no default branch; name one in `branch`"
         )
         raise SourceError(
             f"{self.name}: the repository {lack} (it has: {names}). What is indexed from it is kept"
@@ -234,13 +273,10 @@ class GitConnector:
             f"{self.name}: {self.remote.display} cannot be fetched: {words}. What is indexed from it is kept"
         )
 
-    def _ref(self, tip: _Tip) -> str:
-        return f"refs/ctx/heads/{tip.branch}" if tip.branch else "refs/ctx/detached"
-
     def _have(self, tip: _Tip) -> str | None:
         try:
             oid = self._git.run(
-                ["rev-parse", "--verify", "--quiet", self._ref(tip) + "^{commit}"], timeout_s=QUICK_TIMEOUT_S
+                ["rev-parse", "--verify", "--quiet", tip.copied + "^{commit}"], timeout_s=QUICK_TIMEOUT_S
             )
         except GitFailed:
             return None
@@ -248,8 +284,7 @@ class GitConnector:
 
     def _fetch(self, tip: _Tip, lock: int, progress: Progress | None) -> None:
         """Brings the branch over; its commits and folders come whole where the remote allows it."""
-        source = f"refs/heads/{tip.branch}" if tip.branch else "HEAD"
-        refspec = f"+{source}:{self._ref(tip)}"
+        refspec = f"+{tip.ref}:{tip.copied}"
         depth: list[str] = []
         if self.shallow and tip.filters:
             depth = ["--filter=blob:none"]
@@ -260,6 +295,11 @@ class GitConnector:
         try:
             self._run_fetch(["--force", *depth, REMOTE, refspec], lock, progress)
         except GitFailed as error:
+            if _NOT_SERVED.search(error.words):
+                raise SourceError(
+                    f"{self.name}: the repository has no commit {tip.oid}, or gives out no single commits; name a branch "
+                    "or a tag. What is indexed from it is kept"
+                ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:
                 raise self._unreachable(error) from error
             # A plain file server cannot cut the history.
@@ -292,7 +332,7 @@ class GitConnector:
 
     def _drop_refs_in_the_way(self, tip: _Tip) -> None:
         """A branch `a` that became `a/b`, or the other way round, cannot be stored beside the old one."""
-        target = self._ref(tip)
+        target = tip.copied
         for line in self._quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
             ref = os.fsdecode(line)
             if ref.startswith(target + "/") or target.startswith(ref + "/"):
@@ -385,8 +425,7 @@ class GitConnector:
         readable = []
         for entry, size in zip(entries, sizes, strict=False):
             if size.isdigit() and int(size) > self.max_file_bytes:
-                reason = f"{int(size)} bytes are more than max_file_bytes ({self.max_file_bytes})"
-                log.problem(entry.source_id, f"skipped: {reason}")
+                log.problem(entry.source_id, too_large(int(size), self.max_file_bytes))
             else:
                 readable.append(entry)
         return readable
@@ -461,6 +500,10 @@ def _inside(root: str, section: str) -> str:
     if folder == ".." or folder.startswith("../") or "\0" in folder:
         raise ConfigError(f"{section} root: {root!r} is not within the repository")
     return "" if folder == "." else folder
+
+
+def _hint(name: str) -> str:
+    return " (a commit is named by its whole id)" if re.fullmatch("[0-9a-fA-F]{7,39}", name) else ""
 
 
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:

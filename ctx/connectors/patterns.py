@@ -377,7 +377,7 @@ def _general_test(
 ) -> NameTest:
     tests = list(_alternations(wild))
     fits = tests[0] if tests else None
-    others = tests[1:]
+    further = tests[1:]
 
     def matches(name: str) -> bool:
         return (
@@ -385,7 +385,7 @@ def _general_test(
             or name[name.rfind(".") :] in extensions
             or name.endswith(tails)
             or name.startswith(heads)
-            or (fits is not None and (fits(name) is not None or any(test(name) for test in others)))
+            or (fits is not None and (fits(name) is not None or any(test(name) for test in further)))
         )
 
     return matches

@@ -8,13 +8,15 @@ its main part, that part is the body.
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import JSON, Heading
 
-MIN_MAIN_CHARS = 200  # a shorter "main" part is a shell that a script would fill: the whole page is read
+MIN_MAIN_CHARS = (
+    200  # a shorter "main" part without a heading is a shell that a script would fill: all is read
+)
 MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
 
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
@@ -116,6 +118,25 @@ def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
             else:
                 end = close + 1
     return None if stop is None else stop.start()
+
+
+def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The opening tags of these (lower-case) names with their attributes, in order; what scripts and styles hold
+    is no tag. Never fails.
+    """
+    skip_to = 0
+    never_closed: set[str] = set()
+    for tag in _tags(text):
+        if tag.closing or tag.start < skip_to:
+            continue
+        if tag.name in _RAW and tag.name not in never_closed:
+            close = re.compile(f"</{tag.name}(?![\\w-])", re.IGNORECASE).search(text, tag.end)
+            if close is not None:
+                skip_to = close.start()
+            else:
+                never_closed.add(tag.name)
+        elif tag.name in names:
+            yield tag.name, _attributes(tag.attributes)
 
 
 class _Page:
@@ -408,12 +429,15 @@ class _Page:
         end = start + sum(map(len, self.parts[first:last]))
         while start < end and body[start] == "\n":
             start += 1
-        return (start, end) if end - start >= MIN_MAIN_CHARS else None
+        headed = any(start <= heading.start < end for heading in self.headings)
+        return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
 
 
 def _is_dropped(tag: _Tag) -> bool:
     return (
-        tag.name in _RAW or tag.name in _DROPPED or (bool(tag.attributes) and "navigation" in tag.attributes)
+        tag.name in _RAW
+        or tag.name in _DROPPED
+        or (bool(tag.attributes) and ("navigation" in tag.attributes or "headerlink" in tag.attributes))
     )
 
 

@@ -7,25 +7,34 @@ the machine and no secret is in a message.
 """
 
 import fnmatch
-import functools
 import json
 import logging
 import os
 import re
-import socket
-import ssl
 import stat
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import urlencode
 
-import httpcore
 import orjson
 
 from ctx.errors import ToolError
-from ctx.lua.address import address_allowed
+from ctx.lua.fetch import (
+    FAILURES,
+    LATE,
+    Deadline,
+    Resolve,
+    Target,
+    header_fields,
+    joined,
+    open_pool,
+    reason,
+    resolve_host,
+    shown,
+    target_of,
+    unpacked,
+)
 from ctx.types import JSON
 
 logger = logging.getLogger("ctx.script")
@@ -35,9 +44,7 @@ MAX_FILE_BYTES = 10_000_000
 MAX_LISTED = 10_000
 MAX_GLOB_CHARS = 256  # of `fs.list`: a name has no more
 MAX_REDIRECTS = 10
-MAX_URL = 8192
 DEFAULT_TIMEOUT_S = 30.0
-PORTS = {"http": 80, "https": 443}
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 # The client's own business: a script that sets them could smuggle a second request or speak for another host.
 REFUSED_HEADERS = frozenset(
@@ -57,9 +64,6 @@ REFUSED_HEADERS = frozenset(
 )
 CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
-_BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
-Resolve = Callable[[str, int], Sequence[str]]
-"""`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
 
 
 class Policy(NamedTuple):
@@ -76,13 +80,6 @@ class Policy(NamedTuple):
 # ---- http --------------------------------------------------------------------------------------------------
 
 
-def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses the system gives a name, in its order."""
-    return list(
-        dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    )
-
-
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """One request with its redirects: JSON {status, ok, headers} NUL body."""
     head, _, body = payload.partition(b"\0")
@@ -92,46 +89,34 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
         raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
     timeout_s = request.get("timeout_s")
     timeout_s = float(timeout_s) if _is_number(timeout_s) and timeout_s > 0 else DEFAULT_TIMEOUT_S
-    ends_s = min(deadline_s, time.monotonic() + timeout_s)
+    deadline = Deadline(min(deadline_s, time.monotonic() + timeout_s))
     headers = _headers(request.get("headers"))
-    target = _target(_with_params(str(request.get("url", "")), request.get("params")), policy)
+    target = target_of(_with_params(str(request.get("url", "")), request.get("params")), policy.allow_hosts)
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            reply = _once(method, target, headers, body, _Backend(target, resolve, ends_s), ends_s)
+            reply = _once(method, target, headers, body, deadline, resolve)
             location = reply.headers.get("location")
             if reply.status not in (301, 302, 303, 307, 308) or not location:
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
-            following = _target(_joined(target.url, location), policy)
+            following = target_of(joined(target.url, location), policy.allow_hosts)
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
             if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
                 method, body = "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             target = following
-    except (httpcore.TimeoutException, TimeoutError) as error:
-        raise ToolError(f"HTTP {method} {_shown(target.url)} failed: timed out") from error
-    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError) as error:
-        raise ToolError(f"HTTP {method} {_shown(target.url)} failed: {_reason(error)}") from error
-    raise ToolError(f"HTTP {method} {_shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
+    except LATE as error:
+        raise ToolError(f"HTTP {method} {shown(target.url)} failed: timed out") from error
+    except FAILURES as error:
+        raise ToolError(f"HTTP {method} {shown(target.url)} failed: {reason(error)}") from error
+    raise ToolError(f"HTTP {method} {shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
 
 
 class _Reply(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-class _Target(NamedTuple):
-    url: str
-    scheme: str
-    host: str
-    port: int
-    trusted: bool  # named in allow_hosts
-
-    @property
-    def origin(self) -> tuple[str, str, int]:
-        return self.scheme, self.host, self.port
 
 
 def _is_number(value: JSON) -> bool:
@@ -164,212 +149,30 @@ def _headers(fields: JSON) -> list[tuple[str, str]]:
     return headers
 
 
-def _joined(url: str, location: str) -> str:
-    """Where a redirect leads. Bytes beyond ASCII are percent-encoded, as browsers do."""
-    try:
-        return urljoin(url, quote(location.encode("latin-1"), safe="%/:?#[]@!$&'()*+,;=~-._\\"))
-    except ValueError as error:
-        raise ToolError("http: the redirect leads to what is not a URL") from error
-
-
-def _target(url: str, policy: Policy) -> _Target:
-    """The place a URL names, if it may be gone to at all. Raises `ToolError`."""
-    if len(url) > MAX_URL:
-        raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
-    if _BAD_URL.search(url):
-        raise ToolError(
-            "http: the URL has a space, a control character, a backslash or a letter beyond ASCII; "
-            "percent-encode it"
-        )
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError as error:
-        raise ToolError("http: that is not a URL") from error
-    if parts.scheme not in PORTS:
-        raise ToolError("http: only http:// and https:// URLs")
-    if parts.username is not None or parts.password is not None:
-        raise ToolError("http: no user or password in the URL; send an Authorization header")
-    if not host or "%" in host:
-        raise ToolError("http: the URL names no host")
-    port = PORTS[parts.scheme] if port is None else port
-    named = f"[{host}]" if ":" in host else host
-    trusted = not policy.allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
-    if not trusted and port not in PORTS.values():
-        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
-    return _Target(url.partition("#")[0], parts.scheme, host, port, trusted)
-
-
-class _Backend(httpcore.NetworkBackend):
-    """Connects to the very address that was checked: a name that resolves otherwise a moment later
-    (rebinding) gains nothing.
-
-    It goes where `target` says, whatever the client's own reading of the URL may be.
-    """
-
-    def __init__(self, target: _Target, resolve: Resolve, ends_s: float) -> None:
-        self._target = target
-        self._resolve = resolve
-        self._ends_s = ends_s
-        self._real = httpcore.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        try:
-            addresses = self._resolve(self._target.host, self._target.port)
-        except (OSError, UnicodeError) as error:
-            raise httpcore.ConnectError("the host is not known") from error
-        if not self._target.trusted and not all(address_allowed(address) for address in addresses):
-            raise ToolError(
-                "http: the host is on this machine or its private network; name it in allow_hosts to allow it"
-            )
-        failure: Exception | None = None
-        for address in addresses:
-            try:
-                stream = self._real.connect_tcp(
-                    address, self._target.port, timeout=_left_s(self._ends_s), socket_options=socket_options
-                )
-                return _Stream(stream, self._ends_s)
-            except httpcore.NetworkError as error:
-                failure = error
-        raise failure or httpcore.ConnectError("the host has no address")
-
-    def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        raise ToolError("http: unix sockets are not reached")
-
-    def sleep(self, seconds: float) -> None:
-        self._real.sleep(min(seconds, _left_s(self._ends_s)))
-
-
-class _Stream(httpcore.NetworkStream):
-    """A connection with one end for everything: a server that drips a byte a second keeps every single read
-    in time.
-    """
-
-    def __init__(self, inner: httpcore.NetworkStream, ends_s: float) -> None:
-        self._inner = inner
-        self._ends_s = ends_s
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left_s(self._ends_s))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), _PIECE_BYTES):
-            self._inner.write(buffer[start : start + _PIECE_BYTES], _left_s(self._ends_s))
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _Stream(
-            self._inner.start_tls(ssl_context, server_hostname, _left_s(self._ends_s)), self._ends_s
-        )
-
-    def get_extra_info(self, info: str) -> JSON:
-        return self._inner.get_extra_info(info)
-
-
-_PIECE_BYTES = 1 << 16  # a peer that reads slowly is noticed between two of these
-
-
-def _left_s(ends_s: float) -> float:
-    left_s = ends_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return httpcore.default_ssl_context()  # 30 ms: it reads every authority's certificate
-
-
 def _once(
     method: str,
-    target: _Target,
+    target: Target,
     headers: list[tuple[str, str]],
     body: bytes,
-    backend: _Backend,
-    ends_s: float,
+    deadline: Deadline,
+    resolve: Resolve,
 ) -> _Reply:
     named = {name.lower() for name, _ in headers}
     ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
     lines = [*(pair for pair in ours if pair[0].lower() not in named), *headers]
-    context = _tls() if target.scheme == "https" else None
     with (
-        httpcore.ConnectionPool(
-            ssl_context=context, network_backend=backend, retries=0, max_connections=1
-        ) as pool,
+        open_pool(target, deadline, resolve) as pool,
         pool.stream(
             method,
             target.url,
             headers=[(name.encode(), value.encode("utf-8", "replace")) for name, value in lines],
             content=body if body or method in ("POST", "PUT", "PATCH") else None,
-            extensions={"timeout": {"pool": _left_s(ends_s)}},
+            extensions={"timeout": {"pool": deadline.left_s()}},
         ) as reply,
     ):
-        fields: dict[str, str] = {}
-        for name, value in reply.headers:
-            fields[name.decode("latin-1").lower()] = value.decode("latin-1")
-        return _Reply(reply.status, fields, _body(reply.iter_stream(), fields.get("content-encoding", "")))
-
-
-def _body(chunks: Iterator[bytes], encoding: str) -> bytes:
-    """The decoded body. What unpacks to more than the cap is cut off at the cap, before it is in memory."""
-    names = [
-        name.strip().lower()
-        for name in encoding.split(",")
-        if name.strip() and name.strip().lower() != "identity"
-    ]
-    if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
-        raise ToolError(
-            f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out "
-            "Accept-Encoding"
-        )
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
-    parts: list[bytes] = []
-    size = received = 0
-    for chunk in chunks:
-        received += len(chunk)
-        try:
-            data = unpack.decompress(chunk, MAX_RESPONSE_BYTES - size + 1) if unpack else chunk
-        except zlib.error as error:
-            raise ToolError("http: the reply is damaged: it does not unpack") from error
-        size += len(data)
-        if size > MAX_RESPONSE_BYTES:
-            raise ToolError(f"http: the reply is larger than {MAX_RESPONSE_BYTES:,} bytes")
-        parts.append(data)
-    if unpack is not None and received and not unpack.eof:
-        raise ToolError("http: the reply is damaged: it ends too early")
-    return b"".join(parts)
-
-
-def _shown(url: str) -> str:
-    # Without the query: keys are often in it, and the message goes to logs and callers.
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, httpcore.ConnectError):
-        return "the host is not known" if "not known" in str(error) else "the connection failed"
-    if isinstance(error, httpcore.RemoteProtocolError):
-        return "the server broke the protocol or hung up"
-    return type(error).__name__
+        fields = header_fields(reply)
+        content = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), MAX_RESPONSE_BYTES)
+        return _Reply(reply.status, fields, content)
 
 
 # ---- files -------------------------------------------------------------------------------------------------

@@ -154,14 +154,25 @@ def test_a_file_over_the_cap_is_a_line_of_the_report(root: Path) -> None:
 # -- what is read --------------------------------------------------------------------------------------------
 
 
-def test_reading_gives_the_bytes_and_the_address(root: Path, connector: FilesystemConnector) -> None:
+def test_reading_gives_the_bytes_and_no_path_of_this_machine(
+    root: Path, connector: FilesystemConnector
+) -> None:
     put(root, "näher/50% off?.md", b"\xff\xfeh\x00i\x00")
-    item = items(connector)["näher/50% off?.md"]
-    content = item.read()
+    content = items(connector)["näher/50% off?.md"].read()
     assert content.data == b"\xff\xfeh\x00i\x00"
-    assert content.source_url is not None
-    assert "?" not in content.source_url
-    assert unquote(urlsplit(content.source_url).path) == str(root / "näher/50% off?.md")
+    assert content.source_url is None
+
+
+def test_a_link_leads_to_a_file_where_one_is_configured(root: Path) -> None:
+    put(root, "näher/50% off?.md")
+    wiki = FilesystemConnector("filesystem", str(root), link="https://wiki.example/view?file={path}#top")
+    content = items(wiki)["näher/50% off?.md"].read()
+    assert content.source_url == "https://wiki.example/view?file=n%C3%A4her/50%25%20off%3F.md#top"
+    local = FilesystemConnector("filesystem", str(root), link="file")
+    url = items(local)["näher/50% off?.md"].read().source_url
+    assert url is not None
+    assert unquote(urlsplit(url).path) == str(root / "näher/50% off?.md")
+    assert wiki.signature != local.signature
 
 
 def test_only_the_beginning_of_a_binary_file_is_read(root: Path, connector: FilesystemConnector) -> None:
@@ -235,9 +246,8 @@ def test_names_that_are_not_utf_8_have_ids_that_can_be_stored_and_told_apart(
     json.dumps(sorted(scanned)).encode("utf-8")
     assert scanned["%FC/%FF.md"].read().data == b"\xff.md"
     assert scanned["%FC/%25FF.md"].read().data == b"%FF.md"
-    url = scanned["%FC/%FF.md"].read().source_url
-    assert url is not None
-    assert url.endswith("/%FC/%FF.md")
+    linked = FilesystemConnector("filesystem:docs", str(root), link="https://wiki/{path}")
+    assert items(linked)["%FC/%FF.md"].read().source_url == "https://wiki/%FC/%FF.md"
     assert rescan(connector, settled(connector)) == (set(), set())
 
 

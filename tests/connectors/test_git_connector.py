@@ -113,7 +113,7 @@ def test_a_missing_root_and_a_missing_branch_are_clear_and_delete_nothing(
     upstream.commit({"a.md": "a"})
     with pytest.raises(SourceError, match=r"`root` names no folder of main: 'nowhere'"):
         Scan(connector(upstream, tmp_path, root="nowhere"))
-    with pytest.raises(SourceError, match=r"no branch 'release' \(it has: main\)"):
+    with pytest.raises(SourceError, match=r"no branch or tag 'release' \(it has: main\)"):
         Scan(connector(upstream, tmp_path, branch="release"))
 
 

@@ -65,6 +65,11 @@ def test_a_main_part_without_text_is_not_the_page() -> None:
     assert "Words" in parse(f"<main>Loading</main>{FILLER}").body
 
 
+def test_a_short_main_part_with_a_heading_is_the_page() -> None:
+    page = f'<div>Menu</div><div role="main"><h1>API<a class="headerlink" href="#api">¶</a></h1><dl><dt>ascend()<a class="headerlink">¶</a></dt></dl></div>{FILLER}'
+    assert parse(page).body == "# API\n\nascend()"
+
+
 def test_the_title_is_the_first_heading_then_the_title_element() -> None:
     parsed = parse("<title>Page &mdash; Site</title><h2>Part¶</h2>")
     assert parsed.title == "Part"

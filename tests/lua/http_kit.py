@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ctx.lua import host
+from ctx.lua import fetch, host
 from ctx.lua.host import Policy
 from ctx.types import JSON
 
@@ -113,7 +113,7 @@ def ask(
     method: str = "GET",
     body: bytes = b"",
     deadline_s: float = 10.0,
-    resolve: host.Resolve = host.resolve_host,
+    resolve: fetch.Resolve = fetch.resolve_host,
     **fields: JSON,
 ) -> Answer:
     payload = json.dumps({"method": method, "url": url, **fields}).encode() + b"\0" + body

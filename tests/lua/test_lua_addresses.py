@@ -9,7 +9,7 @@ import pytest
 from http_kit import PUBLIC, Server, ask, connecting, ok, to, without_sockets
 
 from ctx.errors import ToolError
-from ctx.lua import address, host
+from ctx.lua import address, fetch
 
 HOSTILE = [
     "http://127.0.0.1/",
@@ -266,7 +266,7 @@ def test_a_name_that_is_not_known_says_so() -> None:
 
 
 def test_taking_the_address_check_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "address_allowed", lambda text: True)
+    monkeypatch.setattr(fetch, "address_allowed", lambda text: True)
     with connecting() as attempts, pytest.raises(ToolError):
         ask("http://127.0.0.9/", deadline_s=2)
     assert attempts == [("127.0.0.9", 80)]

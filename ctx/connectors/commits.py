@@ -1,0 +1,80 @@
+"""The messages of a repository's commits as documents."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ctx.clock import iso_utc
+from ctx.connectors.base import ScanLog
+from ctx.connectors.forges import Remote, commit_url
+from ctx.connectors.gitcmd import Git, GitFailed
+from ctx.errors import SourceError
+from ctx.types import Content, SourceItem
+
+MAX_COMMITS = 20_000  # the newest; a report says when there are more
+FOLDER = "@commits/"  # of their ids: a name that few repositories have
+LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
+_FIELDS = 4
+
+
+class _Commit(NamedTuple):
+    oid: str
+    at_ms: int
+    author: str
+    message: str
+
+
+def commit_items(
+    git: Git,
+    remote: Remote,
+    tip: str,
+    *,
+    root: str,
+    since_ms: int | None,
+    known: Mapping[str, str],
+    log: ScanLog,
+    timeout_s: float,
+) -> Iterator[SourceItem]:
+    """A document for each commit that `tip` comes from (below `root`: that changed it), newest first.
+
+    Its id is `@commits/` and the commit's; it never changes. Raises `SourceError`.
+    """
+    arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
+    arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
+    arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
+    try:
+        listing = git.run(arguments, timeout_s=timeout_s)
+    except GitFailed as error:
+        raise SourceError(f"the history cannot be read: {error.words}") from error
+    commits = list(_commits(listing.split(b"\0")))
+    if len(commits) > MAX_COMMITS:
+        log.note("", f"of the commits the newest {MAX_COMMITS:,} are read; `since` narrows them")
+    for commit in commits[:MAX_COMMITS]:
+        source_id = FOLDER + commit.oid
+        if known.get(source_id) == commit.oid:
+            log.unchanged.add(source_id)
+        elif commit.message.strip():
+            yield SourceItem(source_id, commit.oid, commit.at_ms, partial(_content, remote, commit))
+
+
+def _commits(fields: Sequence[bytes]) -> Iterator[_Commit]:
+    for start in range(0, len(fields) - _FIELDS + 1, _FIELDS):
+        oid, seconds, author, message = fields[start : start + _FIELDS]
+        yield _Commit(
+            oid.decode("ascii", "replace"),
+            min(int(seconds), LATEST_S) * 1000,
+            author.decode("utf-8", "replace"),
+            message.decode("utf-8", "replace"),
+        )
+
+
+def _content(remote: Remote, commit: _Commit) -> Content:
+    subject = commit.message.strip().partition("\n")[0]
+    return Content(
+        commit.message.strip(),
+        media_type="text/plain",
+        title=subject[:200],
+        author=commit.author or None,
+        source_url=commit_url(remote, commit.oid),
+        metadata={"commit": commit.oid},
+    )

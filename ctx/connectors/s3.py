@@ -1,0 +1,336 @@
+"""A bucket of an S3-compatible store as a source: the objects below a prefix that the globs take.
+
+Listed whole and read as needed: an object's ETag and size are its fingerprint, so a second run reads what changed. Keys
+are kept as they are, also those that no file system could hold. Keys, secrets and tokens are in no message and no log.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import unquote_plus, urlsplit
+from xml.etree import ElementTree
+
+from ctx.clock import parse_ms
+from ctx.connectors.base import ScanLog
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.names import encode_name
+from ctx.connectors.opening import too_large
+from ctx.connectors.s3_credentials import expiring, find_credentials, find_region
+from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
+from ctx.connectors.scope import Scope
+from ctx.connectors.session import Reply, Session, Unanswered
+from ctx.errors import ConfigError, SourceError
+from ctx.types import Content, SourceItem
+
+SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration
+MAX_FILE_BYTES = 10_000_000
+MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
+REQUEST_S = 60.0
+ATTEMPTS = 3  # where the store says that it is busy
+SILENCES = 5  # requests in a row without an answer: the store has gone
+EMPTY_IS_SUSPECT = 10  # documents, as for a folder
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_VAGUE = frozenset(
+    {"", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded"}
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class _Object(NamedTuple):
+    key: str
+    etag: str
+    size: int
+    modified_ms: int
+
+
+class S3Connector:
+    """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole keys.
+
+    `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and the shared files.
+    `anonymous`: nothing is signed. Raises `ConfigError`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bucket: str,
+        *,
+        prefix: str = "",
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        include_globs: Iterable[str] = DEFAULT_INCLUDE_GLOBS,
+        exclude_globs: Iterable[str] = (),
+        profile: str | None = None,
+        anonymous: bool = False,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        section = "[connectors." + name.replace(":", ".", 1) + "]"
+        if not _BUCKET.fullmatch(bucket):
+            raise ConfigError(f"{section} bucket: {bucket!r} is not the name of a bucket")
+        if region is not None and not _REGION.fullmatch(region):
+            raise ConfigError(
+                f"{section} region: {region!r} is not the name of a region, such as eu-central-1"
+            )
+        self.bucket = bucket
+        self.prefix = prefix
+        self.include_globs = tuple(include_globs)
+        self.exclude_globs = tuple(exclude_globs)
+        self.max_file_bytes = max_file_bytes
+        self._endpoint_url = _endpoint(endpoint_url, section)
+        self._region = region
+        self._profile = profile
+        self._anonymous = anonymous
+        self._environ = os.environ if environ is None else environ
+
+    @property
+    def signature(self) -> str:
+        origin = (SCAN_FORMAT, self.bucket, self.prefix, self._endpoint_url)
+        globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
+        return hashlib.sha256(repr((origin, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """The objects that are new or changed, in the order of their keys.
+
+        Raises `SourceError` where the listing does not come to its end; nothing is deleted then.
+        """
+        try:
+            with self._store() as store:
+                yield from self._changed(store, known, log)
+        except SourceError as error:
+            reason = f"the bucket {self.bucket} cannot be read: {error.message}"
+            raise SourceError(f"{self.name}: {reason}. What is indexed from it is kept") from error
+
+    def _store(self) -> "_Store":
+        region = self._region or find_region(self._environ, self._profile)
+        if not _REGION.fullmatch(region):
+            raise SourceError("the region that the environment or the profile names is no region's name")
+        base = self._endpoint_url
+        if base is None and "." not in self.bucket:
+            base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
+        else:
+            base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
+        return _Store(base, region, None if self._anonymous else _Chain(self._environ, self._profile))
+
+    def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        scopes = _Scopes(Scope.top(self.include_globs, self.exclude_globs))
+        count = 0
+        for row in store.objects(self.prefix):
+            source_id = encode_name(row.key[len(self.prefix) :] if self.prefix.endswith("/") else row.key)
+            if not source_id or source_id.endswith("/") or not scopes.takes(source_id):
+                continue
+            count += 1
+            if log.progress:
+                log.progress(f"{self.name}: objects", count, None)
+            if _CONTROL.search(source_id):
+                log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
+                continue
+            mark = f"{row.etag or row.modified_ms}-{row.size}"
+            if known.get(source_id) == mark:
+                log.unchanged.add(source_id)
+            elif row.size > self.max_file_bytes:
+                log.problem(source_id, too_large(row.size, self.max_file_bytes))
+            else:
+                yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
+        if not count and len(known) >= EMPTY_IS_SUSPECT:
+            raise SourceError(
+                f"nothing in it is to be read any more, but {len(known)} documents are indexed; if it is meant to be "
+                f"empty, run `ctx index {self.name} --full`"
+            )
+
+    def _read(self, store: "_Store", row: _Object) -> Content:
+        reply = store.read(row.key, self.max_file_bytes)
+        media_type = reply.headers.get("content-type", "")
+        return Content(
+            reply.body,
+            media_type=None if media_type.partition(";")[0].strip().lower() in _VAGUE else media_type,
+            source_url=f"s3://{self.bucket}/{path_of(row.key)}",
+        )
+
+
+class _Chain:
+    """The keys to a bucket, found when first needed and found anew before they expire."""
+
+    def __init__(self, environ: Mapping[str, str], profile: str | None) -> None:
+        self._environ = environ
+        self._profile = profile
+        self._credentials: Credentials | None = None
+
+    def credentials(self) -> Credentials:
+        if self._credentials is None or expiring(self._credentials):
+            self._credentials = find_credentials(self._environ, self._profile)
+        return self._credentials
+
+
+class _Store:
+    """A bucket behind its address. Closed with the block."""
+
+    def __init__(self, base: str, region: str, chain: _Chain | None) -> None:
+        parts = urlsplit(base)
+        self._base = base
+        self._host = parts.netloc
+        self._root = parts.path
+        self._region = region
+        self._chain = chain
+        self._silences = 0
+        # The operator named the endpoint: it may be on a private network. AWS's own names are public.
+        self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}))
+
+    def __enter__(self) -> "_Store":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._session.__exit__(None, None, None)
+
+    def objects(self, prefix: str) -> Iterator[_Object]:
+        """All objects below a prefix. Raises `SourceError`."""
+        fields = {"list-type": "2", "encoding-type": "url", "max-keys": "1000"}
+        if prefix:
+            fields["prefix"] = prefix
+        while True:
+            reply = self._get("/" if self._root == "" else "", fields, MAX_LISTING_BYTES)
+            objects, token = _listing(reply.body)
+            yield from objects
+            if token is None:
+                return
+            if token == fields.get("continuation-token"):
+                raise SourceError("the store's listing does not go on")
+            fields["continuation-token"] = token
+
+    def read(self, key: str, max_bytes: int) -> Reply:
+        """An object. Raises `SourceError`."""
+        return self._get("/" + path_of(key), {}, max_bytes)
+
+    def _get(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
+        if self._silences >= SILENCES:
+            raise SourceError("the store stopped answering")
+        for attempt in range(ATTEMPTS):
+            try:
+                reply = self._once(path, fields, max_bytes)
+            except Unanswered as error:
+                self._silences += not error.refused
+                raise
+            self._silences = 0
+            if reply.status not in (500, 502, 503, 504) or attempt == ATTEMPTS - 1:
+                break
+            time.sleep(0.2 * 2**attempt)
+        if reply.status != 200:
+            raise _refused(reply, self._region)
+        return reply
+
+    def _once(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
+        query = query_of(fields)
+        headers: list[tuple[str, str]] = []
+        if self._chain is not None:
+            headers = signed_headers(
+                self._host,
+                self._root + path,
+                query,
+                region=self._region,
+                credentials=self._chain.credentials(),
+                moment=datetime.now(UTC),
+            )
+        address = self._base + path + (f"?{query}" if query else "")
+        return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
+
+
+class _Scopes:
+    """The scope of each folder that keys pretend to lie in, made once."""
+
+    def __init__(self, top: Scope) -> None:
+        self._scopes: dict[str, Scope | None] = {"": top}
+
+    def takes(self, source_id: str) -> bool:
+        folder, _, name = source_id.rpartition("/")
+        scope = self._of(folder)
+        return scope is not None and bool(scope.takes(name))
+
+    def _of(self, folder: str) -> Scope | None:
+        steps: list[str] = []
+        while folder not in self._scopes:
+            steps.append(folder)
+            folder = folder.rpartition("/")[0]
+        scope = self._scopes[folder]
+        for step in reversed(steps):
+            scope = scope.enter(step.rpartition("/")[2]) if scope is not None else None
+            self._scopes[step] = scope
+        return scope
+
+
+def _endpoint(url: str | None, section: str) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        reachable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        reachable = False
+    if not reachable or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(
+            f"{section} endpoint_url: must be an address such as https://minio.example.com:9000"
+        )
+    return url.rstrip("/")
+
+
+def _listing(body: bytes) -> tuple[list[_Object], str | None]:
+    """(objects, what to ask for the next ones with) of a page of a listing. Raises `SourceError`."""
+    if b"<!" in body[:10_000]:  # a document type: no store sends one, and entities can be made to grow
+        raise SourceError("the endpoint answers something that is no listing")
+    try:
+        root = ElementTree.fromstring(body)  # noqa: S314 - without a document type
+        objects = [_object(element) for element in root.iter() if _tag(element) == "Contents"]
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise SourceError("the endpoint answers something that is no listing") from error
+    if _tag(root) != "ListBucketResult":
+        raise SourceError("the endpoint answers something that is no listing")
+    values = {_tag(element): element.text or "" for element in root}
+    if values.get("IsTruncated", "").lower() != "true":
+        return objects, None
+    if not values.get("NextContinuationToken"):
+        raise SourceError("the store's listing does not go on")
+    return objects, values["NextContinuationToken"]
+
+
+def _tag(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _object(element: ElementTree.Element) -> _Object:
+    values = {_tag(child): child.text or "" for child in element}
+    return _Object(
+        unquote_plus(values["Key"], errors="surrogateescape"),
+        values.get("ETag", "").strip('"'),
+        int(values.get("Size") or 0),
+        parse_ms(values["LastModified"]) if values.get("LastModified") else 0,
+    )
+
+
+_MENDS = {
+    "NoSuchBucket": "there is no such bucket: mend `bucket` or `endpoint_url`",
+    "AccessDenied": "access is denied: the keys need s3:ListBucket and s3:GetObject on it",
+    "InvalidAccessKeyId": "the store does not know the access key",
+    "SignatureDoesNotMatch": "the store does not accept the signature: the secret key is wrong, or `region`",
+    "ExpiredToken": "the keys have expired: log in again",
+    "RequestTimeTooSkewed": "this machine's clock is wrong",
+    "NoSuchKey": "went away while it was being indexed; the next run sees what is there then",
+}
+
+
+def _refused(reply: Reply, region: str) -> SourceError:
+    """What an answer other than 200 means. The store's own words are not repeated: they may hold what was signed."""
+    match = re.search(rb"<Code>([A-Za-z0-9]{1,60})</Code>", reply.body[:10_000])
+    code = match[1].decode() if match else ""
+    region_line = re.search(rb"<Region>([A-Za-z0-9-]{1,40})</Region>", reply.body[:10_000])
+    actual = reply.headers.get("x-amz-bucket-region") or (region_line[1].decode() if region_line else "")
+    if _REGION.fullmatch(actual) and actual != region:
+        return SourceError(f'the bucket is in another region: set region = "{actual}"')
+    if reply.status == 403 and not code:
+        code = "AccessDenied"
+    return SourceError(_MENDS.get(code) or f"the store answers {reply.status}{f' ({code})' if code else ''}")

@@ -1,0 +1,166 @@
+"""One request after the other to places on the network: connections kept, time and size capped, nothing followed.
+
+The addresses that may be reached, and how, are `ctx/lua/fetch.py`'s to say.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+import httpcore
+
+from ctx import __version__
+from ctx.errors import SourceError, ToolError
+from ctx.lua.fetch import (
+    FAILURES,
+    LATE,
+    Deadline,
+    Resolve,
+    Target,
+    header_fields,
+    joined,
+    open_pool,
+    reason,
+    resolve_host,
+    target_of,
+    unpacked,
+)
+
+AGENT = "ctx"  # the name by which robots.txt may speak of us
+USER_AGENT = f"{AGENT}/{__version__} (+https://github.com/ctx-server/ctx)"
+REQUEST_S = 30.0  # for one answer, from the name's look-up to the last byte
+MAX_ORIGINS = 8  # connections kept open
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+Wanted = Callable[[str], bool]
+"""`wanted(content type)`: whether a body is worth its bytes."""
+
+
+class Reply(NamedTuple):
+    """An answer. `body` is empty where its kind is not wanted (`unwanted`)."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    unwanted: bool = False
+
+    @property
+    def location(self) -> str | None:
+        return self.headers.get("location") if self.status in REDIRECTS else None
+
+
+class Unanswered(SourceError):
+    """There is no answer, or none that may be taken. `refused`: by rules, so that asking again is in vain."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class Session:
+    """A client without memory of who it is. Not for several threads. Closed with the block.
+
+    `allow_hosts`: HOST or HOST:PORT that may be private. `ends_s`, on the clock of `time.monotonic()`: by when all of it
+    must be over.
+    """
+
+    def __init__(
+        self,
+        allow_hosts: frozenset[str],
+        *,
+        ends_s: float = float("inf"),
+        resolve: Resolve = resolve_host,
+    ) -> None:
+        self.ends_s = ends_s
+        self._allow_hosts = allow_hosts
+        self._resolve = resolve
+        self._deadline = Deadline(ends_s)
+        self._pools: dict[tuple[str, str, int], httpcore.ConnectionPool] = {}
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def target(self, address: str) -> Target:
+        """The place that an address names. Raises `Unanswered` where it may not be gone to."""
+        try:
+            return target_of(address, self._allow_hosts)
+        except ToolError as error:
+            raise _refusal(error) from error
+
+    def follow(self, address: str, location: str) -> str:
+        """Where a redirect leads. Raises `Unanswered`."""
+        try:
+            return self.target(joined(address, location)).url
+        except ToolError as error:
+            raise _refusal(error) from error
+
+    def get(
+        self,
+        address: str,
+        headers: Sequence[tuple[str, str]],
+        max_bytes: int,
+        *,
+        method: str = "GET",
+        wanted: Wanted | None = None,
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """One answer; asked for once more where a kept connection turns out to be closed. Raises `Unanswered`."""
+        target = self.target(address)
+        timeout_s = REQUEST_S if timeout_s is None else timeout_s
+        try:
+            try:
+                return self._once(method, target, headers, max_bytes, wanted, timeout_s)
+            except LATE:
+                raise
+            except FAILURES:
+                return self._once(method, target, headers, max_bytes, wanted, timeout_s)
+        except ToolError as error:
+            raise _refusal(error) from error
+        except LATE as error:
+            over = time.monotonic() >= self.ends_s
+            raise Unanswered(
+                "the time for all of it is over" if over else f"no whole answer within {timeout_s:g} s"
+            ) from error
+        except FAILURES as error:
+            raise Unanswered(reason(error)) from error
+
+    def _once(
+        self,
+        method: str,
+        target: Target,
+        headers: Sequence[tuple[str, str]],
+        max_bytes: int,
+        wanted: Wanted | None,
+        timeout_s: float,
+    ) -> Reply:
+        self._deadline.ends_s = min(time.monotonic() + timeout_s, self.ends_s)
+        lines = [*headers, ("Accept-Encoding", "gzip"), ("User-Agent", USER_AGENT)]
+        with self._pool(target).stream(
+            method,
+            target.url,
+            headers=[(name.encode(), value.encode("latin-1", "replace")) for name, value in lines],
+            extensions={"timeout": {"pool": self._deadline.left_s()}},
+        ) as reply:
+            fields = header_fields(reply)
+            if wanted is not None and reply.status == 200 and not wanted(fields.get("content-type", "")):
+                return Reply(reply.status, fields, b"", unwanted=True)
+            body = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), max_bytes)
+            return Reply(reply.status, fields, body)
+
+    def _pool(self, target: Target) -> httpcore.ConnectionPool:
+        pool = self._pools.get(target.origin)
+        if pool is None:
+            if len(self._pools) >= MAX_ORIGINS:
+                self._pools.pop(next(iter(self._pools))).close()
+            pool = self._pools[target.origin] = open_pool(target, self._deadline, self._resolve)
+        return pool
+
+
+def _refusal(error: ToolError) -> Unanswered:
+    return Unanswered(error.message.removeprefix("http: "), refused=True)

@@ -1,0 +1,501 @@
+"""A site on the web as a source: the pages that a start address, a sitemap or an llms.txt leads to.
+
+A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does not meet
+it; never because something failed. Pages that were known are asked for by themselves, so a front page that loses its
+links loses nothing else.
+"""
+
+import hashlib
+import mimetypes
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from ctx.clock import now_ms
+from ctx.connectors.base import ScanLog
+from ctx.connectors.session import Reply, Session, Unanswered
+from ctx.connectors.web_address import Site, canonical, folder_of
+from ctx.connectors.web_client import Client, moment_ms
+from ctx.connectors.web_journal import MAX_FIELD, Journal, Visit
+from ctx.connectors.web_page import (
+    Listing,
+    References,
+    is_sitemap,
+    read_llms_txt,
+    read_page,
+    read_sitemap,
+    unzipped,
+)
+from ctx.connectors.web_robots import forbids
+from ctx.errors import ConfigError, SourceError
+from ctx.formats.table import BY_MEDIA_TYPE, HTML
+from ctx.lua.fetch import Resolve, resolve_host
+from ctx.types import Content, SourceItem
+
+SCAN_FORMAT = 1  # raised when a new version would take or read other pages under the same configuration
+DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is
+MAX_REDIRECTS = 10
+MAX_SITEMAPS = 100
+MAX_FRONTIER = 200_000  # addresses that wait to be asked for
+REQUESTS_A_PAGE = 4  # times `max_pages`: what may be asked for in all, most of it redirects and dead links
+SILENCES = 5  # requests in a row without an answer: the server has gone
+LOSS_IS_SUSPECT = (
+    10  # documents: more than that, and more than half of all, do not go in one run by themselves
+)
+MAX_PROBLEMS = 200  # lines of a report on single pages
+_GONE = frozenset({404, 410})
+_HTML = frozenset({HTML.media_type, *HTML.aliases})
+_NO_PAGES = frozenset(
+    {"text/css", "text/javascript", "text/xml", "text/ecmascript", "text/calendar", "text/vcard"}
+)
+_TYPES = mimetypes.MimeTypes()  # of the standard library alone, whatever the machine knows
+
+
+class _Visitable(NamedTuple):
+    """An address that waits. `hops`: redirects that led here."""
+
+    address: str
+    depth: int
+    hops: int = 0
+
+
+class WebConnector:
+    """The pages below the start address, or those that a list names.
+
+    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8 links from a
+    page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none. Ids are addresses. Raises
+    `ConfigError` for an address that is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        prefixes: Iterable[str] = (),
+        include_globs: Iterable[str] | None = None,
+        exclude_globs: Iterable[str] = (),
+        depth: int | None = None,
+        max_pages: int = 5000,
+        requests_per_second: float = 5.0,
+        robots: bool = True,
+        queries: bool = False,
+        allow_hosts: Iterable[str] = (),
+        max_file_bytes: int = 10_000_000,
+        timeout_s: float = 3600.0,
+        folder: str | None = None,
+        resolve: Resolve = resolve_host,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = name
+        self.section = "[connectors." + name.replace(":", ".", 1) + "]"
+        self.start = self._address(url, "url")
+        self.prefixes = tuple(self._address(prefix, "scope") for prefix in prefixes)
+        self.include_globs = None if include_globs is None else tuple(include_globs)
+        self.exclude_globs = tuple(exclude_globs)
+        self.depth = depth
+        self.max_pages = max_pages
+        self.delay_s = 1 / requests_per_second
+        self.robots = robots
+        self.queries = queries
+        self.allow_hosts = frozenset(host.lower() for host in allow_hosts)
+        self.max_file_bytes = max_file_bytes
+        self.timeout_s = timeout_s
+        self._folder = folder
+        self._resolve = resolve
+        self._pause = pause
+
+    def _address(self, url: str, key: str) -> str:
+        if urlsplit(url).username is not None:
+            raise ConfigError(f"{self.section} {key}: ctx sends no user or password to a site; leave it out")
+        address = canonical(url)
+        if address is None:
+            raise ConfigError(f"{self.section} {key}: must be an address such as https://docs.example.com/")
+        return address
+
+    @property
+    def signature(self) -> str:
+        origin = (SCAN_FORMAT, self.start, self.prefixes, self.depth, self.queries, self.robots)
+        bounds = (self.include_globs, self.exclude_globs, self.max_pages, self.max_file_bytes)
+        return hashlib.sha256(repr((origin, bounds)).encode()).hexdigest()[:16]
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """The pages that are new or changed, in the order in which they were met.
+
+        Raises `SourceError` where the start address gives nothing to begin with; nothing is deleted then.
+        """
+        journal = Journal(self._folder, self.name)
+        journal.load()
+        ends_s = time.monotonic() + self.timeout_s
+        client = Client(
+            Session(self.allow_hosts, ends_s=ends_s, resolve=self._resolve),
+            delay_s=self.delay_s,
+            max_bytes=self.max_file_bytes,
+            robots=self.robots,
+            pause=self._pause,
+        )
+        with client:
+            crawl = _Crawl(self, client, journal.visits, known, log, ends_s)
+            try:
+                crawl.begin()
+                yield from crawl.pages()
+            finally:  # also of a crawl that is broken off: what it saw holds
+                journal.visits = crawl.visits
+                journal.save()
+            crawl.conclude()
+
+
+class _Crawl:
+    """One crawl. `visits` grows: what this crawl saw, over what the one before did."""
+
+    def __init__(
+        self,
+        source: WebConnector,
+        client: Client,
+        visits: Mapping[str, Visit],
+        known: Mapping[str, str],
+        log: ScanLog,
+        ends_s: float,
+    ) -> None:
+        self._source = source
+        self._client = client
+        self._known = known
+        self._log = log
+        self._ends_s = ends_s
+        self.visits = dict(visits)
+        self._earlier = visits
+        self._site = Site((), None, ())
+        self._depth = DEPTH
+        self._frontier: deque[_Visitable] = deque()
+        self._met: set[str] = set()  # addresses that are, or were, in the frontier
+        self._digests: dict[str, str] = {}  # of the documents of this crawl: digest -> address
+        self._asked: set[str] = set()
+        self._answered: set[str] = set()  # addresses that gave a page
+        self._own: set[str] = set()  # addresses that a page called its own, and gave way to
+        self._aliases: dict[str, list[_Visitable]] = {}  # own address -> the pages that gave way to it
+        self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is asked for once
+        self._requests = self._silences = 0
+        self._departed: set[str] = set()  # known, and gone by their own word
+        self._failed: set[str] = set()
+        self._capped = False
+
+    # -- where it begins ---------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Asks for the start address and fills the frontier. Raises `SourceError`."""
+        source = self._source
+        address, reply = self._start()
+        prefixes = source.prefixes or (folder_of(address),)
+        self._site = Site(prefixes, source.include_globs, source.exclude_globs)
+        if self._known and not any(self._site.holds(page) for page in self._known):
+            raise self._kept(f"the start address now leads to {address}, outside of what is indexed")
+        try:
+            body = unzipped(reply.body, source.max_file_bytes) if is_list_name(address) else reply.body
+        except SourceError as error:
+            raise self._kept(f"the sitemap {error.message}") from error
+        listing = self._listing(address, body)
+        if listing is None:
+            self._depth = DEPTH if source.depth is None else source.depth
+            self._first = (_Visitable(address, 0), reply)
+            self._met.add(address)
+            return
+        self._depth = source.depth or 0
+        for page in listing:
+            self._meet(_Visitable(page, 0))
+        if not self._frontier:
+            raise self._kept(
+                f"{address} lists no page below {', '.join(prefixes)} (`scope` says which count)"
+            )
+
+    def _start(self) -> tuple[str, Reply]:
+        address = self._source.start
+        try:
+            for _ in range(MAX_REDIRECTS + 1):
+                reply = self._client.get(address)
+                if reply.location is None:
+                    break
+                address = canonical(self._client.follow(address, reply.location)) or address
+            else:
+                raise self._kept(f"the start address leads through more than {MAX_REDIRECTS} redirects")
+        except Unanswered as error:
+            raise self._kept(f"{address}: {error.message}") from error
+        if reply.status != 200:
+            raise self._kept(f"the start address is answered with {reply.status}")
+        return address, reply
+
+    def _kept(self, reason: str) -> SourceError:
+        return SourceError(f"{self._source.name}: {reason}. What is indexed from it is kept")
+
+    def _listing(self, address: str, body: bytes) -> list[str] | None:
+        """The pages that a list names, those of nested lists too; None of a page."""
+        queries = self._source.queries
+        if urlsplit(address).path.endswith("/llms.txt"):
+            return list(read_llms_txt(body, address, queries=queries).addresses)
+        if not is_sitemap(body):
+            return None
+        pages: dict[str, None] = {}
+        lists: deque[tuple[str, bytes | None]] = deque([(address, body)])
+        count = 0
+        while lists and count < MAX_SITEMAPS:
+            count += 1
+            address, data = lists.popleft()
+            listing = self._sitemap(address, data)
+            if listing.nested:
+                lists.extend((page, None) for page in listing.addresses if _same_origin(page, address))
+            else:
+                pages.update(dict.fromkeys(listing.addresses))
+        if lists:
+            self._cap(f"only the first {MAX_SITEMAPS} sitemaps are read")
+        return list(pages)
+
+    def _sitemap(self, address: str, data: bytes | None) -> Listing:
+        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it fails."""
+        try:
+            if data is None:
+                reply = self._client.get(address)
+                if reply.status != 200:
+                    raise SourceError(f"is answered with {reply.status}")
+                data = unzipped(reply.body, self._source.max_file_bytes)
+            return read_sitemap(data, address, queries=self._source.queries)
+        except SourceError as error:
+            self._fail(address, error.message)
+            self._log.complete = False
+            return Listing(())
+
+    def _meet(self, page: _Visitable) -> None:
+        """Puts an address into the frontier, once, where it belongs to the source."""
+        if page.address in self._met or len(self._frontier) >= MAX_FRONTIER:
+            return
+        if self._site.holds(page.address) and not _is_media(page.address):
+            self._met.add(page.address)
+            self._frontier.append(page)
+
+    # -- the crawl ---------------------------------------------------------------------------------
+
+    def pages(self) -> Iterator[SourceItem]:
+        """Every page of the frontier, then every known one that nothing leads to any more."""
+        if self._first is not None:
+            page, reply = self._first
+            yield from self._take(page, reply)
+            self._take_back(page.address)
+        yield from self._walk()
+        for address in self._unvisited():
+            self._meet(_Visitable(address, self._depth))
+        yield from self._walk()
+
+    def _unvisited(self) -> list[str]:
+        documents = set(self._known)
+        if self._failed:  # what lies behind a page that failed, also where nobody says what is known
+            documents |= {address for address, visit in self._earlier.items() if visit.stored}
+        return sorted(documents - self._met)
+
+    def _walk(self) -> Iterator[SourceItem]:
+        while self._frontier and self._log.complete:
+            page = self._frontier.popleft()
+            if time.monotonic() >= self._ends_s:
+                self._break_off(f"the crawl took longer than timeout_s ({self._source.timeout_s:g} s)")
+            elif self._silences >= SILENCES:
+                self._break_off("the server stopped answering")
+            elif page.address in self._known or self._may_ask():
+                yield from self._visit(page)
+                self._take_back(page.address)
+
+    def _take_back(self, address: str) -> None:
+        """Pages that gave way to an address which then gave none are pages by themselves after all."""
+        if address not in self._answered:
+            for page in self._aliases.pop(address, ()):
+                self._own.add(page.address)
+                self._frontier.append(page)
+
+    def _may_ask(self) -> bool:
+        limit = self._source.max_pages
+        if len(self._digests) < limit and self._requests < limit * REQUESTS_A_PAGE:
+            return True
+        self._cap(f"the site has more than {limit:,} pages (max_pages): the rest is left out")
+        return False
+
+    def _cap(self, message: str) -> None:
+        if not self._capped:
+            self._capped = True
+            self._log.note("", message)
+
+    def _break_off(self, reason: str) -> None:
+        self._log.complete = False
+        self._log.problem("", f"{reason}: the next run goes on, and nothing is deleted in this one")
+
+    def _visit(self, page: _Visitable) -> Iterator[SourceItem]:
+        visit = self._trusted(page.address)
+        self._requests += 1
+        if self._log.progress:
+            self._log.progress(f"{self._source.name}: pages", self._requests, None)
+        try:
+            etag, modified = (visit.etag, visit.modified) if visit else ("", "")
+            reply = self._client.get(page.address, etag=etag, modified=modified, wanted=_wanted)
+        except Unanswered as error:
+            self._unanswered(page, error)
+            return
+        self._silences = 0
+        yield from self._take(page, reply)
+
+    def _trusted(self, address: str) -> Visit | None:
+        """The last visit of a page that became a document, where the catalog agrees with it."""
+        visit = self._earlier.get(address)
+        if visit is None or not visit.stored or self._known.get(address) != visit.digest:
+            return None
+        return visit
+
+    def _unanswered(self, page: _Visitable, error: Unanswered) -> None:
+        self._asked.add(page.address)
+        if error.refused:  # by robots.txt, by the rules for addresses, or by our caps: not by chance
+            if error.message.startswith("robots.txt"):
+                self._depart(page.address)
+                return
+            self._fail(page.address, error.message)
+            return
+        self._silences += 1
+        self._fail(page.address, error.message)
+        self._follow(page, self._earlier.get(page.address))
+
+    def _fail(self, address: str, message: str) -> None:
+        self._failed.add(address)
+        self._log.withheld.append(address)
+        if len(self._failed) <= MAX_PROBLEMS:
+            self._log.problem(address, message)
+
+    def _depart(self, address: str) -> None:
+        self.visits.pop(address, None)
+        if address in self._known:
+            self._departed.add(address)
+
+    def _take(self, page: _Visitable, reply: Reply) -> Iterator[SourceItem]:
+        """What an answer makes of a page."""
+        self._asked.add(page.address)
+        if reply.location is not None:
+            self._redirect(page, reply.location)
+        elif reply.status == 304 and (visit := self._trusted(page.address)) is not None:
+            self._unchanged(page, visit)
+        elif reply.status in _GONE:
+            self._depart(page.address)
+        elif reply.status != 200:
+            self._fail(page.address, f"is answered with {reply.status}")
+            self._follow(page, self._earlier.get(page.address))
+        elif reply.unwanted or not _wanted(reply.headers.get("content-type", "")):
+            self._depart(page.address)
+        else:
+            yield from self._read(page, reply)
+
+    def _redirect(self, page: _Visitable, location: str) -> None:
+        self._depart(page.address)
+        if page.hops >= MAX_REDIRECTS:
+            self._fail(page.address, f"leads through more than {MAX_REDIRECTS} redirects")
+            return
+        try:
+            goal = canonical(self._client.follow(page.address, location), queries=self._source.queries)
+        except Unanswered as error:
+            self._log.problem(page.address, f"redirects to where ctx does not go: {error.message}")
+            return
+        if goal is not None:
+            self._meet(_Visitable(goal, page.depth, page.hops + 1))
+
+    def _unchanged(self, page: _Visitable, visit: Visit) -> None:
+        self._answered.add(page.address)
+        self._digests.setdefault(visit.digest, page.address)
+        self._log.unchanged.add(page.address)
+        self._follow(page, visit)
+
+    def _follow(self, page: _Visitable, visit: Visit | None) -> None:
+        if visit is not None and page.depth < self._depth:
+            for link in visit.links:
+                self._meet(_Visitable(link, page.depth + 1))
+
+    def _read(self, page: _Visitable, reply: Reply) -> Iterator[SourceItem]:
+        address = page.address
+        references = self._references(address, reply)
+        self._answered.add(address)
+        digest = hashlib.sha256(reply.body).hexdigest()[:32]
+        stored = references.indexed and not forbids(reply.headers.get("x-robots-tag", ""), "noindex")
+        if self._gives_way(page, references.canonical):
+            stored = False
+        stored = stored and self._digests.setdefault(digest, address) == address
+        fields = (reply.headers.get(name, "") for name in ("etag", "last-modified"))
+        etag, modified = (
+            field if len(field) <= MAX_FIELD and field.isprintable() else "" for field in fields
+        )
+        visit = Visit(etag, modified, digest, stored, references.links)
+        self.visits[address] = visit
+        self._follow(page, visit)
+        if not stored:
+            if address in self._known:
+                self._departed.add(address)
+        elif self._known.get(address) == digest:
+            self._log.unchanged.add(address)
+        else:
+            content = Content(
+                reply.body, media_type=reply.headers.get("content-type") or None, source_url=address
+            )
+            yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), partial(_given, content))
+
+    def _gives_way(self, page: _Visitable, own: str | None) -> bool:
+        """Whether a page is indexed under the address that it calls its own instead."""
+        if own is None or own == page.address or page.address in self._own or not self._site.holds(own):
+            return False
+        if own in self._asked and own not in self._answered:
+            return False
+        self._meet(_Visitable(own, page.depth, page.hops))
+        if own not in self._met:
+            return False
+        self._own.add(own)
+        self._aliases.setdefault(own, []).append(page)
+        return True
+
+    def _references(self, address: str, reply: Reply) -> References:
+        media_type, _, parameters = reply.headers.get("content-type", "").partition(";")
+        if media_type.strip().lower() not in ("", *_HTML):
+            return References()
+        charset = parameters.partition("charset=")[2].split(";")[0].strip(" \"'") or None
+        return read_page(reply.body, charset, address, queries=self._source.queries)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def conclude(self) -> None:
+        """What the report says of the whole. Many pages that go at once are kept for somebody to look."""
+        log, departed, total = self._log, len(self._departed), len(self._known)
+        if len(self._failed) > MAX_PROBLEMS:
+            log.problem("", f"{len(self._failed) - MAX_PROBLEMS:,} more pages could not be read")
+        if departed > LOSS_IS_SUSPECT and departed * 2 > total and log.complete:
+            log.complete = False
+            log.problem(
+                "",
+                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or locked; they are kept. "
+                f"If it is meant, run `ctx index {self._source.name} --full`",
+            )
+
+
+def _given(content: Content) -> Content:
+    return content
+
+
+def is_list_name(address: str) -> bool:
+    """Whether an address is a zipped sitemap's, by its name."""
+    return urlsplit(address).path.endswith(".xml.gz")
+
+
+def _same_origin(address: str, other: str) -> bool:
+    return urlsplit(address)[:2] == urlsplit(other)[:2]
+
+
+def _wanted(content_type: str) -> bool:
+    """Whether a body of this type is a document."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if not media_type or media_type in BY_MEDIA_TYPE:
+        return True
+    return media_type.startswith("text/") and media_type not in _NO_PAGES
+
+
+def _is_media(address: str) -> bool:
+    """Whether an address is by its name no page: a picture, a style, an archive."""
+    media_type, encoding = _TYPES.guess_type(urlsplit(address).path)
+    return encoding is not None or (media_type is not None and not _wanted(media_type))

@@ -1,0 +1,76 @@
+"""What a crawl remembers of the pages it read, so that an unchanged one need not be sent again.
+
+It is derived: without it the next crawl asks for everything once more. It lies beside the catalog, and believes itself
+only as far as the catalog agrees: validators are sent for a document only where its known fingerprint is the one here.
+"""
+
+import hashlib
+import logging
+import os
+from typing import NamedTuple
+
+import orjson
+
+from ctx import files
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+MAX_FIELD = 1000  # characters of a validator; a longer one is not kept
+
+
+class Visit(NamedTuple):
+    """A page as it was answered last. `digest` is of its bytes; `stored`: it became a document."""
+
+    etag: str
+    modified: str
+    digest: str
+    stored: bool
+    links: tuple[str, ...]
+
+
+class Journal:
+    """The visits of one source by address. `folder` None: nothing is kept between two crawls."""
+
+    def __init__(self, folder: str | None, source: str) -> None:
+        name = hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._path = None if folder is None else os.path.join(folder, "web", f"{name}.json")
+        self._folder = folder
+        self.visits: dict[str, Visit] = {}
+
+    def load(self) -> None:
+        """Reads what the last crawl kept; nothing where it cannot be read."""
+        if self._path is None or not os.path.exists(self._path):
+            return
+        try:
+            record = orjson.loads(files.read_file(self._path, beneath=self._folder))
+            if record["version"] == VERSION:
+                addresses = record["addresses"]
+                self.visits = {
+                    addresses[number]: Visit(
+                        etag, modified, digest, stored, tuple(addresses[n] for n in links)
+                    )
+                    for number, etag, modified, digest, stored, links in record["visits"]
+                }
+        except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+            logger.warning("crawl journal unreadable reason=%s: all pages are asked for again", error)
+
+    def save(self) -> None:
+        """Keeps the visits, durably; where it cannot, the next crawl asks for everything."""
+        if self._path is None:
+            return
+        numbers: dict[str, int] = {}
+
+        def number(address: str) -> int:
+            return numbers.setdefault(address, len(numbers))
+
+        rows = [
+            (number(address), *visit[:-1], [number(link) for link in visit.links])
+            for address, visit in self.visits.items()
+        ]
+        record = {"version": VERSION, "visits": rows, "addresses": list(numbers)}
+        try:
+            files.make_folder(os.path.dirname(self._path), beneath=self._folder)
+            files.replace(self._path, orjson.dumps(record), beneath=self._folder)
+        except OSError as error:
+            logger.warning("crawl journal not written reason=%s", error)

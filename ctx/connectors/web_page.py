@@ -1,0 +1,123 @@
+"""What a page, a sitemap or an llms.txt refers to."""
+
+import html
+import re
+import zlib
+from typing import NamedTuple
+
+from ctx.connectors.web_address import canonical
+from ctx.connectors.web_robots import forbids
+from ctx.errors import SourceError
+from ctx.formats.encoding import decode
+from ctx.formats.html import elements
+
+MAX_LINKS = 10_000  # of one page or list
+MAX_LISTED = 50_000  # of one sitemap: what its format allows
+_ROBOTS = ("robots", "ctx")
+_NAMES = frozenset({"a", "area", "frame", "base", "link", "meta"})
+_REFRESH = re.compile(
+    r"\s{0,9}[0-5]?\s{0,9}[;,]\s{0,9}url\s{0,9}=\s{0,9}['\"]?([^'\"]{1,2000})", re.IGNORECASE
+)
+_LOCATION = re.compile(r"<loc>\s{0,99}(?:<!\[CDATA\[)?\s{0,99}([^<>\]\s]{1,2000})")
+_SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
+_MARKDOWN_LINK = re.compile(
+    r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M
+)
+
+
+class References(NamedTuple):
+    """What a page says besides its text: where it leads, in order and each once; which address it calls its own;
+    whether it may be indexed.
+    """
+
+    links: tuple[str, ...] = ()
+    canonical: str | None = None
+    indexed: bool = True
+
+
+class Listing(NamedTuple):
+    """What a list of pages names. `nested`: other lists, not pages."""
+
+    addresses: tuple[str, ...]
+    nested: bool = False
+
+
+def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
+    """The references of an HTML page at this address. Never fails."""
+    text = decode(data, charset) or ""
+    base, declared, directives = address, None, ""
+    hrefs: list[str] = []
+    refreshed = False
+    for name, attributes in elements(text, _NAMES):
+        href = attributes.get("src" if name == "frame" else "href", "")
+        rel = attributes.get("rel", "").lower().split()
+        if name == "base":
+            base = (canonical(href, address) or address) if href and base == address else base
+        elif name == "meta":
+            if attributes.get("name", "").lower() in _ROBOTS:
+                directives += f",{attributes.get('content', '')}"
+            elif (goal := _refresh(attributes)) is not None:
+                refreshed = True
+                hrefs.append(goal)
+        elif name == "link":
+            declared = declared or href if "canonical" in rel else declared
+        elif href and "nofollow" not in rel and len(hrefs) < MAX_LINKS:
+            hrefs.append(href)
+    followed = not forbids(directives, "nofollow")
+    links = (canonical(href, base, queries=queries) for href in hrefs) if followed else ()
+    return References(
+        tuple(dict.fromkeys(link for link in links if link)),
+        canonical(declared, base, queries=queries) if declared else None,
+        not refreshed and not forbids(directives, "noindex"),
+    )
+
+
+def _refresh(attributes: dict[str, str]) -> str | None:
+    """Where a page sends its reader by itself, as those do that stand where another one was."""
+    if attributes.get("http-equiv", "").lower() != "refresh":
+        return None
+    match = _REFRESH.match(attributes.get("content", ""))
+    return match[1] if match else None
+
+
+def is_sitemap(data: bytes) -> bool:
+    return _SITEMAP.match(data[:8192].decode("utf-8", "replace").lstrip("\ufeff")) is not None
+
+
+def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
+    """The pages, or the further sitemaps, that a sitemap names. Never fails: what is no address is passed over.
+
+    Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can hurt.
+    """
+    text = data.decode("utf-8", "replace").lstrip("\ufeff")
+    root = _SITEMAP.match(text)
+    addresses: dict[str, None] = {}
+    for match in _LOCATION.finditer(text):
+        link = canonical(html.unescape(match[1]), address, queries=queries)
+        if link and len(addresses) < MAX_LISTED:
+            addresses[link] = None
+    return Listing(tuple(addresses), root is not None and root[1] == "sitemapindex")
+
+
+def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
+    """The pages that the links of an llms.txt (Markdown) name."""
+    addresses: dict[str, None] = {}
+    for match in _MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")):
+        link = canonical(match[1] or match[2] or match[3], address, queries=queries)
+        if link and len(addresses) < MAX_LINKS:
+            addresses[link] = None
+    return Listing(tuple(addresses))
+
+
+def unzipped(data: bytes, limit: int) -> bytes:
+    """A sitemap as it was before it was zipped. Raises `SourceError`."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    inflater = zlib.decompressobj(wbits=31)
+    try:
+        text = inflater.decompress(data, limit)
+    except zlib.error as error:
+        raise SourceError("the gzip file is damaged") from error
+    if inflater.unconsumed_tail:
+        raise SourceError(f"more than {limit:,} bytes uncompressed")
+    return text

@@ -1,0 +1,105 @@
+"""Documentation sites as their builders make them: each page once, its title right, no navigation in its text.
+
+The builders are not among the development tools: a virtual environment with `sphinx furo mkdocs mkdocs-material` is named in
+CTX_SITE_BUILDERS by its folder of programs.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from web_kit import Crawl, Page, Site, connector, serving
+
+from ctx.formats.extract import extract
+from ctx.settings import Web
+
+BUILDERS = os.environ.get("CTX_SITE_BUILDERS", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not BUILDERS, reason="name the programs' folder of Sphinx and MkDocs in CTX_SITE_BUILDERS"
+    ),
+]
+PAGES = {
+    "index": "Zeppelin manual",
+    "guide/install": "Installing",
+    "guide/fly": "Flying",
+    "api": "The interface",
+}
+TEXTS = {
+    "index": "Welcome aboard.",
+    "guide/install": "Fill the envelope with helium.",
+    "guide/fly": "Hold the rudder, never in thunderstorms.",
+    "api": "There is one lever.",
+}
+CHROME = (
+    "Powered by",
+    "Search",
+    "Skip to content",
+    "Back to top",
+    "Table of contents",
+    "Next",
+    "Previous",
+    "¶",
+)
+
+
+@pytest.fixture(params=["alabaster", "furo", "mkdocs", "readthedocs", "material"])
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A site of these pages in a builder's theme."""
+    theme, source, output = request.param, tmp_path / "docs", tmp_path / "site"
+    sphinx = theme in ("alabaster", "furo")
+    for name, title in PAGES.items():
+        path = source / (name + (".rst" if sphinx else ".md"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        heading = f"{title}\n{'=' * len(title)}" if sphinx else f"# {title}"
+        path.write_text(f"{heading}\n\n{TEXTS[name]}\n")
+    if sphinx:
+        (source / "conf.py").write_text(f"project = 'Zeppelin'\nhtml_theme = '{theme}'\n")
+        toctree = "\n.. toctree::\n   :hidden:\n\n   guide/install\n   guide/fly\n   api\n"
+        with open(source / "index.rst", "a") as file:
+            file.write(toctree)
+        command = [f"{BUILDERS}/sphinx-build", "-q", str(source), str(output)]
+    else:
+        configuration = tmp_path / "mkdocs.yml"
+        configuration.write_text(
+            f"site_name: Zeppelin\nsite_url: https://zeppelin.example/\ntheme: {theme}\n"
+        )
+        command = [f"{BUILDERS}/mkdocs", "build", "-q", "-f", str(configuration)]
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    return output
+
+
+@pytest.fixture
+def site(built: Path) -> Iterator[Site]:
+    with serving() as site:
+        for path in built.rglob("*.html"):
+            page = Page(path.read_bytes())
+            name = path.relative_to(built).as_posix()
+            site.pages[f"/{name}"] = page
+            if path.name == "index.html":
+                site.pages[f"/{name.removesuffix('index.html')}"] = page
+        yield site
+
+
+def test_a_built_site_gives_each_page_once_without_its_chrome(site: Site, tmp_path: Path) -> None:
+    globs = Web.keys["exclude_globs"][1].default
+    source = connector(site, folder=str(tmp_path / "store"), exclude_globs=globs)
+    first = Crawl(source)
+    texts = {}
+    for address, content in first.contents.items():
+        extracted = extract(content, address)
+        assert extracted is not None
+        texts[extracted.title] = extracted.body
+    assert sorted(texts) == sorted(PAGES.values())
+    assert len(first.pages) == len(PAGES)
+    for name, title in PAGES.items():
+        assert texts[title] == f"# {title}\n\n{TEXTS[name]}"
+        assert not [word for word in CHROME if word in texts[title]]
+    site.requests.clear()
+    second = Crawl(source, first.known)
+    assert second.read == []
+    assert second.unchanged == first.pages
+    assert sum(status == 304 for _, status in site.requests) == len(PAGES) - 1
