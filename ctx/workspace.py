@@ -127,7 +127,7 @@ class Workspace:
                 settings.model,
                 settings.dims,
                 settings.url,
-                os.environ.get(settings.api_key_env) if settings.api_key_env else None,
+                os.environ.get(settings.key_variable) if settings.key_variable else None,
                 batch_size=settings.batch_size,
                 timeout_s=settings.timeout_secs,
                 max_retries=settings.max_retries,
