@@ -238,7 +238,9 @@ class _Reader:
             count = len(self.problems)
             value = self.expand(entry, f"[{name}] {key}")
             if lenient and len(self.problems) > count:
-                self.warnings += [f"{line}; the script goes without the key" for line in self.problems[count:]]
+                self.warnings += [
+                    f"{line}; the script goes without the key" for line in self.problems[count:]
+                ]
                 del self.problems[count:]
             else:
                 values[key] = value

@@ -1,17 +1,25 @@
 """Moving from Context Harness: its configurations start as they are, and `ctx import` turns one into ours."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from harness_kit import DEMO, EXAMPLE, OWN, database
-from kit import ctx, named
+from kit import ctx, named, project
 
 ECHO = """
 tool = { name = "echo", description = "Says it again", parameters = {} }
 function tool.execute(params, context)
   return { greeting = context.config.greeting, token = context.config.api_token }
+end
+"""
+
+SCAN = """
+connector = {}
+function connector.scan(config)
+  return { { source_id = config.prefix .. "-1", body = "A body." } }
 end
 """
 
@@ -97,3 +105,78 @@ def test_a_database_beside_theirs_stays_in_use_when_theirs_has_gone(tmp_path: Pa
     reply = ctx("sync", cwd=tmp_path, env=named(config))
     assert "filesystem:docs: 1 unchanged" in reply.stdout
     assert not (tmp_path / "data" / "ctx.sqlite").exists()
+
+
+def test_a_part_of_a_source_is_taken_by_date_and_number_and_deletes_nothing(tmp_path: Path) -> None:
+    files = {f"{number}.md": f"# Page {number}\n\nSome text.\n" for number in range(6)}
+    project(tmp_path, files)
+    for number in range(6):
+        moment = 1_700_000_000 + number * 86_400  # 2023-11-14 to -19, 22:13 UTC
+        os.utime(tmp_path / "docs" / f"{number}.md", (moment, moment))
+    reply = ctx("sync", "--since", "2023-11-15", "--until", "2023-11-17", cwd=tmp_path)
+    assert "filesystem:docs: 3 added" in reply.stdout, reply.stderr
+    (tmp_path / "docs" / "1.md").unlink()
+    assert "would be added" in ctx("sync", "--limit", "1", "--dry-run", cwd=tmp_path).stdout
+    reply = ctx("sync", "--limit", "2", cwd=tmp_path)
+    assert "filesystem:docs: 2 added" in reply.stdout
+    assert "deleted" not in reply.stdout
+    reply = ctx("sync", "--limit", "2", cwd=tmp_path)  # goes on where the last one stopped
+    assert "filesystem:docs: 1 added" in reply.stdout
+    reply = ctx("index", cwd=tmp_path)
+    assert "1 deleted" in reply.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--since", "yesterday"), "--since must be a date such as 2026-01-31, got 'yesterday'"),
+        (("--limit", "0"), "--limit must be at least 1"),
+        (("--limit", "3", "--prune"), "--prune need all of it"),
+    ],
+)
+def test_a_part_that_is_none_is_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    project(tmp_path)
+    reply = ctx("index", *arguments, cwd=tmp_path)
+    assert reply.returncode == 2
+    assert words in reply.stderr
+
+
+def test_progress_is_a_line_of_json_for_a_program(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nText.\n", "b.md": "# B\n\nText.\n"})
+    reply = ctx("sync", "all", "--progress", "json", cwd=tmp_path)
+    assert reply.returncode == 0
+    assert "filesystem:docs: 2 added" in reply.stdout
+    events = [json.loads(line) for line in reply.stderr.splitlines()]
+    assert events[-1] == {
+        "event": "progress",
+        "connector": "filesystem:docs",
+        "phase": "ingesting",
+        "n": 2,
+        "total": 2,
+    }
+
+
+def test_a_test_of_a_script_takes_the_settings_that_source_names(tmp_path: Path) -> None:
+    written(tmp_path, "tools/echo.lua", ECHO)
+    written(tmp_path, "scan.lua", SCAN)
+    entries = "".join(
+        f'[tools.script.{name}]\npath = "./tools/echo.lua"\ngreeting = "{name}"\n'
+        f'[connectors.script.{name}]\npath = "./scan.lua"\nprefix = "{name}"\n'
+        for name in ("one", "two")
+    )
+    config = written(tmp_path, "ctx.toml", entries)
+    reply = ctx("tool", "test", "tools/echo.lua", "--source", "two", cwd=tmp_path, env=named(config))
+    assert json.loads(reply.stdout) == {"greeting": "two"}, reply.stderr
+    reply = ctx("connector", "test", "scan.lua", "--source", "script:two", cwd=tmp_path, env=named(config))
+    assert "two-1" in reply.stdout, reply.stderr
+    reply = ctx("tool", "test", "tools/echo.lua", "--source", "tow", cwd=tmp_path, env=named(config))
+    assert reply.returncode == 2
+    assert "--source: no entry called 'tow'; did you mean 'two'?" in reply.stderr
+
+
+def test_the_size_of_a_batch_is_asked_of_the_service(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nText.\n"})
+    reply = ctx("embed", "pending", "--batch-size", "0", cwd=tmp_path)
+    assert "--batch-size must be at least 1" in reply.stderr
+    reply = ctx("embed", "pending", "--batch-size", "8", cwd=tmp_path)
+    assert "embeddings are disabled" in reply.stderr
