@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,69 @@ def test_the_size_of_a_batch_is_asked_of_the_service(tmp_path: Path) -> None:
     assert "--batch-size must be at least 1" in reply.stderr
     reply = ctx("embed", "pending", "--batch-size", "8", cwd=tmp_path)
     assert "embeddings are disabled" in reply.stderr
+
+
+def test_import_writes_a_configuration_that_finds_the_same_and_says_what_differs(tmp_path: Path) -> None:
+    scripts = """
+[tools.script.jira]
+path = "./tools/jira.lua"
+api_token = "${JIRA_API_TOKEN}"
+"""
+    written(tmp_path, "config/ctx.toml", OWN + scripts)
+    written(tmp_path, "docs/guide.md", "# Guide\n\nHow the harness is driven.\n")
+    written(tmp_path, "tools/jira.lua", ECHO + 'local key = env.get("JIRA_KEY")\n')
+    upstream(tmp_path)
+    reply = ctx("import", "context-harness", "config/ctx.toml", cwd=tmp_path)
+    assert reply.returncode == 0, reply.stderr
+    for words in (
+        "[db] path: ./data/ctx.sqlite is not read and stays",
+        "[chunking] is left out",
+        "[retrieval] max_chunks_per_doc is left out: it did nothing there",
+        "[registries] is left out",
+        "[tools.script.jira] may read JIRA_KEY and no other variable",
+        "ids of documents are other ones",
+    ):
+        assert words in reply.stdout
+    tables = tomllib.loads((tmp_path / "ctx.toml").read_text())
+    assert tables["tools"]["script"]["jira"] == {
+        "path": "./tools/jira.lua",
+        "api_token": "${JIRA_API_TOKEN}",
+        "env": ["JIRA_KEY"],
+    }
+    reply = ctx("index", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})  # trusted as written
+    assert "filesystem:root: 1 added" in reply.stdout, reply.stderr
+    assert "has no effect" not in reply.stderr
+    assert "Guide" in ctx("search", "driven", cwd=tmp_path).stdout
+
+
+def test_import_replaces_nothing_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    written(tmp_path, "config/ctx.toml", EXAMPLE)
+    written(tmp_path, "docs/guide.md", "# Guide\n")
+    reply = ctx("import", "context-harness", "config/ctx.toml", "--dry-run", cwd=tmp_path)
+    assert tomllib.loads(reply.stdout)["connectors"]["filesystem"]["docs"]["root"] == "./docs"
+    assert not (tmp_path / "ctx.toml").exists()
+    written(tmp_path, "ctx.toml", "# mine\n")
+    reply = ctx("import", "context-harness", "config/ctx.toml", cwd=tmp_path)
+    assert reply.returncode == 2
+    assert "ctx.toml is there already; nothing was written" in reply.stderr
+    assert (tmp_path / "ctx.toml").read_text() == "# mine\n"
+
+
+def test_import_into_another_folder_keeps_what_paths_mean(tmp_path: Path) -> None:
+    written(tmp_path, "demo/config/ctx.toml", DEMO)
+    written(tmp_path, "demo/knowledge-base/vpn.md", "# VPN\n")
+    written(tmp_path, "demo/tools/echo.lua", ECHO)
+    config = ["demo/config/ctx.toml", "--output", "demo/ctx.toml"]
+    reply = ctx("import", "context-harness", *config, "--json", cwd=tmp_path)
+    assert json.loads(reply.stdout)["problems"] == []
+    tables = tomllib.loads((tmp_path / "demo" / "ctx.toml").read_text())
+    assert tables["connectors"]["filesystem"]["acme"]["root"] == "./knowledge-base"
+    assert tables["tools"]["script"]["echo"]["path"] == "./tools/echo.lua"
+
+
+def test_import_names_what_keeps_the_new_file_from_starting(tmp_path: Path) -> None:
+    written(tmp_path, "config/ctx.toml", '[tools.script.gone]\npath = "./gone.lua"\n')
+    reply = ctx("import", "context-harness", "config/ctx.toml", cwd=tmp_path)
+    assert reply.returncode == 1
+    assert "Not ready yet: ctx.toml: [tools.script.gone] path: no such file: ./gone.lua" in reply.stderr
+    assert "Traceback" not in ctx("import", "context-harness", "nothing.toml", cwd=tmp_path).stderr

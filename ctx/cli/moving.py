@@ -1,0 +1,94 @@
+"""`ctx import`: what another program's files become here."""
+
+import os
+import sys
+from typing import Any
+
+from ctx import files
+from ctx.cli.common import action, parser, plain, print_json, prose
+from ctx.cli.trust import trust_as_written
+from ctx.config import parse_config
+from ctx.conversion import Conversion, Paths, converted
+from ctx.errors import BadRequest, ConfigError
+from ctx.moving import base_folder
+from ctx.project import project_root, shown_path
+from ctx.reach import variables
+from ctx.toml import read_toml, tables_of
+from ctx.types import JSON
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("import", "Take over what another program left.", json=True)
+    actions = options.add_subparsers(dest="action", required=True, metavar="context-harness")
+    harness = action(actions, "context-harness", "make a configuration of Context Harness one of ctx")
+    harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
+    harness.add_argument(
+        "-o", "--output", metavar="FILE", help="what to write (default: ctx.toml where its paths begin)"
+    )
+    harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
+    args = options.parse_args(argv)
+    return _context_harness(args)
+
+
+def _context_harness(args: Any) -> int:
+    path = os.path.abspath(os.path.expanduser(args.file))
+    if not os.path.isfile(path):
+        raise BadRequest(f"no such file: {args.file}")
+    tables = read_toml(path, shown_path(path), os.environ)
+    base = base_folder(tables, project_root(path))
+    output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
+    if os.path.lexists(output) and not args.dry_run:
+        raise BadRequest(
+            f"{shown_path(output)} is there already; nothing was written (--output names another file)"
+        )
+    conversion = converted(tables, Paths(base, project_root(output)), _script_text)
+    problems = _problems(conversion, output)
+    if not args.dry_run:
+        try:
+            files.make_folder(os.path.dirname(output))
+            files.replace(output, conversion.text.encode(), mode=0o644)
+        except OSError as error:
+            raise BadRequest(f"{shown_path(output)} cannot be written: {error.strerror}") from error
+        if not problems:
+            trust_as_written(output)
+    if args.json:
+        print_json(_outcome_json(conversion, problems, None if args.dry_run else output))
+    else:
+        _print_outcome(conversion, problems, shown_path(output), dry_run=args.dry_run)
+    return 1 if problems else 0
+
+
+def _script_text(path: str) -> str:
+    try:
+        return files.read_file(path).decode("utf-8", "replace")
+    except OSError:
+        return ""  # told when the configuration is read
+
+
+def _problems(conversion: Conversion, output: str) -> list[str]:
+    """What keeps the new configuration from starting, a line each. Variables count as set."""
+    name, root = shown_path(output), project_root(output)
+    tables = tables_of(conversion.text.encode(), output, name, {})
+    environ = dict.fromkeys(variables(tables), "set")
+    try:
+        parse_config(tables, shown=name, path=output, root=root, environ=environ)
+    except ConfigError as error:
+        return error.message.splitlines()
+    return []
+
+
+def _outcome_json(conversion: Conversion, problems: list[str], output: str | None) -> JSON:
+    return {"written": output, "text": conversion.text, "notes": conversion.notes, "problems": problems}
+
+
+def _print_outcome(conversion: Conversion, problems: list[str], output: str, *, dry_run: bool) -> None:
+    if dry_run:
+        print(prose(conversion.text), end="")
+    else:
+        print(f"Wrote {plain(output)}. What is different here:")
+    for note in conversion.notes:
+        print(f"  - {plain(note)}", file=sys.stderr if dry_run else sys.stdout)
+    for problem in problems:
+        print(f"Not ready yet: {plain(problem)}", file=sys.stderr)
+    if not dry_run and not problems:
+        print("Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
