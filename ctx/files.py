@@ -197,6 +197,11 @@ def identity(path: str) -> Identity | None:
     return (status.st_dev, status.st_ino)
 
 
+def sqlite_address(path: str, option: str) -> str:
+    """The URI by which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
+    return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
+
+
 def sync_folder(path: str) -> None:
     """Makes the names in a folder durable. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

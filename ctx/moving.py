@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from ctx import files
 from ctx.types import JSON
 
 _SQLITE = b"SQLite format 3\0"
@@ -30,9 +31,8 @@ def _context_harness_file(path: str) -> bool:
     import sqlite3  # a file of another program is rare; `ctx search` has it loaded soon anyway
 
     # Immutable: neither a lock nor a log is laid beside a file that is not ours.
-    address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?immutable=1"
     try:
-        connection = sqlite3.connect(address, uri=True)
+        connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
         try:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         finally:

@@ -43,6 +43,8 @@ COMMANDS = {
     "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
+    "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
+    "restore": ("ctx.cli.backup", "make the store anew from such a file"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
     "projects": ("ctx.cli.projects", "list the servers that run on this machine"),

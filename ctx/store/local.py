@@ -557,6 +557,15 @@ def _close_quietly(writer: KeywordIndex) -> None:
         _log().warning("keyword writer did not close reason=%s", error.message)
 
 
+def discard(path: str) -> None:
+    """Takes back what the index in this folder has published: nobody answers from it, and `catch_up` builds it anew."""
+    for name in ("keyword.state", os.path.join("vectors", "state")):
+        try:
+            os.unlink(os.path.join(path, name))
+        except FileNotFoundError:
+            pass
+
+
 def _delete_folder(path: str) -> None:
     if os.path.islink(path):
         os.unlink(path)

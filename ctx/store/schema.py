@@ -138,7 +138,7 @@ def connect(
     """
     if synchronous not in ("NORMAL", "FULL"):
         raise ValueError(synchronous)
-    address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?mode=rw"
+    address = files.sqlite_address(path, "mode=rw")
     try:
         if not read_only:
             _create(path)
