@@ -1,5 +1,6 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
+import argparse
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -8,6 +9,7 @@ from typing import TextIO
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
+from ctx.errors import BadRequest
 from ctx.store.base import StoredDocument
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
@@ -101,13 +103,32 @@ def _export(argv: list[str]) -> int:
         json=True,
     )
     options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    options.add_argument(
+        "--parquet", metavar="FILE", help="write the chunks and their embeddings as a Parquet table instead"
+    )
     args = options.parse_args(argv)
+    if args.parquet is not None:
+        return _export_parquet(args)
     with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
         watched = args.output is None and sys.stdout.isatty()
         documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
     print(
         f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
         + (f" to {plain(args.output)}" if args.output else ""),
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _export_parquet(args: argparse.Namespace) -> int:
+    from ctx.parquet import write_table
+
+    if args.output is not None:
+        raise BadRequest("--parquet names its own file; leave --output out")
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
+    print(
+        f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}",
         file=sys.stderr,
     )
     return 0

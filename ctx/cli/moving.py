@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from ctx import files
-from ctx.cli.common import action, parser, plain, print_json, prose
+from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose
 from ctx.cli.trust import trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted
@@ -15,19 +15,42 @@ from ctx.project import project_root, shown_path
 from ctx.reach import variables
 from ctx.toml import read_toml, tables_of
 from ctx.types import JSON
+from ctx.workspace import open_workspace
 
 
 def run(command: str, argv: list[str]) -> int:
     options = parser("import", "Take over what another program left.", json=True)
-    actions = options.add_subparsers(dest="action", required=True, metavar="context-harness")
+    actions = options.add_subparsers(dest="action", required=True, metavar="context-harness|parquet")
     harness = action(actions, "context-harness", "make a configuration of Context Harness one of ctx")
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
     harness.add_argument(
         "-o", "--output", metavar="FILE", help="what to write (default: ctx.toml where its paths begin)"
     )
     harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
+    parquet = action(actions, "parquet", "take over embeddings that were made elsewhere")
+    parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
     args = options.parse_args(argv)
-    return _context_harness(args)
+    return _parquet(args) if args.action == "parquet" else _context_harness(args)
+
+
+def _parquet(args: Any) -> int:
+    from ctx.parquet import read_embeddings
+
+    count = 0
+    with open_workspace(configuration(args.config)) as workspace:
+        workspace.require_embeddings()
+        assert workspace.model is not None
+        for batch in read_embeddings(args.file, workspace.model):
+            with workspace.indexer.writing() as index:
+                workspace.catalog.put_embeddings(workspace.model, batch)
+                index.catch_up(workspace.catalog)
+            count += len(batch)
+        pending = workspace.catalog.pending_count(workspace.model)
+    if args.json:
+        print_json({"embeddings": count, "pending": pending})
+    else:
+        print(f"Imported {counted(count, 'embedding')}, {counted(pending, 'chunk')} pending")
+    return 0
 
 
 def _context_harness(args: Any) -> int:

@@ -173,6 +173,10 @@ class Catalog(Protocol):
         """The chunks whose document or embedding was written after `seq`, as far as they have one; some may come twice."""
         ...
 
+    def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
+        """text_hash -> float32 vector, of those texts that have an embedding of this model."""
+        ...
+
     def forget_embeddings(self, model: str) -> int:
         """Drops every embedding of a model (`ctx embed rebuild`); how many."""
         ...
