@@ -19,6 +19,7 @@ from ctx.search import Searcher
 from ctx.settings import Script
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
+from ctx.succession import Succession, key_of, notes_path, opened
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import builtin_tools
@@ -88,8 +89,25 @@ class Workspace:
 
     @cached_property
     def _embedding(self) -> tuple[str | None, int | None]:
-        embedder = self.embedder
-        return (None, None) if embedder is None else (embedder.model, embedder.dim)
+        return key_of(self.embedder)
+
+    @cached_property
+    def succession(self) -> Succession:
+        """Which model answers, where another one was configured lately."""
+        with self._lock:
+            succession = Succession(
+                self.config.embedding,
+                self.config.db.path,
+                lambda: self.embedder,
+                notes_path(os.environ),
+            )
+            self._opened.append(succession.close)
+            return succession
+
+    @property
+    def question_embedder(self) -> "Embedder | None":
+        """What embeds a question."""
+        return self.succession.answering()
 
     @cached_property
     def catalog(self) -> SqliteCatalog:
@@ -112,27 +130,16 @@ class Workspace:
             return index
 
     def _open_index(self, *, writable: bool) -> LocalIndex:
-        return LocalIndex(
-            os.path.join(self.config.folder, "index"), lambda: self._embedding, writable=writable
-        )
+        def embedding() -> tuple[str | None, int | None]:
+            succession = self.succession
+            return key_of(succession.indexed(self.catalog) if writable else succession.answering())
+
+        return LocalIndex(os.path.join(self.config.folder, "index"), embedding, writable=writable)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
         with self._lock:
-            from ctx.embed import open_embedder  # its rooms import numpy and onnxruntime
-
-            settings = self.config.embedding
-            embedder = open_embedder(
-                settings.provider,
-                settings.model,
-                settings.dims,
-                settings.url,
-                os.environ.get(settings.key_variable) if settings.key_variable else None,
-                batch_size=settings.batch_size,
-                timeout_s=settings.timeout_secs,
-                max_retries=settings.max_retries,
-                threads=settings.threads,
-            )
+            embedder = opened(self.config.embedding)
             if embedder is not None:
                 self._opened.append(embedder.close)
             return embedder
@@ -189,6 +196,9 @@ class Workspace:
             "model": self.model,
         }  # None: embeddings are disabled
         answer |= {"pending": pending, "index_behind": self.behind()}
+        answering = self.question_embedder if pending else None
+        if answering is not None and answering.model != self.model:
+            answer["answering"] = answering.model  # until the configured one has read as much
         oldest = (
             min(
                 (s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None),
@@ -215,6 +225,7 @@ class Workspace:
         from ctx.store.lock import WriterLock
 
         with self._lock:
+            self.succession.note()
             return Indexer(
                 self._connectors(),
                 self.catalog,

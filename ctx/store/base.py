@@ -234,8 +234,13 @@ class SearchIndex(Protocol):
         """Chunks that seem to define one of the names, as code does (`class NAME`); at most k for each."""
         ...
 
-    def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine with a unit vector of float32, best first."""
+    def semantic(
+        self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
+    ) -> list[Hit]:
+        """The k nearest chunks by cosine with a unit vector of float32, best first.
+
+        `model` is whose vector it is, for a moment in which another one takes over; None: the one that answers now.
+        """
         ...
 
     def applied_seq(self) -> int: ...
