@@ -20,7 +20,7 @@ from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.store.connections import COMPONENT, MIGRATIONS
 from ctx.store.folder import own_folder
-from ctx.store.local import discard
+from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import APPLICATION_ID, connect, copy_database, translating
 from ctx.types import JSON

@@ -59,6 +59,7 @@ class Succession:
             return None
         name = self.published()
         if name is None or name == configured.model:
+            self._predecessors.clear()  # not closed: a question may be under way, which holds its model itself
             return configured
         return self._predecessor(name) or configured
 

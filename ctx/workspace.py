@@ -42,6 +42,7 @@ if (
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
+_HOLD_TRIES = 3  # models do not change more often while one question is asked
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
@@ -106,8 +107,12 @@ class Workspace:
 
     @property
     def question_embedder(self) -> "Embedder | None":
-        """What embeds a question."""
-        return self.succession.answering()
+        """What embeds a question; the index has vectors of its model in hand, unless there are none at all."""
+        for _ in range(_HOLD_TRIES):
+            embedder = self.succession.answering()
+            if embedder is None or self.index.hold(embedder.model):
+                break  # else another one's were published just now
+        return embedder
 
     @cached_property
     def catalog(self) -> SqliteCatalog:
@@ -196,7 +201,7 @@ class Workspace:
             "model": self.model,
         }  # None: embeddings are disabled
         answer |= {"pending": pending, "index_behind": self.behind()}
-        answering = self.question_embedder if pending else None
+        answering = self.succession.answering() if pending else None
         if answering is not None and answering.model != self.model:
             answer["answering"] = answering.model  # until the configured one has read as much
         oldest = (

@@ -118,6 +118,13 @@ class LocalIndex:
             self.suspect()
             raise
 
+    def hold(self, model: str) -> bool:
+        """Whether `semantic` has vectors of this model in hand, so that a question may be put to it."""
+        try:
+            return self._vectors_of(model).hold()
+        except StoreError:
+            return True  # `semantic` says what is wrong with them
+
     def _vectors_of(self, model: str) -> "VectorReader":
         """The vectors of a model. Those of the one before stay at hand for questions that are under way."""
         reader = self._vectors
@@ -571,15 +578,6 @@ def _close_quietly(writer: KeywordIndex) -> None:
         writer.close()
     except StoreError as error:
         _log().warning("keyword writer did not close reason=%s", error.message)
-
-
-def discard(path: str) -> None:
-    """Takes back what the index in this folder has published: nobody answers from it, and `catch_up` builds it anew."""
-    for name in ("keyword.state", os.path.join("vectors", "state")):
-        try:
-            os.unlink(os.path.join(path, name))
-        except FileNotFoundError:
-            pass
 
 
 def _delete_folder(path: str) -> None:

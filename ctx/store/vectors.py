@@ -341,6 +341,10 @@ class VectorReader:
             )
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
+    def hold(self) -> bool:
+        """Whether there are vectors in hand, of what is published or was: `search` then has them, whatever is published next."""
+        return self._current() is not None
+
     def _current(self) -> Snapshot | None:
         current_stamp = stamp(self._state_path)
         if current_stamp != self._seen or current_stamp is None:
