@@ -104,4 +104,4 @@ def _configuration(path: str, *, chosen: bool) -> Config:
             f"{name} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"
         )
-    return parse_config(tables, shown=name, path=path, root=root, environ=os.environ)
+    return parse_config(tables, shown=name, path=path, root=root, environ=os.environ, chosen=chosen)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ctx.errors import ConfigError
 from ctx.lean import TYPE_CHECKING, Any, pattern
+from ctx.moving import base_folder, own_database
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
@@ -86,7 +87,12 @@ def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False
     label = shown_path(path)
     tables = read_toml(path, label, environ, remember=remember)
     return parse_config(
-        tables, shown=label, path=os.path.abspath(path), root=project_root(path), environ=environ
+        tables,
+        shown=label,
+        path=os.path.abspath(path),
+        root=project_root(path),
+        environ=environ,
+        chosen=True,
     )
 
 
@@ -96,29 +102,44 @@ def default_config(root: str) -> Config:
 
 
 def parse_config(
-    tables: dict[str, JSON], *, shown: str, path: str | None, root: str, environ: Mapping[str, str]
+    tables: dict[str, JSON],
+    *,
+    shown: str,
+    path: str | None,
+    root: str,
+    environ: Mapping[str, str],
+    chosen: bool = False,
 ) -> Config:
-    """A configuration from its tables. Raises a `ConfigError` that names every mistake, a line each."""
-    reader = _Reader(shown, root, environ)
+    """A configuration from its tables. Raises a `ConfigError` that names every mistake, a line each.
+
+    `chosen`: the user named the file, so that its paths may begin in a folder above it (`base_folder`).
+    """
+    base = base_folder(tables, root) if chosen else root
+    reader = _Reader(shown, base, environ)
+    if base != root:
+        reader.warnings.append(
+            f"{shown}: paths are taken from {base}, where what they name is; in {root} it is not"
+        )
     reader.only(tables, "", (*SECTIONS, "connectors", "tools", "agents"))
     sections: dict[str, Any] = {
         name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
     }
     connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "s3", "script"))
+    sections["db"] = _own_database(reader, sections["db"])
     tools = reader.group(tables, "tools", ("script",))
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
         path=path,
-        root=root,
+        root=base,
         filesystems=tuple(_filesystems(reader, connectors)),
         gits=tuple(_gits(reader, connectors)),
         webs=tuple(
             Web(name=name, **reader.values(table, Web, label))
-            for name, table, label in reader.instances(connectors, "connectors.web", Web)
+            for name, table, label in reader.instances(connectors, "connectors.web")
         ),
         buckets=tuple(
             S3(name=name, **reader.values(table, S3, label))
-            for name, table, label in reader.instances(connectors, "connectors.s3", S3)
+            for name, table, label in reader.instances(connectors, "connectors.s3")
         ),
         script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
         script_tools=tuple(reader.scripts(tools, "tools.script")),
@@ -184,16 +205,15 @@ class _Reader:
         return [(key, self.table(value, f"{name}.{key}")) for key, value in entries if self._name(key, name)]
 
     def instances(
-        self, group: dict[str, dict[str, JSON]], name: str, section: type[Section]
+        self, group: dict[str, dict[str, JSON]], name: str
     ) -> list[tuple[str, dict[str, JSON], str]]:
         """The named tables of a kind, and the unnamed one where its table holds keys: (full name, table, where)."""
         kind = name.rpartition(".")[2]
         if kind not in group:
             return []
         table = group[kind]
-        entries = {
-            key: value for key, value in table.items() if not isinstance(value, dict) or key in section.keys
-        }
+        # No key of a source is a table, so a table is a source, whatever it is called.
+        entries = {key: value for key, value in table.items() if not isinstance(value, dict)}
         named = {key: value for key, value in table.items() if key not in entries and self._name(key, name)}
         unnamed = [(kind, entries, name)] if entries or len(named) == 0 == len(table) - len(entries) else []
         return unnamed + [(f"{kind}:{key}", value, f"{name}.{key}") for key, value in named.items()]
@@ -214,13 +234,29 @@ class _Reader:
             if ours["path"] and not os.path.isfile(ours["path"]):
                 self.report(f"[{full}] path", f"no such file: {entries['path']}")
             ours["fs"] = tuple(self.absolute(path) for path in ours["fs"] or ())
-            extras = {
-                key: self.expand(entries[key], f"[{full}] {key}")
-                for key in entries
-                if key not in section.keys
-            }
-            scripts.append(section(name=prefix + name, **ours, config=_json_only(extras)))
+            extras = {key: value for key, value in entries.items() if key not in section.keys}
+            expanded = self.extras(extras, full, lenient=section is not ScriptConnector)
+            scripts.append(section(name=prefix + name, **ours, config=_json_only(expanded)))
         return scripts
+
+    def extras(self, table: dict[str, JSON], name: str, *, lenient: bool) -> dict[str, JSON]:
+        """A script's own keys. `lenient`: one that needs an unset variable is left out, with a warning.
+
+        A connector is not lenient: with half of its settings it might see half of its items, and the others
+        would be deleted.
+        """
+        values = {}
+        for key, entry in table.items():
+            count = len(self.problems)
+            value = self.expand(entry, f"[{name}] {key}")
+            if lenient and len(self.problems) > count:
+                self.warnings += [
+                    f"{line}; the script goes without the key" for line in self.problems[count:]
+                ]
+                del self.problems[count:]
+            else:
+                values[key] = value
+        return values
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -308,9 +344,19 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
     return {name: _json_only(reader.expand(table, f"[packs.{name}]")) for name, table in settings.items()}
 
 
+def _own_database(reader: _Reader, db: Db) -> Db:
+    path = own_database(db.path) if db.path else db.path
+    if path != db.path:
+        own, theirs = os.path.basename(path), os.path.basename(db.path)
+        reader.warnings.append(
+            f"{reader.shown}: [db] path: {theirs} is Context Harness's and stays as it is; ctx keeps {own} beside it"
+        )
+    return db.replaced(path=path)
+
+
 def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Filesystem]:
     filesystems = []
-    for name, table, label in reader.instances(connectors, "connectors.filesystem", Filesystem):
+    for name, table, label in reader.instances(connectors, "connectors.filesystem"):
         if "max_extract_bytes" in table:  # Context Harness's name for it
             table = {**table, "max_file_bytes": table["max_extract_bytes"]}
             del table["max_extract_bytes"]
@@ -325,7 +371,7 @@ def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> lis
 
 def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
     gits = []
-    for name, table, label in reader.instances(connectors, "connectors.git", Git):
+    for name, table, label in reader.instances(connectors, "connectors.git"):
         values = reader.values(table, Git, label)
         url = values["url"]
         if url is not None and not url.strip():

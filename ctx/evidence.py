@@ -24,6 +24,13 @@ _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: w
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 
 
+class QueryVector(NamedTuple):
+    """A question as a model has it: its vector of unit length, and the model."""
+
+    values: "np.ndarray"
+    model: str
+
+
 class Request(NamedTuple):
     """A search as it goes to the legs."""
 
@@ -34,7 +41,7 @@ class Request(NamedTuple):
     filters: Filters
     prefix: bool
     exact: bool
-    vector: "np.ndarray | None"
+    vector: QueryVector | None
     question: rules.Question
     matcher: Matcher
     defining: Mapping[int, Hit]  # document -> its passage that defines a name of the query

@@ -9,6 +9,7 @@ to that: folders of the user's own (`~/.config`) may well be links. What is refu
 import errno
 import os
 import stat
+from collections.abc import Mapping
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
@@ -195,6 +196,17 @@ def identity(path: str) -> Identity | None:
     except OSError:
         return None
     return (status.st_dev, status.st_ino)
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """The user's own folder for what ctx remembers between runs, where no project can lay anything."""
+    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/", ".local", "state")
+    return os.path.join(home, "ctx")
+
+
+def sqlite_address(path: str, option: str) -> str:
+    """The URI by which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
+    return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
 
 
 def sync_folder(path: str) -> None:

@@ -33,7 +33,7 @@ def requests(tables: Table, root: str) -> list[str]:
     """What the configuration of the project at `root` asks for, one sentence each; empty where nothing needs
     anybody's word.
     """
-    lines = [f"reads the environment variable {name}" for name in sorted(set(_variables(tables)))]
+    lines = [f"reads the environment variable {name}" for name in sorted(set(variables(tables)))]
     for name, value in tables.items():
         if name in WITHOUT_EFFECT:
             continue
@@ -57,14 +57,14 @@ def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterato
             yield f"sets [{section}] {key}"
 
 
-def _variables(value: JSON) -> Iterator[str]:
+def variables(value: JSON) -> Iterator[str]:
     """The names in `${NAME}`, as the configuration replaces them (`$${` is text)."""
     if isinstance(value, dict):
         for entry in value.values():
-            yield from _variables(entry)
+            yield from variables(entry)
     elif isinstance(value, list):
         for entry in value:
-            yield from _variables(entry)
+            yield from variables(entry)
     elif isinstance(value, str) and "${" in value:
         before, *pieces = value.split("${")
         for piece in pieces:

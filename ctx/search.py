@@ -10,6 +10,7 @@ from ctx.evidence import (
     NO_LEG,
     Choice,
     Leg,
+    QueryVector,
     Request,
     Rows,
     Stage,
@@ -54,7 +55,7 @@ class Surroundings(Protocol):
     """What a search asks of where it runs, at each query."""
 
     @property
-    def embedder(self) -> QueryEmbedder | None:
+    def question_embedder(self) -> QueryEmbedder | None:
         """What embeds a query; None where embeddings are off. Made when first asked for."""
 
     def lacking(self) -> str | None:
@@ -150,17 +151,18 @@ class Searcher:
 
     # -- the query ---------------------------------------------------------------------------------------------------
 
-    def _meaning(self, query: str, mode: str) -> tuple[str, "np.ndarray | None", str | None]:
+    def _meaning(self, query: str, mode: str) -> tuple[str, QueryVector | None, str | None]:
         """The mode that can be answered, the query's vector where that needs one, and what to tell of it."""
         if mode == "keyword":
             return mode, None, None
-        embedder = self._surroundings.embedder
+        embedder = self._surroundings.question_embedder
         if embedder is None:
             raise EmbeddingsDisabled(
                 "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
             )
         try:
-            return mode, embedder.embed_query(query), self._missing(embedder.model)
+            vector = QueryVector(embedder.embed_query(query), embedder.model)
+            return mode, vector, self._missing(embedder.model)
         except EmbedderError as error:
             if mode == "semantic":
                 raise
@@ -173,7 +175,7 @@ class Searcher:
         mode: str,
         filters: Filters,
         prefix: bool,
-        vector: "np.ndarray | None",
+        vector: QueryVector | None,
         per_document: int,
     ) -> Request:
         names = _names(query)
@@ -274,8 +276,8 @@ class Searcher:
         documents = ranking.per_document(groups, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
         return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
 
-    def _semantic_leg(self, request: Request, vector: "np.ndarray", k: int) -> Leg:
-        hits = self._index.semantic(vector, request.filters, k)
+    def _semantic_leg(self, request: Request, vector: QueryVector, k: int) -> Leg:
+        hits = self._index.semantic(vector.values, request.filters, k, model=vector.model)
         groups = ranking.by_document(hits)
         return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
 

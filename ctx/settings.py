@@ -156,11 +156,22 @@ class Embedding(Section):
         "str", None, "where the server is", shown="http://localhost:11434", unset="the provider's own"
     )
     api_key_env: str | None = key(
-        "str", None, "the environment variable that holds the provider's key", shown="OPENAI_API_KEY"
+        "str",
+        None,
+        "the environment variable that holds the provider's key",
+        shown="OPENAI_API_KEY",
+        unset="`OPENAI_API_KEY` for `openai` without a `url`",
     )
     timeout_secs: float = key("float", 30.0, "for `ollama` and `openai`", low=0.1, high=3600, harmless=True)
     max_retries: int = key("int", 5, "for `ollama` and `openai`", low=0, high=20, harmless=True)
     threads: int = key("int", 0, "threads that embed; 0: one per core", low=0, high=256, harmless=True)
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable with the key: OpenAI's own, as its clients have it, only ever for OpenAI itself."""
+        if self.api_key_env is None and self.provider == "openai" and self.url is None:
+            return "OPENAI_API_KEY"
+        return self.api_key_env
 
 
 class Retrieval(Section):

@@ -60,6 +60,32 @@ def tables_of(
     return tables
 
 
+def toml_value(value: JSON) -> str:
+    """A value as TOML writes it: tables inline, dates as they are."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(row)}" for key, row in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)  # `inf` and `nan`, which JSON has not
+    if isinstance(value, str | bool | int | float):
+        import json  # 3 ms, and `ctx search` writes no TOML
+
+        # A JSON string is a TOML string but for one character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text: str = value.isoformat()
+    return text
+
+
+def toml_key(name: str) -> str:
+    """A key as TOML writes it: bare where it may be."""
+    return (
+        name
+        if name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+        else toml_value(name)
+    )
+
+
 def _slot(path: str, environ: Mapping[str, str]) -> str | None:
     """Where the tables of `path` are remembered; None where the user has no folder for such things."""
     caches = environ.get("XDG_CACHE_HOME") or (

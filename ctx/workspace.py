@@ -19,6 +19,7 @@ from ctx.search import Searcher
 from ctx.settings import Script
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
+from ctx.succession import Succession, key_of, notes_path, opened
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import builtin_tools
@@ -41,6 +42,7 @@ if (
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
+_HOLD_TRIES = 3  # models do not change more often while one question is asked
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
@@ -88,8 +90,29 @@ class Workspace:
 
     @cached_property
     def _embedding(self) -> tuple[str | None, int | None]:
-        embedder = self.embedder
-        return (None, None) if embedder is None else (embedder.model, embedder.dim)
+        return key_of(self.embedder)
+
+    @cached_property
+    def succession(self) -> Succession:
+        """Which model answers, where another one was configured lately."""
+        with self._lock:
+            succession = Succession(
+                self.config.embedding,
+                self.config.db.path,
+                lambda: self.embedder,
+                notes_path(os.environ),
+            )
+            self._opened.append(succession.close)
+            return succession
+
+    @property
+    def question_embedder(self) -> "Embedder | None":
+        """What embeds a question; the index has vectors of its model in hand, unless there are none at all."""
+        for _ in range(_HOLD_TRIES):
+            embedder = self.succession.answering()
+            if embedder is None or self.index.hold(embedder.model):
+                break  # else another one's were published just now
+        return embedder
 
     @cached_property
     def catalog(self) -> SqliteCatalog:
@@ -112,27 +135,16 @@ class Workspace:
             return index
 
     def _open_index(self, *, writable: bool) -> LocalIndex:
-        return LocalIndex(
-            os.path.join(self.config.folder, "index"), lambda: self._embedding, writable=writable
-        )
+        def embedding() -> tuple[str | None, int | None]:
+            succession = self.succession
+            return key_of(succession.indexed(self.catalog) if writable else succession.answering())
+
+        return LocalIndex(os.path.join(self.config.folder, "index"), embedding, writable=writable)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
         with self._lock:
-            from ctx.embed import open_embedder  # its rooms import numpy and onnxruntime
-
-            settings = self.config.embedding
-            embedder = open_embedder(
-                settings.provider,
-                settings.model,
-                settings.dims,
-                settings.url,
-                os.environ.get(settings.api_key_env) if settings.api_key_env else None,
-                batch_size=settings.batch_size,
-                timeout_s=settings.timeout_secs,
-                max_retries=settings.max_retries,
-                threads=settings.threads,
-            )
+            embedder = opened(self.config.embedding)
             if embedder is not None:
                 self._opened.append(embedder.close)
             return embedder
@@ -195,6 +207,9 @@ class Workspace:
             "model": self.model,
         }  # None: embeddings are disabled
         answer |= {"pending": pending, "index_behind": self.behind()}
+        answering = self.succession.answering() if pending else None
+        if answering is not None and answering.model != self.model:
+            answer["answering"] = answering.model  # until the configured one has read as much
         oldest = (
             min(
                 (s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None),
@@ -221,6 +236,7 @@ class Workspace:
         from ctx.store.lock import WriterLock
 
         with self._lock:
+            self.succession.note()
             return Indexer(
                 self._connectors(),
                 self.catalog,

@@ -38,7 +38,13 @@ HEAD = """\
 # "${NAME}" in any string is replaced by the environment variable NAME; an unset one is an error.
 """
 GROUPS = {
-    "Sources": ("connectors.filesystem", "connectors.git", "connectors.web", "connectors.s3", "connectors.script"),
+    "Sources": (
+        "connectors.filesystem",
+        "connectors.git",
+        "connectors.web",
+        "connectors.s3",
+        "connectors.script",
+    ),
     "Store, text, embeddings, ranking": ("db", "chunking", "embedding", "retrieval"),
     "Server": ("server", "mcp", "watch"),
     "Lua: tools and agents of your own": ("lua", "tools.script", "agents.inline", "agents.script"),

@@ -64,7 +64,7 @@ class Around:
     """A workspace of which a search asks only for its embedder, and that lacks nothing."""
 
     def __init__(self, embedder: TopicEmbedder | None) -> None:
-        self.embedder = embedder
+        self.question_embedder = embedder
 
     def lacking(self) -> str | None:
         return None

@@ -35,6 +35,7 @@ COMMANDS = {
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),
+    "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
     "embed": ("ctx.cli.index", "embed what is pending, or everything anew"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
@@ -42,6 +43,8 @@ COMMANDS = {
     "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
+    "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
+    "restore": ("ctx.cli.backup", "make the store anew from such a file"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
     "projects": ("ctx.cli.projects", "list the servers that run on this machine"),
@@ -70,7 +73,7 @@ ELSEWHERE = {
 
 # What these write is the user's own project, to be shared as they like; all else that ctx writes is for its
 # owner's eyes.
-SHARED_WORK = ("init", "connect", "tool", "connector", "agent", "openapi")
+SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "openapi")
 
 # A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end
 # would be eight of them.

@@ -1,5 +1,7 @@
-"""Progress on a terminal: one bar at a time, with its total, its rate and the time that is left."""
+"""Progress: one bar at a time on a terminal, with its total, its rate and the time left, or a line of JSON a step."""
 
+import argparse
+import json
 import shutil
 import sys
 import time
@@ -12,10 +14,34 @@ from ctx.indexing.run import Progress
 SLOWEST = 0.05  # items a second: below it no time that is left can be told
 
 
+FORMS = ("human", "json")
+
+
+def add_options(options: argparse.ArgumentParser) -> None:
+    """`--progress FORM` and `--no-progress`."""
+    options.add_argument(
+        "--progress",
+        choices=FORMS,
+        default=FORMS[0],
+        help="bars on a terminal, or JSON lines on standard error",
+    )
+    options.add_argument("--no-progress", action="store_true", help="no progress at all")
+
+
+def json_line(source: str, done: int, total: int | None) -> None:
+    """One step as Context Harness writes it: `{"event", "connector", "phase", "n", "total"}` on standard error."""
+    phase = "embedding" if source == "embed" else "ingesting"
+    event = {"event": "progress", "connector": source, "phase": phase, "n": done, "total": total}
+    print(json.dumps(event), file=sys.stderr, flush=True)
+
+
 @contextmanager
-def bars(wanted: bool) -> Iterator[Progress | None]:
-    """Bars on standard error where it is a terminal; None elsewhere."""
-    if not wanted or not sys.stderr.isatty():
+def shown_progress(args: argparse.Namespace) -> Iterator[Progress | None]:
+    """Progress as the options have it: bars where standard error is a terminal, JSON lines anywhere; else None."""
+    if args.progress == "json" and not args.no_progress:
+        yield json_line
+        return
+    if args.no_progress or not sys.stderr.isatty():
         yield None
         return
     # rich costs 70 ms: only where somebody looks

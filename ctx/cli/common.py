@@ -105,7 +105,14 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
             from ctx.cli.trust import require_trust
 
             require_trust(path, content, lines)
-    config = parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ=os.environ)
+    config = parse_config(
+        tables,
+        shown=name,
+        path=os.path.abspath(path),
+        root=root,
+        environ=os.environ,
+        chosen=location.chosen,
+    )
     for warning in config.warnings:
         print(f"Warning: {plain(warning)}", file=sys.stderr)
     return config

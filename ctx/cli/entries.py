@@ -8,6 +8,7 @@ what was meant.
 import json
 import re
 
+from ctx.toml import toml_value
 from ctx.types import JSON
 
 Entry = dict[str, JSON]
@@ -148,7 +149,7 @@ def _edit_toml(text: str, key: str, name: str, entry: Entry) -> str | None:
         return None
     if servers.get(name) == entry:
         return text
-    table = f"[{key}.{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in entry.items())
+    table = f"[{key}.{name}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in entry.items())
     span = _toml_span(text, key, name)
     if span is None:
         revised = (text.rstrip("\n") + "\n\n" if text.strip() else "") + table
@@ -238,11 +239,6 @@ def _without(text: str, start: int, name: str) -> str:
         return text[: begin + lead] + text[following:]
     begin = members[names[position - 1]][1] if position else start + 1
     return text[:begin] + text[members[name][1] :]
-
-
-def _toml(value: JSON) -> str:
-    # A JSON string is a TOML string but for one character, and lists of them are lists.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _yaml(name: str, entry: Entry) -> str:

@@ -17,6 +17,8 @@ from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.packs.settings import SHIPPED
+from ctx.settings import Script
+from ctx.text import did_you_mean
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
@@ -58,14 +60,14 @@ def _tool(argv: list[str]) -> int:
     test = action(actions, "test", "run a script that need not be in ctx.toml")
     test.add_argument("script", help="the script's path")
     _values(test, "--param")
-    test.add_argument("--timeout", type=float, metavar="SECONDS")
+    _test_options(test)
     _init(actions)
     args = _split_values(options, argv)
     if args.action == "init":
         return _write(scaffolds.TOOL, "tools", args.name, args.path)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
-            script = _script(workspace, args.script, args.timeout)
+            script = _script(workspace, args, workspace.config.script_tools)
             tool = load_tool(workspace.runner(), script)
             arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
             return _answer(tool.run(arguments, CALLER), args.json)
@@ -108,23 +110,51 @@ def _say_failures(failed: list[ScriptStatus]) -> None:
         print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{remark}", file=sys.stderr)
 
 
+def _test_options(test: argparse.ArgumentParser) -> None:
+    test.add_argument("--timeout", type=float, metavar="SECONDS")
+    test.add_argument(
+        "--source",
+        metavar="NAME",
+        help="run it with the settings of this entry of ctx.toml (default: the one that names the script)",
+    )
+
+
 def _script(
-    workspace: Workspace, path: str, timeout_s: float | None, kind_timeout_s: float = 30.0
+    workspace: Workspace,
+    args: argparse.Namespace,
+    entries: Sequence[Script],
+    kind_timeout_s: float = 30.0,
 ) -> ScriptFile:
-    """A script by its path, with what ctx.toml gives it where it is named there: so a test runs it as the
-    server would.
+    """The script of a test, with what ctx.toml gives it: so a test runs it as the server would.
+
+    `entries` are those of its kind; `--source` names one, else the one that names the script. Raises `BadRequest`.
     """
+    path, timeout_s = args.script, args.timeout
     if not os.path.isfile(path):
         raise BadRequest(f"no such script: {path}")
-    config = workspace.config
-    for configured in (*config.script_tools, *config.script_agents, *config.script_connectors):
-        if os.path.realpath(configured.path) == os.path.realpath(path):
-            script = script_file(configured, config.root)
-            return script if timeout_s is None else script._replace(timeout_s=timeout_s)
+    if args.source is None:
+        entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
+    else:
+        entry = _entry(args.source, entries)
+    if entry is not None:
+        script = script_file(entry, workspace.config.root)
+        if args.source is not None:  # the settings are the entry's, the script need not be
+            script = script._replace(path=os.path.abspath(path), shown=path)
+        return script if timeout_s is None else script._replace(timeout_s=timeout_s)
     name = os.path.splitext(os.path.basename(path))[0]
     return ScriptFile(
         name, os.path.abspath(path), timeout_s=kind_timeout_s if timeout_s is None else timeout_s
     )
+
+
+def _entry(name: str, entries: Sequence[Script]) -> Script:
+    """The entry of that name; a connector's is `NAME` or `script:NAME`. Raises `BadRequest`."""
+    names = {row.name.removeprefix("script:"): row for row in entries}
+    entry = names.get(name.removeprefix("script:"))
+    if entry is None:
+        hint = did_you_mean(name, names) if names else "ctx.toml names no script of this kind"
+        raise BadRequest(f"--source: no entry called '{name}'; {hint}")
+    return entry
 
 
 # ---- connectors --------------------------------------------------------------------------------------------
@@ -136,13 +166,13 @@ def _connector(argv: list[str]) -> int:
     test = action(actions, "test", "scan, print the first items, index nothing")
     test.add_argument("script", help="the script's path")
     _values(test, "--param")
-    test.add_argument("--timeout", type=float, metavar="SECONDS")
+    _test_options(test)
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args.name, args.path)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        script = _script(workspace, args.script, args.timeout, 300.0)
+        script = _script(workspace, args, workspace.config.script_connectors, 300.0)
         script = script._replace(config={**script.config, **read_values(args.param)})
         return _try_connector(ScriptConnector(script, workspace.runner), args.json)
 
@@ -188,21 +218,21 @@ def _agent(argv: list[str]) -> int:
     actions = options.add_subparsers(dest="action", required=True, metavar="list|init|test")
     action(actions, "list", "the agents this configuration serves")
     test = action(actions, "test", "resolve an agent, by name or by its script's path")
-    test.add_argument("agent", help="its name, or a script's path")
+    test.add_argument("script", metavar="agent", help="its name, or a script's path")
     _values(test, "--arg")
-    test.add_argument("--timeout", type=float, metavar="SECONDS")
+    _test_options(test)
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
         return _write(scaffolds.AGENT, "agents", args.name, args.path)
-    from_file = args.action == "test" and args.agent.endswith(".lua")
+    from_file = args.action == "test" and args.script.endswith(".lua")
     with open_workspace(configuration(args.config, required=not from_file)) as workspace:
         if args.action == "list":
             workspace.load_extensions()
             return _list_agents(workspace, args.json)
-        name = args.agent
+        name = args.script
         if from_file:
-            agent = load_agent(workspace.runner(), _script(workspace, name, args.timeout))
+            agent = load_agent(workspace.runner(), _script(workspace, args, workspace.config.script_agents))
             workspace.agents.add(agent, replace=True)
             name = agent.name
         else:

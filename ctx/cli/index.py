@@ -7,14 +7,16 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ctx.cli.bars import bars
+from ctx.cli.bars import add_options, json_line, shown_progress
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
+from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
+from ctx.indexing.window import Window
 from ctx.types import JSON, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
@@ -42,16 +44,24 @@ def _index(command: str, argv: list[str]) -> int:
         action="store_true",
         help="drop the documents of sources that this configuration lacks; without it they are kept",
     )
-    options.add_argument("--no-progress", action="store_true", help="no progress bars")
+    options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
+    options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
+    options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
+    add_options(options)
     args = options.parse_args(argv)
     if args.prune and args.sources:
         raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+    window = _window(args)
+    if window is not None and (args.watch or args.prune):
+        raise BadRequest(
+            "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
+        )
     stop = threading.Event()
     log = logging.getLogger("ctx.indexing.indexer")
     log.addFilter(_unreported)
     with open_workspace(configuration(args.config, remember=True)) as workspace:
         try:
-            code = _run_once(workspace, args, stop)
+            code = _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
@@ -63,14 +73,34 @@ def _index(command: str, argv: list[str]) -> int:
     return code
 
 
-def _run_once(workspace: Workspace, args: Any, stop: threading.Event) -> int:
+def _window(args: Any) -> Window | None:
+    """The part of the sources that the options name; None for all of it. Raises `BadRequest`."""
+    if args.since is None and args.until is None and args.limit is None:
+        return None
+    if args.limit is not None and args.limit < 1:
+        raise BadRequest("--limit must be at least 1")
+    return Window(_date("--since", args.since), _date("--until", args.until, end_of_day=True), args.limit)
+
+
+def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | None:
+    try:
+        return None if text is None else parse_ms(text, end_of_day=end_of_day)
+    except ValueError as error:
+        raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
+
+
+def _run_once(workspace: Workspace, args: Any, window: Window | None, stop: threading.Event) -> int:
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
     embedded = None
-    with bars(not args.no_progress) as progress:
+    with shown_progress(args) as progress:
         reports = workspace.indexer.run(
-            args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop
+            args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
+        if progress is json_line:  # a run that ends with its first batch has said nothing yet
+            for report in reports:
+                count = report.added + report.updated + report.unchanged
+                json_line(report.source, count, count)
         if not args.dry_run:
             dropped = workspace.drop_unconfigured() if args.prune else []
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
@@ -235,15 +265,21 @@ def _embed(argv: list[str]) -> int:
     options.add_argument("what", choices=("pending", "rebuild"))
     options.add_argument("--limit", type=int, help="stop after so many chunks")
     options.add_argument("--dry-run", action="store_true", help="only count")
-    options.add_argument("--no-progress", action="store_true", help="no progress bar")
+    options.add_argument("--batch-size", type=int, help="texts a request, for ollama and openai")
+    add_options(options)
     args = options.parse_args(argv)
-    with open_workspace(configuration(args.config)) as workspace:
+    if args.batch_size is not None and args.batch_size < 1:
+        raise BadRequest("--batch-size must be at least 1")
+    config = configuration(args.config)
+    if args.batch_size is not None:
+        config = config.replaced(embedding=config.embedding.replaced(batch_size=args.batch_size))
+    with open_workspace(config) as workspace:
         workspace.require_embeddings()
         if args.dry_run:
             pending = workspace.catalog.pending_count(workspace.model or "")
             print_json({"pending": pending}) if args.json else print(f"{counted(pending, 'chunk')} pending")
             return 0
-        with bars(not args.no_progress) as progress:
+        with shown_progress(args) as progress:
             report = workspace.indexer.embed(
                 limit=args.limit, rebuild=args.what == "rebuild", progress=progress
             )

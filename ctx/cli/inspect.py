@@ -1,10 +1,16 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
+import argparse
+import shutil
 import sys
+from collections.abc import Callable, Iterable
+from typing import TextIO
 
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
+from ctx.errors import BadRequest
+from ctx.store.base import StoredDocument
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
 from ctx.workspace import open_workspace
@@ -91,16 +97,57 @@ def _stats(argv: list[str]) -> int:
 
 
 def _export(argv: list[str]) -> int:
-    import json  # off the path of the other reading commands
-
-    options = parser("export", "Write every document and chunk as one JSON document.", json=True)
+    options = parser(
+        "export",
+        "Write every document and chunk as one JSON document, of the shape that Context Harness's search widget reads.",
+        json=True,
+    )
     options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    options.add_argument(
+        "--parquet", metavar="FILE", help="write the chunks and their embeddings as a Parquet table instead"
+    )
     args = options.parse_args(argv)
-    documents = chunks = 0
+    if args.parquet is not None:
+        return _export_parquet(args)
     with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
         watched = args.output is None and sys.stdout.isatty()
+        documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
+    print(
+        f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
+        + (f" to {plain(args.output)}" if args.output else ""),
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _export_parquet(args: argparse.Namespace) -> int:
+    from ctx.parquet import write_table
+
+    if args.output is not None:
+        raise BadRequest("--parquet names its own file; leave --output out")
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
+    print(
+        f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _write_export(
+    entries: Iterable[StoredDocument], out: TextIO, shown: Callable[[str], str]
+) -> tuple[int, int]:
+    """Writes documents, then their chunks, each row through `shown`; how many of both.
+
+    The chunks wait in a file of no name, so that both come from one steady view and none is kept in memory.
+    """
+    import json  # off the path of the other reading commands
+    import tempfile
+
+    documents = chunks = 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as waiting:
         out.write('{"documents": [')
-        for stored in workspace.catalog.export():
+        for stored in entries:
             document = stored.document
             row = {
                 "id": document.id,
@@ -108,25 +155,23 @@ def _export(argv: list[str]) -> int:
                 "source_id": document.source_id,
                 "source_url": document.source_url,
                 "title": document.title,
-                "updated_at": iso_utc(document.updated_ms),
+                "updated_at": document.updated_ms // 1000,
                 "body": document.body,
-                "chunks": [
-                    {
-                        "index": chunk.ordinal,
-                        "heading": chunk.heading,
-                        "text": document.body[chunk.start : chunk.end],
-                    }
-                    for chunk in stored.chunks
-                ],
             }
-            text = json.dumps(row, ensure_ascii=False)
-            out.write(("," if documents else "") + "\n" + (json_printable(text) if watched else text))
+            out.write(("," if documents else "") + "\n" + shown(json.dumps(row, ensure_ascii=False)))
             documents += 1
-            chunks += len(stored.chunks)
+            for chunk in stored.chunks:
+                part = {
+                    "id": f"{document.id}:{chunk.ordinal}",
+                    "document_id": document.id,
+                    "chunk_index": chunk.ordinal,
+                    "heading": chunk.heading,
+                    "text": document.body[chunk.start : chunk.end],
+                }
+                waiting.write(("," if chunks else "") + "\n" + shown(json.dumps(part, ensure_ascii=False)))
+                chunks += 1
+        out.write('\n], "chunks": [')
+        waiting.seek(0)
+        shutil.copyfileobj(waiting, out)
         out.write("\n]}\n")
-    print(
-        f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
-        + (f" to {plain(args.output)}" if args.output else ""),
-        file=sys.stderr,
-    )
-    return 0
+    return documents, chunks

@@ -26,9 +26,8 @@ class Running(NamedTuple):
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
-    """The user's folder for what programs remember between runs."""
-    home = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(home, "ctx", "running")
+    """The user's folder of running servers."""
+    return os.path.join(files.state_folder(environ), "running")
 
 
 class Registration:

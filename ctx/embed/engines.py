@@ -190,9 +190,38 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
         ) from error
 
 
+# Models that fastembed's own list lacks, with the length of their vectors. Both are the model's mean over its tokens,
+# by its card on Hugging Face, where `onnx/model.onnx` is the graph.
+_FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
+
+
+def listed_models() -> list[dict[str, Any]]:
+    """The models that can be fetched by name: each with `model` (its name) and `dim`."""
+    fastembed = _fastembed()
+    models: list[dict[str, Any]] = fastembed.TextEmbedding.list_supported_models()
+    return models
+
+
+def _add_further_models(fastembed: Any) -> None:
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    with _registry:
+        for name in _FURTHER_MODELS.keys() - _registered:
+            _registered.add(name)
+            if all(entry["model"] != name for entry in fastembed.TextEmbedding.list_supported_models()):
+                fastembed.TextEmbedding.add_custom_model(
+                    model=name,
+                    pooling=PoolingType.MEAN,
+                    normalization=True,
+                    sources=ModelSource(hf=name),
+                    dim=_FURTHER_MODELS[name],
+                    model_file="onnx/model.onnx",
+                )
+
+
 def named_dim(name: str) -> int:
-    """The length of the vectors of a model of fastembed's list. Raises `ConfigError` where it is not on the list."""
-    models = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
+    """The length of the vectors of a model of the list. Raises `ConfigError` where it is not on the list."""
+    models = {entry["model"].lower(): entry for entry in listed_models()}
     entry = models.get(name.lower())
     if entry is None:
         import difflib
@@ -217,6 +246,7 @@ def _fastembed() -> Any:
     loguru.logger.disable(
         "fastembed"
     )  # it writes to stderr on its own; what matters is raised, and told by us
+    _add_further_models(fastembed)
     return fastembed
 
 

@@ -27,6 +27,18 @@ SHIPPED_MAX_TOKENS = 256
 MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
 QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
 
+FULL_NAMES = {
+    "bge-small-en-v1.5": "BAAI/bge-small-en-v1.5",
+    "bge-base-en-v1.5": "BAAI/bge-base-en-v1.5",
+    "bge-large-en-v1.5": "BAAI/bge-large-en-v1.5",
+    "nomic-embed-text-v1": "nomic-ai/nomic-embed-text-v1",
+    "nomic-embed-text-v1.5": "nomic-ai/nomic-embed-text-v1.5",
+    "multilingual-e5-small": "intfloat/multilingual-e5-small",
+    "multilingual-e5-base": "intfloat/multilingual-e5-base",
+    "multilingual-e5-large": "intfloat/multilingual-e5-large",
+}
+"""The short names that Context Harness has for models of the list; its ninth is the shipped model's."""
+
 _MODEL_FILES = (
     "model.onnx",
     "model_optimized.onnx",
@@ -37,12 +49,13 @@ _MODEL_FILES = (
 
 
 class LocalEmbedder:
-    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on fastembed's list.
+    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on the list of
+    models that can be fetched (`engines.listed_models`), whole or as `FULL_NAMES` has it.
 
-    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the network. `threads` is
-    how many texts are embedded at once (None: one for each processor this process may use); `max_tokens` the longest window
-    the model is given. Nothing is loaded before the first text. Raises `ConfigError` where the folder lacks something or
-    `dims` is not the model's.
+    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the network.
+    `threads` is how many texts are embedded at once (None: one for each processor this process may use);
+    `max_tokens` the longest window the model is given. Nothing is loaded before the first text. Raises
+    `ConfigError` where the folder lacks something or `dims` is not the model's.
     """
 
     def __init__(
@@ -54,6 +67,8 @@ class LocalEmbedder:
         max_tokens: int | None = None,
         cache_dir: str | None = None,
     ) -> None:
+        if not os.path.isdir(os.path.expanduser(model)):
+            model = FULL_NAMES.get(model.lower(), model)
         folder = os.path.expanduser(model)
         self._shipped = model.lower().removeprefix("sentence-transformers/") == SHIPPED.lower()
         if self._shipped:

@@ -214,9 +214,10 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         if isinstance(entry, dict) and entry.get("name")
     )
     policy = script.policy()
+    declared = _names(fields.get("tools"))
 
-    def resolve(given: dict[str, JSON], caller: Caller) -> Prompt:
-        job = runner.job(script, source, "agent", "resolve", given, {})._replace(caller=caller.share)
+    def resolve(entries: dict[str, JSON], caller: Caller) -> Prompt:
+        job = runner.job(script, source, "agent", "resolve", entries, {})._replace(caller=caller.share)
         answer = runner.pool.run(
             job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller)
         )
@@ -224,13 +225,14 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
             raise ToolError(
                 f"agent '{script.name}': resolve must return a table with a string called 'system'"
             )
-        return Prompt(answer["system"], _names(answer.get("tools")), _messages(answer.get("messages")))
+        tools = declared if answer.get("tools") is None else _names(answer["tools"])
+        return Prompt(answer["system"], tools, _messages(answer.get("messages")))
 
     return Agent(
         script.name,
         _described(fields),
         resolve,
-        _names(fields.get("tools")),
+        declared,
         arguments,
         "lua",
         script.where,

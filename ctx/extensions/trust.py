@@ -82,8 +82,7 @@ class TrustFile:
 
 def trust_path(environ: Mapping[str, str]) -> str:
     """Where the user's trust is kept."""
-    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/", ".local", "state")
-    return os.path.join(home, "ctx", "trusted.json")
+    return os.path.join(files.state_folder(environ), "trusted.json")
 
 
 def digest_of(text: bytes) -> str:

@@ -17,6 +17,7 @@ from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
 from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity
+from ctx.indexing.window import Window
 from ctx.store.base import Catalog, SearchIndex
 from ctx.types import SourceItem
 
@@ -105,16 +106,22 @@ class Indexer:
         dry_run: bool = False,
         progress: Progress | None = None,
         stop: threading.Event | None = None,
+        window: Window | None = None,
     ) -> list[IndexReport]:
         """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and
-        `StoreError`.
+        `StoreError`. With a `window` only what lies in it, and nothing is deleted.
         """
         reports = []
         for connector in self.select(names):
             if stop is not None and stop.is_set():
                 break
+            items = None
+            if window is not None:
+                items = window.items(connector, {} if full else self.catalog.fingerprints(connector.name))
             reports.append(
-                self.run_source(connector, full=full, dry_run=dry_run, progress=progress, stop=stop)
+                self.run_source(
+                    connector, full=full, dry_run=dry_run, progress=progress, stop=stop, items=items
+                )
             )
         return reports
 

@@ -175,6 +175,10 @@ class Catalog(Protocol):
         """The chunks whose document or embedding was written after `seq`, as far as they have one; some may come twice."""
         ...
 
+    def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
+        """text_hash -> float32 vector, of those texts that have an embedding of this model."""
+        ...
+
     def forget_embeddings(self, model: str) -> int:
         """Drops every embedding of a model (`ctx embed rebuild`); how many."""
         ...
@@ -232,8 +236,13 @@ class SearchIndex(Protocol):
         """Chunks that seem to define one of the names, as code does (`class NAME`); at most k for each."""
         ...
 
-    def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine with a unit vector of float32, best first."""
+    def semantic(
+        self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
+    ) -> list[Hit]:
+        """The k nearest chunks by cosine with a unit vector of float32, best first.
+
+        `model` is whose vector it is, for a moment in which another one takes over; None: the one that answers now.
+        """
         ...
 
     def applied_seq(self) -> int: ...

@@ -115,3 +115,12 @@ def _footer_holds(path: str) -> bool:
     length = int.from_bytes(data[-8:-4], "little")
     footer = json.loads(data[-8 - length : -8])
     return zlib.crc32(memoryview(data)[: -8 - length]) == int(footer["crc"])
+
+
+def discard(path: str) -> None:
+    """Takes back what the index in this folder has published: nobody answers from it, and `catch_up` builds it anew."""
+    for name in ("keyword.state", os.path.join("vectors", "state")):
+        try:
+            os.unlink(os.path.join(path, name))
+        except FileNotFoundError:
+            pass

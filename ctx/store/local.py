@@ -48,13 +48,14 @@ _RETAINED = 20_000  # documents whose chunks are compared at once
 # Of vectors.py, which is not imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 2, 32, 16
 _ROOM_BYTES = 64 << 20
+_FORMER_S = 60.0  # a question that was asked of the model before has its answer long before that
 
 
 class LocalIndex:
     """The `SearchIndex` in a folder. Readers follow what a writer publishes, in this process or another.
 
-    `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings are off; it is called
-    when vectors are first needed. Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
+    `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings are off; it is asked
+    whenever vectors are needed, and may name another model from one time to the next. Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class LocalIndex:
         self._keyword_writer_folder = ""
         self._model: str | None = None  # as the published state has it
         self._vectors: VectorReader | None = None
-        self._fed: tuple[str, int] | None = (
-            None  # the folder, and the seq up to which its writer has documents
-        )
+        self._former: VectorReader | None = None  # of the model before
+        self._former_ends_s = 0.0
+        # The folder, and the seq up to which its writer has documents.
+        self._fed: tuple[str, int] | None = None
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
@@ -103,21 +105,43 @@ class LocalIndex:
             index = self._current_keyword()
             return [] if index is None else index.definitions(names, filters, k)
 
-    def semantic(self, vector: "np.ndarray", filters: Filters, k: int) -> list[Hit]:
+    def semantic(
+        self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
+    ) -> list[Hit]:
         """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
-        if self._vectors is None:
-            model, _ = self._embedding()
-            if model is None:
-                raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
-            from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
-
-            _check_reachable(self._vectors_path, self._beneath)
-            self._vectors = VectorReader(self._vectors_path, model)
+        model = model or self._embedding()[0]
+        if model is None:
+            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+        reader = self._vectors_of(model)
         try:
-            return self._vectors.search(vector, filters, k)
+            return reader.search(vector, filters, k)
         except StoreError:
             self.suspect()
             raise
+
+    def hold(self, model: str) -> bool:
+        """Whether `semantic` has vectors of this model in hand, so that a question may be put to it."""
+        try:
+            return self._vectors_of(model).hold()
+        except StoreError:
+            return True  # `semantic` says what is wrong with them
+
+    def _vectors_of(self, model: str) -> "VectorReader":
+        """The vectors of a model. Those of the one before stay at hand for questions that are under way."""
+        reader = self._vectors
+        if reader is not None and reader.model == model:
+            if self._former is not None and time.monotonic() > self._former_ends_s:
+                self._former = None
+            return reader
+        former = self._former
+        if former is not None and former.model == model:
+            return former
+        from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
+
+        _check_reachable(self._vectors_path, self._beneath)
+        self._former, self._former_ends_s = reader, time.monotonic() + _FORMER_S
+        self._vectors = VectorReader(self._vectors_path, model)
+        return self._vectors
 
     def suspect(self) -> None:
         """Asks the next writer, of any process, to read every byte."""
@@ -159,7 +183,7 @@ class LocalIndex:
         self._seen = None
         if reader is not None:
             reader.close()
-        self._vectors = None
+        self._vectors = self._former = None
 
     def __enter__(self) -> "LocalIndex":
         return self
@@ -174,9 +198,8 @@ class LocalIndex:
             return self._keyword
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
-                current_stamp = stamp(
-                    self._state_path
-                )  # before the state is read: a newer one is then seen next time
+                # Before the state is read: a newer one is then seen next time.
+                current_stamp = stamp(self._state_path)
                 fields = _keyword_state(self._state_path)
                 if fields is None:
                     return None
@@ -501,7 +524,7 @@ class LocalIndex:
             writer.retain(retained)
         for batch in catalog.vectors_since(model, applied):
             writer.put(batch)
-            if time.monotonic() - published_s > PUBLISH_EVERY_S:
+            if not writer.replaces and time.monotonic() - published_s > PUBLISH_EVERY_S:
                 # Findable, but the seq stays: the rows do not come in its order.
                 writer.publish(applied, writer.history or catalog.history(applied) or "")
                 published_s = time.monotonic()
@@ -575,9 +598,8 @@ def _delete_folder(path: str) -> None:
     elif os.path.isdir(path):
         import shutil  # 5 ms; only a writer comes here
 
-        shutil.rmtree(
-            path, ignore_errors=True
-        )  # a reader on a network file system may hold a file; the next writer tries again
+        # A reader on a network file system may hold a file; the next writer tries again.
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _log() -> "logging.Logger":

@@ -138,7 +138,7 @@ def connect(
     """
     if synchronous not in ("NORMAL", "FULL"):
         raise ValueError(synchronous)
-    address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?mode=rw"
+    address = files.sqlite_address(path, "mode=rw")
     try:
         if not read_only:
             _create(path)
@@ -258,7 +258,7 @@ def bring_back(connection: Connection) -> bool:
             for suffix in _COMPANIONS:  # of the file that was deleted, and of no other
                 if os.path.lexists(path + suffix):
                     os.unlink(path + suffix)
-            _copy(connection, f"{path}.returning", f"{path}.returned")
+            copy_database(connection, f"{path}.returning", f"{path}.returned")
             try:
                 os.link(
                     f"{path}.returned", path
@@ -350,14 +350,14 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
     with translating():
         path = connection.execute("PRAGMA database_list").fetchone()[2]
     try:
-        _copy(connection, f"{path}.{label}.bak.tmp", f"{path}.{label}.bak")
+        copy_database(connection, f"{path}.{label}.bak.tmp", f"{path}.{label}.bak")
     except OSError as error:
         raise StoreError(
             f"no backup of the catalog could be made before its upgrade: {error.strerror}"
         ) from error
 
 
-def _copy(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
+def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
     """A whole copy of what the connection sees, 0600, at `path` once it is complete. Raises `OSError`, `StoreError`."""
     for suffix in ("", *_COMPANIONS):
         if os.path.lexists(unfinished + suffix):

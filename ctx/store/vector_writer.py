@@ -27,6 +27,7 @@ from ctx.store.vectors import (
     VectorsDamaged,
     open_snapshot,
     paths_of,
+    published_model,
 )
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class VectorWriter:
             except VectorsDamaged as error:
                 logger.warning("vectors are built anew reason=%s", error.message)
                 snapshot = None
+            # Readers keep what another model has published until this one's vectors are whole.
+            self.replaces = snapshot is None and published_model(folder) not in (None, model)
             if snapshot is None:
                 self._begin()
             else:

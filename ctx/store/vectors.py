@@ -293,6 +293,11 @@ def _read_records(path: str, dtype: np.dtype[np.void], count: int, checksum: int
     return np.frombuffer(data, dtype=dtype)
 
 
+def published_model(folder: str) -> str | None:
+    """The model whose vectors are published; None where there are none, or damaged ones."""
+    return (read_state(os.path.join(folder, "state")) or {}).get("model")
+
+
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
     """The published state; None where there is none of this model. Raises `VectorsDamaged`, `StoreError`."""
     for tries_left in reversed(range(_OPEN_TRIES)):
@@ -316,7 +321,7 @@ class VectorReader:
 
     def __init__(self, folder: str, model: str) -> None:
         self._folder = folder
-        self._model = model
+        self.model = model
         self._state_path = os.path.join(folder, "state")
         self._lock = threading.Lock()
         self._seen: Stamp | None = None
@@ -336,6 +341,10 @@ class VectorReader:
             )
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
+    def hold(self) -> bool:
+        """Whether there are vectors in hand, of what is published or was: `search` then has them, whatever is published next."""
+        return self._current() is not None
+
     def _current(self) -> Snapshot | None:
         current_stamp = stamp(self._state_path)
         if current_stamp != self._seen or current_stamp is None:
@@ -344,12 +353,16 @@ class VectorReader:
                     self._snapshot = (
                         None
                         if current_stamp is None
-                        else open_snapshot(self._folder, self._model, self._snapshot)
+                        # Where another model's have taken their place, the ones in hand answer to the end.
+                        else open_snapshot(self._folder, self.model, self._snapshot) or self._superseded()
                     )
                     self._seen = (
                         current_stamp  # taken before the state was read: a newer one is then seen next time
                     )
         return self._snapshot
+
+    def _superseded(self) -> Snapshot | None:
+        return self._snapshot if published_model(self._folder) not in (None, self.model) else None
 
 
 def check_vectors(folder: str, model: str) -> list[str]:

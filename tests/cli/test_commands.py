@@ -200,7 +200,15 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
     assert (stats["documents"], stats["index_behind"], stats["pending"]) == (2, 0, 0)
     exported = document(ctx("export", cwd=indexed))
     assert [row["source_id"] for row in exported["documents"]] == ["auth.md", "guide/release.md"]
-    assert exported["documents"][0]["chunks"]
+    assert exported["documents"][0].keys() == {
+        *("id", "source", "source_id", "source_url", "title", "updated_at", "body")
+    }
+    assert isinstance(exported["documents"][0]["updated_at"], int)  # seconds, as Context Harness has it
+    owners = {row["id"]: row for row in exported["documents"]}
+    for part in exported["chunks"]:
+        assert part["text"] in owners[part["document_id"]]["body"]
+    assert {part["document_id"] for part in exported["chunks"]} == set(owners)
+    assert exported["chunks"][0]["chunk_index"] == 0
     tools = document(ctx("tool", "list", "--json", cwd=indexed))["tools"]
     assert [tool["name"] for tool in tools if tool["builtin"]] == ["search", "get", "sources", "refresh"]
     called = document(ctx("tool", "call", "search", "--param", "query=rotation", "--json", cwd=indexed))

@@ -380,6 +380,28 @@ def test_an_unknown_model_is_an_error_that_names_the_nearest() -> None:
         _ = LocalEmbedder("BAAI/bge-smal-en").dim
 
 
+@pytest.mark.parametrize(
+    ("name", "full_name", "dim"),
+    [
+        ("all-minilm-l6-v2", "all-MiniLM-L6-v2", 384),
+        ("bge-small-en-v1.5", "BAAI/bge-small-en-v1.5", 384),
+        ("bge-base-en-v1.5", "BAAI/bge-base-en-v1.5", 768),
+        ("bge-large-en-v1.5", "BAAI/bge-large-en-v1.5", 1024),
+        ("nomic-embed-text-v1", "nomic-ai/nomic-embed-text-v1", 768),
+        ("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", 768),
+        ("multilingual-e5-small", "intfloat/multilingual-e5-small", 384),
+        ("multilingual-e5-base", "intfloat/multilingual-e5-base", 768),
+        ("multilingual-e5-large", "intfloat/multilingual-e5-large", 1024),
+    ],
+)
+def test_the_nine_names_of_context_harness_name_models_that_can_be_fetched(
+    name: str, full_name: str, dim: int, tmp_path: Path
+) -> None:
+    embedder = LocalEmbedder(name, cache_dir=str(tmp_path))
+    assert embedder.model.startswith(f"{full_name}@")
+    assert embedder.dim == dim
+
+
 def test_a_folder_that_lacks_files_is_an_error_that_names_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no model.onnx, tokenizer.json, tokenizer_config.json"):
         LocalEmbedder(str(tmp_path))

@@ -110,21 +110,19 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "tools", "messages"),
     [
-        (
-            'return { system = "s" }',
-            (),
-            (),
-        ),  # what the table `agent` lists is for the list: as Context Harness has it
+        ('return { system = "s" }', ("search",), ()),
         ('return { system = "s", tools = {} }', (), ()),
         ('return { system = "s", tools = { "a", 1, "b" } }', ("a", "b"), ()),
         (
             'return { system = "s", messages = { "x", { content = "c" } } }',
-            (),
+            ("search",),
             ({"role": "user", "content": "c"},),
         ),
     ],
 )
-def test_what_resolve_leaves_out_is_empty(tmp_path: Path, body: str, tools: JSON, messages: JSON) -> None:
+def test_the_declared_tools_are_the_answer_where_resolve_gives_none(
+    tmp_path: Path, body: str, tools: JSON, messages: JSON
+) -> None:
     with workspace(configure(tmp_path, a=agent(body, 'tools = { "search" }'))) as space:
         _ = space.scripts
         prompt = space.agents.prompt("a", {}, CALLER)

@@ -1,0 +1,287 @@
+"""One file that holds all of a store that cannot be made again, and a store made of such a file.
+
+A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings, memories), the hashes of the keys (`keys.json`) and,
+written last, `manifest.json`. The index is not in it: it follows from the catalog without embedding anything again.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, NamedTuple
+
+from ctx import __version__, files
+from ctx.clock import iso_utc, now_ms
+from ctx.errors import BadRequest, Busy, StoreError
+from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
+from ctx.store.connections import COMPONENT, MIGRATIONS
+from ctx.store.folder import own_folder
+from ctx.store.inventory import discard
+from ctx.store.lock import WriterLock
+from ctx.store.schema import APPLICATION_ID, connect, copy_database, translating
+from ctx.types import JSON
+
+FORMAT = 1
+CATALOG, KEYS, MANIFEST = "ctx.db", "keys.json", "manifest.json"
+_COMPRESSION = (
+    1  # zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth
+)
+_BLOCK_BYTES = 1 << 20
+_PARTIAL = "restored.partial"  # in the store's folder, until it is whole and checked
+_COUNTED = ("document", "chunk", "embedding", "memories")
+_VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
+
+
+class Contents(NamedTuple):
+    """What a backup holds: when and by which ctx it was made, and how many rows of each kind."""
+
+    created_ms: int
+    version: str
+    rows: dict[str, int]
+    files: dict[str, dict[str, JSON]]  # name -> bytes, sha256
+
+
+def back_up(database: str, path: str) -> Contents:
+    """Writes a backup of the store of this catalog to `path`, 0600, which is whole or not there.
+
+    The catalog is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that is there is
+    replaced, any other file is not. Raises `BadRequest`, `StoreError`.
+    """
+    if os.path.lexists(path) and not zipfile.is_zipfile(path):
+        raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
+    folder = os.path.dirname(database)
+    copy = os.path.join(folder, "backup.partial")
+    try:
+        with files.Locked(os.path.join(folder, "backup"), beneath=folder):
+            _copy_catalog(database, copy)
+            try:
+                with files.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+                    return _write_archive(file, copy, os.path.join(folder, KEYS))
+            finally:
+                os.unlink(copy)
+    except OSError as error:
+        raise StoreError(f"the backup cannot be written: {error.strerror or error}") from error
+
+
+def _copy_catalog(database: str, copy: str) -> None:
+    """A copy of the catalog that is known to be sound. Raises `StoreError`."""
+    connection = connect(database, read_only=True)
+    try:
+        copy_database(connection, f"{copy}.unfinished", copy)
+    finally:
+        connection.close()
+    problems = _problems(copy)
+    if problems:
+        os.unlink(copy)
+        raise StoreError(
+            f"the catalog is damaged, so no backup was made of it ({problems[0]}): run `ctx doctor`"
+        )
+
+
+def _write_archive(file: BinaryIO, catalog: str, keys: str) -> Contents:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
+        sums = {CATALOG: _add(archive, CATALOG, catalog)}
+        if os.path.isfile(keys):
+            sums[KEYS] = _add(archive, KEYS, keys)
+        contents = Contents(now_ms(), __version__, _rows(catalog), sums)
+        manifest = {
+            "format": FORMAT,
+            "created_at": iso_utc(contents.created_ms),
+            **contents._asdict(),
+        }
+        archive.writestr(MANIFEST, json.dumps(manifest, indent=2))
+    return contents
+
+
+def _add(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, JSON]:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as source, archive.open(name, "w", force_zip64=True) as target:
+        while block := source.read(_BLOCK_BYTES):
+            digest.update(block)
+            size += len(block)
+            target.write(block)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def restore(path: str, database: str, *, replace: bool = False) -> Contents:
+    """Makes the store of this catalog anew from a backup; the index has then to be brought to its state.
+
+    All of the backup is read and checked before anything is touched, and the catalog is put in place at once: whoever is
+    killed leaves the old store or the new one. A store that is there is kept unless `replace`. Raises `BadRequest` for
+    a file that is no backup, `StoreError` for a damaged or newer one, `Busy` where the store is in use.
+    """
+    if os.path.lexists(database) and not replace:
+        raise BadRequest("there is a store here already; --replace puts the backup in its place")
+    folder = os.path.dirname(database)
+    partial = os.path.join(folder, _PARTIAL)
+    with _opened(path) as archive:
+        contents = _manifest(archive, path)
+        own_folder(database)
+        with WriterLock(os.path.join(folder, "lock")):
+            try:
+                _extract(archive, CATALOG, contents, partial)
+                _check_catalog(partial)
+                keys = _member(archive, KEYS, contents) if KEYS in contents.files else None
+                _put_in_place(partial, database)
+                if keys is not None:
+                    files.replace(os.path.join(folder, KEYS), keys, beneath=folder)
+            except OSError as error:
+                raise StoreError(f"the store cannot be written: {error.strerror or error}") from error
+            finally:
+                if os.path.lexists(partial):
+                    os.unlink(partial)
+    return contents
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
+    except zipfile.BadZipFile as error:
+        raise BadRequest(f"{path} is no backup of ctx, or it was cut short") from error
+    with archive:
+        yield archive
+
+
+def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
+    try:
+        manifest = json.loads(archive.read(MANIFEST))
+        if not isinstance(manifest["format"], int) or not isinstance(
+            manifest["files"][CATALOG]["sha256"], str
+        ):
+            raise TypeError
+        contents = Contents(*(manifest[field] for field in Contents._fields))
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise BadRequest(f"{path} is no backup of ctx") from error
+    if manifest["format"] > FORMAT:
+        raise StoreError(f"{path} was made by a newer ctx ({contents.version}): upgrade ctx")
+    return contents
+
+
+def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
+    """A small member whose sum is right. Raises `StoreError`."""
+    data = b"".join(_blocks(archive, name, contents))
+    _check_sum(name, hashlib.sha256(data).hexdigest(), contents)
+    return data
+
+
+def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
+    """A member as a file, 0600, whose sum is right. Raises `StoreError`, `OSError`."""
+    folder = os.path.dirname(path)
+    if os.path.lexists(path):
+        os.unlink(path)  # of one that was killed
+    digest = hashlib.sha256()
+    descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
+    with open(descriptor, "wb") as target:
+        for block in _blocks(archive, name, contents):
+            digest.update(block)
+            target.write(block)
+        target.flush()
+        os.fsync(target.fileno())
+    _check_sum(name, digest.hexdigest(), contents)
+
+
+def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
+    """The bytes of a member, no more of them than the manifest tells. Raises `StoreError` where it is damaged."""
+    most = contents.files[name].get("bytes", 0)
+    try:
+        with archive.open(name) as source:
+            while block := source.read(_BLOCK_BYTES):
+                most -= len(block)
+                if most < 0:
+                    raise _damaged(name)
+                yield block
+    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise _damaged(name) from error
+
+
+def _check_sum(name: str, digest: str, contents: Contents) -> None:
+    if contents.files[name].get("sha256") != digest:
+        raise _damaged(name)
+
+
+def _damaged(name: str) -> StoreError:
+    return StoreError(f"the backup is damaged in {name}, and nothing was changed: take another one")
+
+
+def _check_catalog(path: str) -> None:
+    """Raises `StoreError` unless this is a catalog that this program can open, whole in every page."""
+    problems = _problems(path)
+    if problems:
+        raise StoreError(f"the catalog in the backup is damaged, and nothing was changed ({problems[0]})")
+    with _looked_at(path) as connection:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
+        versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
+    newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
+    if newer:
+        raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
+
+
+def _put_in_place(partial: str, database: str) -> None:
+    """Lays a catalog where another one may stand, at once. Raises `Busy` where that one is open anywhere."""
+    files.check_file(database, beneath=os.path.dirname(database))
+    if not os.path.lexists(database):
+        discard(os.path.join(os.path.dirname(database), "index"))
+        for suffix in ("-wal", "-shm"):  # of a file that has gone: SQLite would take them for the new one's
+            if os.path.lexists(database + suffix):
+                os.unlink(database + suffix)
+        os.replace(partial, database)
+        files.sync_folder(os.path.dirname(database))
+        return
+    connection = sqlite3.connect(database, timeout=0, isolation_level=None)
+    try:
+        # The log goes into the file and away, which SQLite grants only to the last that has it open.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        # Before, not after: of one that is killed in between, no old index answers for the new catalog.
+        discard(os.path.join(os.path.dirname(database), "index"))
+        os.replace(partial, database)
+        files.sync_folder(os.path.dirname(database))
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreError("the store that is here cannot be opened: move its folder away first") from error
+        raise Busy(
+            "the store is in use: stop what serves or searches it (`ctx projects` lists servers)"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError("the store that is here cannot be opened: move its folder away first") from error
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
+    """A connection to a file that nobody else has, laying nothing beside it."""
+    with translating():
+        connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def _problems(path: str) -> list[str]:
+    """What is wrong with a catalog's pages, a line each."""
+    try:
+        with _looked_at(path) as connection:
+            lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
+    except StoreError as error:
+        return [error.message]
+    return [] if lines == ["ok"] else lines
+
+
+def _rows(path: str) -> dict[str, int]:
+    with _looked_at(path) as connection:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        return {
+            name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
+            for name in _COUNTED
+            if name in names
+        }

@@ -1,0 +1,75 @@
+"""`ctx backup` and `ctx restore`."""
+
+import os
+from collections.abc import Mapping
+
+from ctx.backup import Contents, back_up, restore
+from ctx.cli.common import configuration, counted, parser, plain, print_json
+from ctx.clock import iso_utc
+from ctx.errors import StoreError
+from ctx.types import JSON
+from ctx.workspace import open_workspace
+
+NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "memories": "memory record"}
+
+
+def run(command: str, argv: list[str]) -> int:
+    return _restore(argv) if command == "restore" else _back_up(argv)
+
+
+def _back_up(argv: list[str]) -> int:
+    options = parser(
+        "backup",
+        "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. A server "
+        "may serve and index meanwhile.",
+        json=True,
+    )
+    options.add_argument("file", metavar="FILE", help="where to; a backup that is there is replaced")
+    args = options.parse_args(argv)
+    config = configuration(args.config)
+    if not os.path.exists(config.db.path):
+        raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
+    path = os.path.abspath(os.path.expanduser(args.file))
+    contents = back_up(config.db.path, path)
+    if args.json:
+        print_json(_contents_json(contents) | {"file": path, "bytes": os.stat(path).st_size})
+    else:
+        print(f"Wrote {plain(args.file)}: {_counts(contents)}, {os.stat(path).st_size / 1e6:,.1f} MB")
+    return 0
+
+
+def _restore(argv: list[str]) -> int:
+    options = parser(
+        "restore",
+        "Make this project's store anew from a backup, and its index from that. The backup is checked before "
+        "anything is touched; a store that is in use is refused.",
+        json=True,
+    )
+    options.add_argument("file", metavar="FILE", help="what `ctx backup` wrote")
+    options.add_argument(
+        "--replace", action="store_true", help="put it in the place of the store that is here"
+    )
+    args = options.parse_args(argv)
+    config = configuration(args.config)
+    path = os.path.abspath(os.path.expanduser(args.file))
+    contents = restore(path, config.db.path, replace=args.replace)
+    with open_workspace(config) as workspace:
+        workspace.indexer.repair()
+        strays = [status.name for status in workspace.unconfigured()]
+    if args.json:
+        print_json(_contents_json(contents) | {"not_configured": strays})
+        return 0
+    print(f"Restored {_counts(contents)}, as they were at {iso_utc(contents.created_ms)}")
+    for name in strays:
+        print(f"{plain(name)}: not configured here; its documents are kept and found")
+    return 0
+
+
+def _counts(contents: Contents) -> str:
+    parts = [counted(contents.rows.get(table, 0), noun) for table, noun in NOUNS.items()]
+    return ", ".join(parts)
+
+
+def _contents_json(contents: Contents) -> dict[str, JSON]:
+    rows = {f"{noun.replace(' ', '_')}s": contents.rows.get(table, 0) for table, noun in NOUNS.items()}
+    return {"created_at": iso_utc(contents.created_ms), "version": contents.version, **rows}

@@ -1,0 +1,117 @@
+"""`ctx import`: what another program's files become here."""
+
+import os
+import sys
+from typing import Any
+
+from ctx import files
+from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose
+from ctx.cli.trust import trust_as_written
+from ctx.config import parse_config
+from ctx.conversion import Conversion, Paths, converted
+from ctx.errors import BadRequest, ConfigError
+from ctx.moving import base_folder
+from ctx.project import project_root, shown_path
+from ctx.reach import variables
+from ctx.toml import read_toml, tables_of
+from ctx.types import JSON
+from ctx.workspace import open_workspace
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("import", "Take over what another program left.", json=True)
+    actions = options.add_subparsers(dest="action", required=True, metavar="context-harness|parquet")
+    harness = action(actions, "context-harness", "make a configuration of Context Harness one of ctx")
+    harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
+    harness.add_argument(
+        "-o", "--output", metavar="FILE", help="what to write (default: ctx.toml where its paths begin)"
+    )
+    harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
+    parquet = action(actions, "parquet", "take over embeddings that were made elsewhere")
+    parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
+    args = options.parse_args(argv)
+    return _parquet(args) if args.action == "parquet" else _context_harness(args)
+
+
+def _parquet(args: Any) -> int:
+    from ctx.parquet import read_embeddings
+
+    count = 0
+    with open_workspace(configuration(args.config)) as workspace:
+        workspace.require_embeddings()
+        assert workspace.model is not None
+        for batch in read_embeddings(args.file, workspace.model):
+            with workspace.indexer.writing() as index:
+                workspace.catalog.put_embeddings(workspace.model, batch)
+                index.catch_up(workspace.catalog)
+            count += len(batch)
+        pending = workspace.catalog.pending_count(workspace.model)
+    if args.json:
+        print_json({"embeddings": count, "pending": pending})
+    else:
+        print(f"Imported {counted(count, 'embedding')}, {counted(pending, 'chunk')} pending")
+    return 0
+
+
+def _context_harness(args: Any) -> int:
+    path = os.path.abspath(os.path.expanduser(args.file))
+    if not os.path.isfile(path):
+        raise BadRequest(f"no such file: {args.file}")
+    tables = read_toml(path, shown_path(path), os.environ)
+    base = base_folder(tables, project_root(path))
+    output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
+    if os.path.lexists(output) and not args.dry_run:
+        raise BadRequest(
+            f"{shown_path(output)} is there already; nothing was written (--output names another file)"
+        )
+    conversion = converted(tables, Paths(base, project_root(output)), _script_text)
+    problems = _problems(conversion, output)
+    if not args.dry_run:
+        try:
+            files.make_folder(os.path.dirname(output))
+            files.replace(output, conversion.text.encode(), mode=0o644)
+        except OSError as error:
+            raise BadRequest(f"{shown_path(output)} cannot be written: {error.strerror}") from error
+        if not problems:
+            trust_as_written(output)
+    if args.json:
+        print_json(_outcome_json(conversion, problems, None if args.dry_run else output))
+    else:
+        _print_outcome(conversion, problems, shown_path(output), dry_run=args.dry_run)
+    return 1 if problems else 0
+
+
+def _script_text(path: str) -> str:
+    try:
+        return files.read_file(path).decode("utf-8", "replace")
+    except OSError:
+        return ""  # told when the configuration is read
+
+
+def _problems(conversion: Conversion, output: str) -> list[str]:
+    """What keeps the new configuration from starting, a line each. Variables count as set."""
+    name, root = shown_path(output), project_root(output)
+    tables = tables_of(conversion.text.encode(), output, name, {})
+    environ = dict.fromkeys(variables(tables), "set")
+    try:
+        parse_config(tables, shown=name, path=output, root=root, environ=environ)
+    except ConfigError as error:
+        return error.message.splitlines()
+    return []
+
+
+def _outcome_json(conversion: Conversion, problems: list[str], output: str | None) -> JSON:
+    return {"written": output, "text": conversion.text, "notes": conversion.notes, "problems": problems}
+
+
+def _print_outcome(conversion: Conversion, problems: list[str], output: str, *, dry_run: bool) -> None:
+    if dry_run:
+        print(prose(conversion.text), end="")
+    else:
+        print(f"Wrote {plain(output)}. What is different here:")
+    for note in conversion.notes:
+        print(f"  - {plain(note)}", file=sys.stderr if dry_run else sys.stdout)
+    for problem in problems:
+        print(f"Not ready yet: {plain(problem)}", file=sys.stderr)
+    if not dry_run and not problems:
+        print("Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")

@@ -1,0 +1,80 @@
+"""What Context Harness's files mean here: where their paths begin, and whose database stands at one of them."""
+
+import os
+from collections.abc import Iterator
+
+from ctx import files
+from ctx.types import JSON
+
+_SQLITE = b"SQLite format 3\0"
+_APPLICATION_ID = slice(68, 72)  # of SQLite's header; zero in Context Harness's files, not in ours
+_TABLES = frozenset({"documents", "chunks"})
+
+
+def own_database(path: str) -> str:
+    """Where the catalog is that `[db] path` names: there, or beside it as `PATH.ctx` where Context Harness's file stands.
+
+    What was once begun beside it stays there, also when the other file has gone. Nothing is written.
+    """
+    neighbour = f"{path}.ctx"
+    return neighbour if os.path.isfile(neighbour) or _context_harness_file(path) else path
+
+
+def _context_harness_file(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False  # none, or none that may be read: whoever opens it says so
+    if not header.startswith(_SQLITE) or any(header[_APPLICATION_ID]):
+        return False
+    import sqlite3  # a file of another program is rare; `ctx search` has it loaded soon anyway
+
+    # Immutable: neither a lock nor a log is laid beside a file that is not ours.
+    try:
+        connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
+        try:
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return False
+    names = {name for (name,) in rows}
+    return names >= _TABLES and "meta" not in names  # `meta` is ours, before its first checkpoint
+
+
+def base_folder(tables: dict[str, JSON], root: str) -> str:
+    """The folder that the relative paths of a configuration are meant from, whose project is at `root`.
+
+    That is `root`, unless nothing that it names is there and all of it is in one of the folders above: Context
+    Harness takes paths from the folder it was started in. The nearest such folder counts. Only for a file that
+    the user chose: a stranger's must not reach above its project by naming what is there.
+    """
+    paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
+    if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
+        return root
+    folder = os.path.dirname(root)
+    while folder != os.path.dirname(folder):
+        if all(os.path.exists(os.path.join(folder, path)) for path in paths):
+            return folder
+        folder = os.path.dirname(folder)
+    return root
+
+
+def _needed_paths(tables: dict[str, JSON]) -> Iterator[str]:
+    """The paths that a configuration reads from: folders of documents, and scripts."""
+    for group, kind, key in (
+        ("connectors", "filesystem", "root"),
+        ("connectors", "script", "path"),
+        ("tools", "script", "path"),
+        ("agents", "script", "path"),
+    ):
+        table = _table(_table(tables.get(group)).get(kind))
+        for entries in (table, *table.values()):
+            path = _table(entries).get(key)
+            if isinstance(path, str) and path and "\0" not in path:
+                yield path
+
+
+def _table(value: JSON) -> dict[str, JSON]:
+    return value if isinstance(value, dict) else {}  # what is no table is refused when it is read

@@ -1,0 +1,154 @@
+"""Chunks and their embeddings as a Parquet table, for programs that read such tables; and embeddings back from one.
+
+One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`, `heading`, `text`, `text_hash`
+(16 bytes, of what is embedded: title and heading path before the text), `model` and `embedding`, both null where none is stored.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ctx import files
+from ctx.errors import BadRequest, CtxError
+from ctx.identity import embedding_text, text_hash
+from ctx.store.base import Catalog, StoredDocument
+from ctx.types import JSON
+
+ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions
+_TEXT_COLUMNS = ("title", "heading", "text")
+
+Pair = tuple[bytes, "np.ndarray"]
+"""text_hash and float32 vector of unit length, as `Catalog.put_embeddings` takes them."""
+
+
+def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
+    """Writes all chunks with the embeddings of `model`; how many chunks, and how many of them have one.
+
+    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is missing.
+    """
+    arrow, parquet = _pyarrow()
+    schema = _schema(arrow)
+    chunks = embedded = 0
+    try:
+        with (
+            files.Replacement(path) as descriptor,
+            open(descriptor, "wb", closefd=False) as file,
+            parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+        ):
+            for rows in _row_groups(catalog):
+                embedded += _add_vectors(rows, catalog, model)
+                chunks += len(rows)
+                writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
+    return chunks, embedded
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadRequest("Parquet needs pyarrow: pip install 'ctx-server[parquet]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _schema(arrow: ModuleType) -> Any:
+    text, moment = arrow.string(), arrow.timestamp("ms", tz="UTC")
+    return arrow.schema(
+        [
+            *((name, text) for name in ("document_id", "source", "source_id", "title", "source_url")),
+            ("updated_at", moment),
+            ("chunk_index", arrow.int32()),
+            ("heading", text),
+            ("text", text),
+            ("text_hash", arrow.binary(16)),
+            ("model", text),
+            ("embedding", arrow.list_(arrow.float32())),
+        ]
+    )
+
+
+def _row_groups(catalog: Catalog) -> Iterator[list[dict[str, JSON]]]:
+    rows: list[dict[str, JSON]] = []
+    for stored in catalog.export():
+        rows += _rows(stored)
+        while len(rows) >= ROWS:
+            yield rows[:ROWS]
+            del rows[:ROWS]
+    if rows:
+        yield rows
+
+
+def _rows(stored: StoredDocument) -> Iterator[dict[str, JSON]]:
+    document = stored.document
+    for chunk in stored.chunks:
+        yield {
+            "document_id": document.id,
+            "source": document.source,
+            "source_id": document.source_id,
+            "title": document.title,
+            "source_url": document.source_url,
+            "updated_at": document.updated_ms,
+            "chunk_index": chunk.ordinal,
+            "heading": chunk.heading,
+            "text": document.body[chunk.start : chunk.end],
+            "text_hash": chunk.text_hash,
+        }
+
+
+def _add_vectors(rows: Sequence[dict[str, JSON]], catalog: Catalog, model: str | None) -> int:
+    """Gives rows the embeddings that are stored; how many got one."""
+    vectors = {} if model is None else catalog.vectors_of(model, [row["text_hash"] for row in rows])
+    for row in rows:
+        vector = vectors.get(row["text_hash"])
+        row |= {"model": None if vector is None else model, "embedding": vector}
+    return sum(row["embedding"] is not None for row in rows)
+
+
+def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
+    """The embeddings in a table, in batches. Rows without one are passed over.
+
+    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are brought to
+    unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another model.
+    """
+    arrow, parquet = _pyarrow()
+    try:
+        table = parquet.ParquetFile(os.path.expanduser(path))
+        with table:
+            columns = _columns(path, table.schema_arrow.names)
+            for batch in table.iter_batches(ROWS, columns=columns):
+                yield [_pair(path, row, model) for row in batch.to_pylist() if row["embedding"] is not None]
+    except CtxError:
+        raise
+    except (arrow.ArrowException, OSError) as error:
+        reason = getattr(error, "strerror", None) or "it is no Parquet table, or damaged"
+        raise BadRequest(f"{path} cannot be read: {reason}") from error
+
+
+def _columns(path: str, names: Sequence[str]) -> list[str]:
+    keys = ["text_hash"] if "text_hash" in names else list(_TEXT_COLUMNS)
+    absent = [name for name in ("embedding", *keys) if name not in names]
+    if absent:
+        raise BadRequest(f"{path} has no column {', '.join(absent)}; it needs embedding and text_hash")
+    return ["embedding", *keys, *(["model"] if "model" in names else [])]
+
+
+def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
+    if (row.get("model") or model) != model:
+        raise BadRequest(
+            f"{path} has embeddings of '{row['model']}', and the configuration says '{model}': set [embedding] model"
+        )
+    vector = np.asarray(row["embedding"], dtype=np.float32)
+    length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
+    if not np.isfinite(length) or length == 0:
+        raise BadRequest(f"{path} has an embedding without a direction")
+    digest = row.get("text_hash")
+    if "text_hash" not in row:
+        digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
+    if not isinstance(digest, bytes) or len(digest) != 16:
+        raise BadRequest(f"{path} has a text_hash that is not 16 bytes")
+    return digest, vector / length

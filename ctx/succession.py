@@ -1,0 +1,180 @@
+"""Which embedding model answers while another one still reads the documents.
+
+A configuration that names another model makes every chunk pending again. Until the new model has read as many as the old one had,
+the index keeps the old one's vectors and questions go to the old one; then the new vectors are built beside the old, and take
+their place in the moment they are published. What is published says by itself whose vectors it holds. How that model was
+opened is noted among the user's own files and not in the project, where a stranger could lay down whom questions are sent to.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+from ctx import files
+from ctx.errors import CtxError
+from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.settings import Embedding
+from ctx.store.statefile import Stamp, read_state, stamp
+from ctx.types import JSON
+
+if TYPE_CHECKING:
+    from ctx.embed import Embedder
+
+_FIELDS = ("provider", "model", "dims", "url", "api_key_env")  # what leads to a model; no key is among them
+_MODELS_NOTED = 4  # of one store
+_STORES_NOTED = 200
+
+
+class Pending(Protocol):
+    """What is asked of a catalog."""
+
+    def pending_count(self, model: str) -> int: ...
+
+
+class Succession:
+    """The models of one store: the one that is configured, and the one whose vectors are published."""
+
+    def __init__(
+        self,
+        settings: Embedding,
+        database: str,
+        configured: "Callable[[], Embedder | None]",
+        notes: str,
+    ) -> None:
+        """`configured()` gives the configured embedder; `notes` is the file of the user's where models are noted."""
+        self._settings = settings
+        self._store = os.path.realpath(database)
+        self._state = os.path.join(os.path.dirname(database), "index", "vectors", "state")
+        self._configured = configured
+        self._notes = notes
+        self._lock = threading.Lock()
+        self._seen: Stamp | None = None
+        self._published: str | None = None
+        self._predecessors: dict[str, Embedder | None] = {}
+
+    def answering(self) -> "Embedder | None":
+        """What embeds a question: the model whose vectors are published, as far as it can be opened, else the configured."""
+        configured = self._configured()
+        if configured is None:
+            return None
+        name = self.published()
+        if name is None or name == configured.model:
+            self._predecessors.clear()  # not closed: a question may be under way, which holds its model itself
+            return configured
+        return self._predecessor(name) or configured
+
+    def indexed(self, catalog: Pending) -> "Embedder | None":
+        """Whose vectors a writer is to publish: the published ones' until the configured model has read as much."""
+        configured, answering = self._configured(), self.answering()
+        if configured is None or answering is None or answering is configured:
+            return configured
+        ahead = catalog.pending_count(answering.model) < catalog.pending_count(configured.model)
+        return answering if ahead else configured
+
+    def published(self) -> str | None:
+        """The name of the model whose vectors are published; None where there are none."""
+        current_stamp = stamp(self._state)
+        if current_stamp != self._seen:
+            try:
+                self._published = (read_state(self._state) or {}).get("model")
+            except CtxError:
+                self._published = None  # damaged: whoever reads the vectors says so
+            self._seen = current_stamp
+        return self._published
+
+    def note(self) -> None:
+        """Notes how the configured model is opened, for the day when another one is configured."""
+        configured = self._configured()
+        if configured is None or "@" in (
+            self._settings.url or ""
+        ):  # a password in an address is not ours to keep
+            return
+        entry = {field: getattr(self._settings, field) for field in _FIELDS}
+        if self._noted().get(configured.model) == entry:
+            return
+        try:
+            with files.Locked(self._notes):
+                stores = self._stores()
+                models = stores.pop(self._store, {})
+                models.pop(configured.model, None)
+                stores[self._store] = dict([*models.items(), (configured.model, entry)][-_MODELS_NOTED:])
+                content = _dumped(dict([*stores.items()][-_STORES_NOTED:]))
+                files.replace(self._notes, content)
+        except OSError as error:
+            import logging  # 8 ms, and only a failure needs it
+
+            logging.getLogger(__name__).info("the model is not noted reason=%s", error.strerror)
+
+    def close(self) -> None:
+        """Lets go of the old model."""
+        with self._lock:
+            embedders, self._predecessors = list(self._predecessors.values()), {}
+        for embedder in embedders:
+            if embedder is not None:
+                embedder.close()
+
+    def _predecessor(self, name: str) -> "Embedder | None":
+        with self._lock:
+            if name not in self._predecessors:
+                self._predecessors[name] = self._opened(name)
+            return self._predecessors[name]
+
+    def _opened(self, name: str) -> "Embedder | None":
+        """The noted model of that name, if what was noted still leads to it."""
+        entry = self._noted().get(name)
+        if not isinstance(entry, dict) or entry.keys() != set(_FIELDS):
+            return None
+        try:
+            embedder = opened(self._settings.replaced(**entry))
+            if embedder is not None and embedder.model != name:
+                embedder.close()
+                return None
+        except CtxError:
+            return None  # its folder has gone, say
+        return embedder
+
+    def _noted(self) -> dict[str, JSON]:
+        models = self._stores().get(self._store)
+        return models if isinstance(models, dict) else {}
+
+    def _stores(self) -> dict[str, JSON]:
+        import json  # 3 ms, and a search by words needs none of it
+
+        try:
+            stores = json.loads(files.read_file(self._notes))
+        except (OSError, ValueError):
+            return {}
+        return stores if isinstance(stores, dict) else {}
+
+
+def _dumped(value: JSON) -> bytes:
+    import json
+
+    return json.dumps(value, indent=1).encode()
+
+
+def opened(settings: Embedding) -> "Embedder | None":
+    """The embedder that these settings lead to; None where embeddings are off. Raises `ConfigError`."""
+    from ctx.embed import open_embedder  # its rooms import numpy and onnxruntime
+
+    return open_embedder(
+        settings.provider,
+        settings.model,
+        settings.dims,
+        settings.url,
+        os.environ.get(settings.key_variable) if settings.key_variable else None,
+        batch_size=settings.batch_size,
+        timeout_s=settings.timeout_secs,
+        max_retries=settings.max_retries,
+        threads=settings.threads,
+    )
+
+
+def key_of(embedder: "Embedder | None") -> tuple[str | None, int | None]:
+    """The name of a model and the length of its vectors, as an index takes them."""
+    return (None, None) if embedder is None else (embedder.model, embedder.dim)
+
+
+def notes_path(environ: Mapping[str, str]) -> str:
+    """Where the models of the user's stores are noted."""
+    return os.path.join(files.state_folder(environ), "embedders.json")

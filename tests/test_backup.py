@@ -1,0 +1,231 @@
+"""A backup is whole, a restored store is the same, and nothing is overwritten by mistake."""
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import found as matches
+from kit import picture, project, workspace
+
+from ctx.backup import CATALOG, KEYS, MANIFEST, back_up, restore
+from ctx.errors import BadRequest, Busy, StoreError
+
+PAGES = {
+    "tea.md": "# Tea\n\nThree minutes, 80 degrees.\n",
+    "coffee.md": "# Coffee\n\nGround just before the quokka wakes.\n",
+}
+CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+
+
+def indexed(folder: Path, *, memories: int = 3) -> Path:
+    """A project that is indexed and embedded, with memories and keys; its configuration."""
+    config = project(folder, PAGES, CONFIG)
+    with workspace(config) as space:
+        space.indexer.run()
+        space.indexer.embed()
+        bank = space.memory.bank("ana")
+        for number in range(memories):
+            bank.put(f"The narwhal number {number} likes tea.")
+    (folder / ".ctx" / KEYS).write_text('{"keys": []}')
+    return config
+
+
+def answers(config: Path) -> tuple[Any, ...]:
+    """What a store holds and answers, to compare with another."""
+    with workspace(config) as space:
+        bank = space.memory.bank("ana")
+        return (
+            picture(space),
+            matches(space, "quokka", "minutes"),
+            matches(space, "a hot drink", mode="semantic"),
+            space.catalog.stats()["embeddings"],
+            list(bank.export()),
+        )
+
+
+def database(folder: Path) -> str:
+    return str(folder / ".ctx" / "ctx.db")
+
+
+def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: Path) -> None:
+    config = indexed(tmp_path / "first")
+    contents = back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    assert contents.rows["document"] == 2
+    assert contents.rows["memories"] >= 3
+    second = project(tmp_path / "second", PAGES, CONFIG)
+    restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    with workspace(second) as space:
+        space.indexer.repair()
+        assert space.health()["pending"] == 0  # nothing is embedded again
+        assert space.index.check() == []
+    assert answers(second) == answers(config)
+    assert (tmp_path / "second" / ".ctx" / KEYS).read_text() == '{"keys": []}'
+    for path in (tmp_path / "backup.zip", *(tmp_path / "second" / ".ctx" / name for name in (CATALOG, KEYS))):
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "second" / ".ctx").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.zip", "first", "second"]
+
+
+def test_a_backup_is_of_one_moment_and_waits_for_no_writer(tmp_path: Path) -> None:
+    config = indexed(tmp_path)
+    with workspace(config) as space, space.catalog._writing() as write:
+        write.connection.execute("DELETE FROM document")
+        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
+        assert json.loads(archive.read(MANIFEST))["rows"]["document"] == 2
+
+
+def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    config = indexed(tmp_path)
+    before = answers(config)
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    (tmp_path / "docs" / "tea.md").unlink()
+    with workspace(config) as space:
+        space.indexer.run()
+        space.memory.bank("ana").put("What was said after the backup.")
+    with pytest.raises(BadRequest, match="--replace puts the backup in its place"):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path))
+    assert answers(config) != before
+    restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+    with workspace(config) as space:
+        assert matches(space, "minutes") == [[]], "no old index answers for the new catalog"
+        space.indexer.repair()
+    assert answers(config) == before
+
+
+def test_a_store_in_use_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    config = indexed(tmp_path)
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    before = answers(config)
+    with workspace(config) as space:
+        assert space.catalog.stats()["documents"] == 2
+        with pytest.raises(Busy, match="the store is in use"):
+            restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+        with space.indexer.writing(), pytest.raises(Busy, match="is writing the index"):
+            restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+        assert matches(space, "minutes") == [["tea.md"]]
+    assert answers(config) == before
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def turned(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def another(path: Path) -> None:
+    path.write_text("a letter")
+
+
+def without_manifest(path: Path) -> None:
+    rewritten(path, {MANIFEST: None})
+
+
+def of_a_newer_program(path: Path) -> None:
+    rewritten(path, {MANIFEST: lambda manifest: manifest | {"format": 99, "version": "9.9"}})
+
+
+def with_another_sum(path: Path) -> None:
+    rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": {CATALOG: {"bytes": 1, "sha256": "0"}}}})
+
+
+def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> None:
+    """The archive with members left out, or their JSON changed."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            change = changes.get(name)
+            if name not in changes:
+                archive.writestr(name, content)
+            elif change is not None:
+                archive.writestr(name, json.dumps(change(json.loads(content))))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut_short, "is no backup of ctx, or it was cut short"),
+        (turned, "the backup is damaged in ctx.db, and nothing was changed"),
+        (another, "is no backup of ctx"),
+        (without_manifest, "is no backup of ctx"),
+        (of_a_newer_program, r"was made by a newer ctx \(9.9\)"),
+        (with_another_sum, "is damaged in ctx.db"),
+    ],
+)
+def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
+    damage: Callable[[Path], None], words: str, tmp_path: Path
+) -> None:
+    config = indexed(tmp_path, memories=1)
+    backup = tmp_path / "backup.zip"
+    back_up(database(tmp_path), str(backup))
+    before = answers(config)
+    damage(backup)
+    with pytest.raises((BadRequest, StoreError), match=words):
+        restore(str(backup), database(tmp_path), replace=True)
+    assert answers(config) == before
+    assert not (tmp_path / ".ctx" / "restored.partial").exists()
+
+
+def test_a_backup_of_a_newer_catalog_is_refused(tmp_path: Path) -> None:
+    config = indexed(tmp_path, memories=1)
+    with workspace(config) as space, space.catalog._writing() as write:
+        write.connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.memories'")
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    with pytest.raises(StoreError, match="made by a newer ctx, and nothing was changed"):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
+    assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
+
+
+def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    target = tmp_path / "backup.zip"
+    target.write_text("a letter")
+    with pytest.raises(BadRequest, match="is no backup of ctx; name another file"):
+        back_up(database(tmp_path), str(target))
+    assert target.read_text() == "a letter"
+    target.unlink()
+    back_up(database(tmp_path), str(target))
+    inode = target.stat().st_ino
+    back_up(database(tmp_path), str(target))
+    assert target.stat().st_ino != inode
+    assert not os.path.lexists(tmp_path / ".ctx" / "backup.partial")
+
+
+def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    path = tmp_path / ".ctx" / "ctx.db"
+    content = bytearray(path.read_bytes())
+    content[20 * 4096 : 24 * 4096] = b"\xff" * (4 * 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="the catalog is damaged"):
+        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    assert not (tmp_path / "backup.zip").exists()
+
+
+def test_links_in_the_folder_of_the_store_are_not_followed(tmp_path: Path) -> None:
+    indexed(tmp_path / "first", memories=1)
+    back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    folder = tmp_path / "second" / ".ctx"
+    folder.mkdir(parents=True)
+    (folder / "ctx.db").symlink_to(precious)
+    with pytest.raises(StoreError, match="is a link"):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"), replace=True)
+    shutil.rmtree(folder)
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is a link"):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    assert precious.read_text() == "kept"
+    assert list((tmp_path / "elsewhere").iterdir()) == []

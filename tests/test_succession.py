@@ -1,0 +1,207 @@
+"""Another model is configured: the old one answers until the new one has read as much, and then the new one does."""
+
+import json
+import threading
+import zlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import found as matches
+from kit import project, workspace
+
+from ctx.errors import CtxError
+from ctx.files import state_folder
+
+PAGES = {f"{number}.md": f"# Page {number}\n\nThe word{number} stands here.\n" for number in range(12)}
+DIMS = {"elder": 32, "younger": 48, "gone": 16}
+
+
+class Service:
+    """An OpenAI-compatible server of several models, which remembers what each was asked."""
+
+    def __init__(self) -> None:
+        texts: dict[str, list[str]] = {model: [] for model in DIMS}
+        self.texts = texts
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                texts[body["model"]] += body["input"]
+                rows = [
+                    {"index": index, "embedding": vector(text, DIMS[body["model"]])}
+                    for index, text in enumerate(body["input"])
+                ]
+                reply = json.dumps({"data": rows}).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def config(self, model: str) -> str:
+        url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        return (
+            '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "openai"\n'
+            f'model = "{model}"\ndims = {DIMS[model]}\nurl = "{url}"\nmax_retries = 0\n'
+        )
+
+
+def vector(text: str, dims: int) -> list[float]:
+    """A place for each word of a text, so that equal words are near."""
+    places = [0.01] * dims
+    for word in text.lower().split():
+        places[zlib.crc32(word.encode()) % dims] += 1.0
+    return places
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    service = Service()
+    yield service
+    service.server.shutdown()
+    service.server.server_close()
+
+
+def read_by(folder: Path, service: Service, model: str, files: dict[str, str] | None = None) -> Path:
+    """A project that a model has read whole; its configuration."""
+    config = project(folder, files, service.config(model))
+    with workspace(config) as space:
+        space.indexer.run()
+        space.indexer.embed()
+    return config
+
+
+def answering(space: Any, service: Service) -> str:
+    """The model that a question is put to, which finds the page it is about."""
+    for texts in service.texts.values():
+        texts.clear()
+    assert matches(space, "word7", mode="semantic")[0]
+    (model,) = [model for model, texts in service.texts.items() if "word7" in texts]
+    return model
+
+
+def test_the_old_model_answers_until_the_new_one_has_read_as_much(tmp_path: Path, service: Service) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path, config=service.config("younger"))
+    with workspace(config) as space:
+        space.indexer.run()
+        assert answering(space, service) == "elder"
+        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+        health = space.health()
+        assert str(health["answering"]).startswith("openai/elder@")
+        assert str(health["model"]).startswith("openai/younger@")
+        assert health["pending"] == len(PAGES)
+        space.indexer.embed(limit=5)
+        assert answering(space, service) == "elder"
+        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+        space.indexer.embed()
+        assert answering(space, service) == "younger"
+        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+        assert "answering" not in space.health()
+        assert space.index.check() == []
+
+
+def test_a_reader_follows_when_another_process_completes_the_new_model(
+    tmp_path: Path, service: Service
+) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path, config=service.config("younger"))
+    with workspace(config) as reader:
+        assert answering(reader, service) == "elder"
+        read_by(tmp_path, service, "younger")
+        assert answering(reader, service) == "younger"
+        assert len(matches(reader, "word7", mode="semantic")[0]) == len(PAGES)
+
+
+def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path, service: Service) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path, config=service.config("younger"))
+    counts: list[int] = []
+    failures: list[str] = []
+    completion = threading.Event()
+
+    def ask() -> None:
+        with workspace(config) as reader:
+            while not completion.is_set():
+                try:
+                    counts.append(len(matches(reader, "word7", mode="semantic")[0]))
+                except CtxError as error:
+                    failures.append(error.message)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    try:
+        for model in ("younger", "elder", "younger"):
+            read_by(tmp_path, service, model)
+    finally:
+        completion.set()
+        asker.join()
+    assert failures == []
+    assert set(counts) == {len(PAGES)}
+
+
+def test_what_was_written_meanwhile_keeps_nobody_waiting_for_ever(tmp_path: Path, service: Service) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path, {"new.md": "# New\n\nA page of today.\n"}, service.config("younger"))
+    with workspace(config) as space:
+        space.indexer.run()
+        assert answering(space, service) == "elder"
+        assert matches(space, "today") == [["new.md"]]  # by its words at once
+        space.indexer.embed(limit=len(PAGES))  # as much as the elder had, if not all
+        assert answering(space, service) == "younger"
+
+
+def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    read_by(tmp_path, service, "younger")
+    for texts in service.texts.values():
+        texts.clear()
+    config = read_by(tmp_path, service, "elder")
+    assert service.texts["elder"] == []
+    with workspace(config) as space:
+        assert answering(space, service) == "elder"
+        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+
+
+def test_an_old_model_that_nobody_noted_leaves_the_new_one_to_answer(
+    tmp_path: Path, service: Service
+) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path, config=service.config("younger"))
+    notes = Path(state_folder({"XDG_STATE_HOME": str(tmp_path / "state")})) / "embedders.json"
+    assert notes.stat().st_mode & 0o777 == 0o600
+    for content in ("", "[]", '{"x": 1}'):
+        notes.write_text(content)
+        with workspace(config) as space:
+            space.indexer.embed(limit=3)
+            for texts in service.texts.values():
+                texts.clear()
+            matches(space, "word7", mode="semantic")
+            assert service.texts["elder"] == []
+
+
+def test_embeddings_that_are_turned_off_have_no_old_model(tmp_path: Path, service: Service) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = project(tmp_path)
+    with workspace(config) as space:
+        space.indexer.run()
+        assert space.question_embedder is None
+        assert not (tmp_path / ".ctx" / "index" / "vectors").exists()
+
+
+def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Service) -> None:
+    text = service.config("elder").replace("http://", "http://ana:secret@")
+    config = project(tmp_path, {}, text)
+    with workspace(config) as space:
+        _ = space.indexer
+    assert not (tmp_path / "state" / "ctx" / "embedders.json").exists()
