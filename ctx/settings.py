@@ -422,6 +422,7 @@ class Script(Section):
         "strs", (), "hosts it may reach besides the public internet", shown=("tickets.internal",)
     )
     fs: tuple[str, ...] = key("strs", (), "folders it may read besides its own", shown=("./templates",))
+    calls: tuple[str, ...] = key("strs", (), "other tools it may call by `context.call`", shown=("refresh",))
     interval_s: float | None = None
     config: Mapping[str, JSON]
 

@@ -7,9 +7,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ctx.cli import scaffolds
+from ctx.cli.bars import bars
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
@@ -68,13 +70,29 @@ def _tool(argv: list[str]) -> int:
             script = _script(workspace, args.script, args.timeout)
             tool = load_tool(workspace.runner(), script)
             arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
-            return _answer(tool.run(arguments, CALLER), args.json)
+            with _watching(tool.name) as caller:
+                result = tool.run(arguments, caller)
+            return _answer(result, args.json)
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
         if args.action == "call":
             values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
-            return _answer(workspace.toolbox.call(args.tool, values, CALLER), args.json)
+            with _watching(args.tool) as caller:
+                result = workspace.toolbox.call(args.tool, values, caller)
+            return _answer(result, args.json)
         return _list_tools(workspace, args.json)
+
+
+@contextmanager
+def _watching(name: str) -> Iterator[Caller]:
+    """A caller who sees a tool's reports of progress, where somebody looks."""
+    with bars(True) as progress:
+
+        def tell(done: float, total: float | None, message: str) -> None:
+            assert progress is not None
+            progress(f"{name} {message}".strip(), int(done), None if total is None else int(total))
+
+        yield CALLER if progress is None else CALLER._replace(progress=tell)
 
 
 def _list_tools(workspace: Workspace, as_json: bool) -> int:

@@ -38,7 +38,7 @@ MAX_REDIRECTS = 10
 MAX_URL = 8192
 DEFAULT_TIMEOUT_S = 30.0
 PORTS = {"http": 80, "https": 443}
-METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 # The client's own business: a script that sets them could smuggle a second request or speak for another host.
 REFUSED_HEADERS = frozenset(
     {
@@ -64,13 +64,15 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 class Policy(NamedTuple):
     """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
-    HOST:PORT that may be private.
+    HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for none.
     """
 
     name: str
     roots: tuple[str, ...] = ()
     env: frozenset[str] = frozenset()
     allow_hosts: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+    store: str = ""
 
 
 # ---- http --------------------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
             if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
-                method, body = "GET", b""
+                method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             target = following
     except (httpcore.TimeoutException, TimeoutError) as error:
