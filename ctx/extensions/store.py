@@ -90,7 +90,10 @@ class ScriptStore:
             with translating():
                 connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
             with transaction(connection, write=write):
-                return act(connection)
+                result = act(connection)
+                if time.monotonic() > deadline_s:  # SQLite waits a little longer than it is told
+                    raise Busy("context.store: another process keeps the file; try again")
+                return result
         finally:
             self._lock.release()
 

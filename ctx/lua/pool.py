@@ -296,7 +296,7 @@ class Pool:
         idle = False
         try:
             worker = self._take(job, reuse, cancel)
-            timeout_s = max(0.001, min(timeout_s, job.ends_s - time.monotonic()))
+            timeout_s = max(0.001, min(timeout_s, round(job.ends_s - time.monotonic(), 2)))
             deadline = Deadline(timeout_s, cancel)
             talk = Talk(f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level)
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)

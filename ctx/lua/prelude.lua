@@ -489,7 +489,7 @@ local function add_pure(env)
     encode = function(bytes) return (ask("base64.encode", argument(bytes, "encode", 1), 2)) end,
     decode = function(text) return (ask("base64.decode", argument(text, "decode", 1), 2)) end,
   }
-  env.url = {
+  env.uri = {
     encode = function(text) return (gsub(argument(text, "encode", 1), "[^A-Za-z0-9_.~-]", PERCENT)) end,
     decode = function(text) return (gsub(argument(text, "decode", 1), "%%(%x%x)", UNPERCENT)) end,
   }

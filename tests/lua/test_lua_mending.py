@@ -72,7 +72,7 @@ def test_an_item_of_a_scan_and_a_query_cut_inside_a_character_are_mended(pool: W
     assert pool.run(job, host, 10, on_item=items.append) == {"count": 1}
     assert items == [{"source_id": "1", "body": "na\ufffd"}]
     assert json.loads(queries[0])["query"] == "\ufffd"
-    assert lines == ["warn\0text was cut inside a character and is mended with U+FFFD: texts=2".encode()]
+    assert lines == [b"warn\0text was cut inside a character and is mended with U+FFFD: texts=2"]
 
 
 def test_what_a_script_keeps_is_never_mended(pool: WatchedPool) -> None:
