@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from ctx.assemble import server_settings, services  # noqa: E402
 from ctx.config import load_config  # noqa: E402
-from ctx.server.app import Services, create_app  # noqa: E402
+from ctx.server.app import create_app  # noqa: E402
 from ctx.server.overview import WorkspaceOverview  # noqa: E402
 from ctx.server.run import HttpServer, address, open_sockets  # noqa: E402
 from ctx.types import Caller  # noqa: E402
@@ -32,6 +32,7 @@ from ctx.workspace import Workspace, open_workspace  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+SHOWN = "http://localhost:7331"  # what the pictures name; the browser is led to the real port
 SIZE = {"width": 1100, "height": 720}
 QUALITY = 82
 DAY_S = 24 * 3600
@@ -67,6 +68,7 @@ def project(folder: Path) -> Path:
     """A project of this repository's documentation, changed at various times of the last two years; its ctx.toml."""
     shutil.copytree(ROOT / "docs", folder / "handbook", ignore=shutil.ignore_patterns("images", "deploy"))
     shutil.copytree(ROOT / "extensions", folder / "scripts")
+    (folder / "handbook" / "draft.md").write_text("\n")  # what a run leaves out is told with its reason
     chance = random.Random(7)  # noqa: S311 - the same picture each time
     for path in sorted(folder.rglob("*.*")):
         changed_s = time.time() - DAY_S * min(700, chance.expovariate(1 / 120))
@@ -92,7 +94,7 @@ def furnish(space: Workspace, overview: WorkspaceOverview) -> None:
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The address of a server of such a project."""
+    """HOST:PORT of a server of such a project."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "project"
         home.mkdir()
@@ -102,13 +104,12 @@ def served() -> Iterator[str]:
             furnish(space, ours.overview)
             sockets = open_sockets("127.0.0.1:0")
             event = threading.Event()
-            still = {name: Services._field_defaults[name] for name in ("start", "ending", "stop")}
-            app = create_app(ours._replace(**still), server_settings(space))  # nothing is followed meanwhile
+            app = create_app(ours, server_settings(space))
             server = HttpServer(app, sockets, announce=lambda where: event.set())
             thread = threading.Thread(target=server.run, daemon=True)
             thread.start()
             event.wait(30)
-            yield f"http://{address(sockets[0])}"
+            yield address(sockets[0])
             server.stop()
             thread.join(10)
 
@@ -117,13 +118,15 @@ def picture(page: Any, view: str) -> bytes:
     """A view as a PNG."""
     target, ready = VIEWS[view]
     page.goto("about:blank")
-    page.goto(f"{page.base}/{target}")
+    page.set_viewport_size(SIZE | ({"height": 940} if view == "map" else {}))
+    page.goto(f"{SHOWN}/{target}")
     page.locator(ready).first.wait_for(timeout=30_000)
     if view == "document":
         page.locator(".result .open", has_text="Back up").first.click()
         page.locator("#document-body [data-from]").first.wait_for()
     page.mouse.move(0, 0)
     page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
+    page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(400)  # the map draws in the frames after its data
     data: bytes = page.screenshot()
     return data
@@ -142,11 +145,11 @@ def main() -> int:
         sys.stderr.write(f"no Chromium on PATH ({', '.join(BROWSERS)})\n")
         return 2
     IMAGES.mkdir(exist_ok=True)
-    with served() as base, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=180_000)
+    with served() as where, sync_playwright() as playwright:
+        args = ["--no-sandbox", "--lang=en-GB", f"--host-resolver-rules=MAP localhost:7331 {where}"]
+        browser = playwright.chromium.launch(executable_path=program, args=args, timeout=180_000)
         for scheme in ("light", "dark"):
             page: Any = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB")
-            page.base = base
             for view in views:
                 path = IMAGES / f"{view}-{scheme}.webp"
                 Image.open(io.BytesIO(picture(page, view))).save(path, "WEBP", quality=QUALITY, method=6)

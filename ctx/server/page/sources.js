@@ -162,7 +162,7 @@ function agesPicture(ages) {
   const bars = ages.map((value, age) => (value ? { share: value / most, words: `${count(value, "document")} last changed ${when(age)}` } : null));
   const figure = element("figure", undefined, "ages");
   const words = bars.filter(Boolean).map((bar) => bar.words).join(", ");
-  figure.append(element("figcaption", "When its documents last changed"), chart(words, bars.reverse()), ends("older", "now"));
+  figure.append(element("figcaption", "When its documents last changed"), chart(words, bars.reverse()), ends("over a year ago", "now"));
   return figure;
 }
 
