@@ -14,6 +14,7 @@ from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
     SECTIONS,
+    SHIPPED_PACKS,
     WITHOUT_EFFECT,
     Chunking,
     Db,
@@ -293,6 +294,12 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
     for name in enabled:
         if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
             reader.report("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
+        elif name not in SHIPPED_PACKS and not isinstance(settings.get(name, {}).get("path"), str):
+            shipped = ", ".join(SHIPPED_PACKS)
+            mend = f'name its folder: [packs.{name}] path = "..."'
+            reader.report(
+                "[packs] enabled", f"'{name}' is not a pack that ships with ctx ({shipped}); {mend}"
+            )
     return {name: _json_only(reader.expand(table, f"[packs.{name}]")) for name, table in settings.items()}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
 
+SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
 

@@ -1,7 +1,7 @@
 """Writes the pictures of the page that the documentation shows: `python scripts/screenshots.py [VIEW ...]`.
 
 A project is made of this repository's documentation and examples, served, and looked at in the Chromium that the tests use. Needs what
-`make clients` installs. Each view is taken light and dark, 1100 pixels wide, into docs/images/VIEW-SCHEME.webp.
+`make clients` installs. Each view is taken light and dark into docs/images/VIEW-SCHEME.webp.
 """
 
 import io
@@ -34,7 +34,8 @@ IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SHOWN = "http://localhost:7331"  # what the pictures name; the browser is led to the real port
 SIZE = {"width": 1100, "height": 720}
-QUALITY = 82
+WIDTH = 880  # of the pictures: two stand side by side, and all of them go into the wheel
+QUALITY = 66
 DAY_S = 24 * 3600
 CONFIG = """\
 [connectors.filesystem.handbook]
@@ -152,7 +153,9 @@ def main() -> int:
             page: Any = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB")
             for view in views:
                 path = IMAGES / f"{view}-{scheme}.webp"
-                Image.open(io.BytesIO(picture(page, view))).save(path, "WEBP", quality=QUALITY, method=6)
+                whole = Image.open(io.BytesIO(picture(page, view)))
+                small = whole.resize((WIDTH, whole.height * WIDTH // whole.width), Image.Resampling.LANCZOS)
+                small.convert("RGB").save(path, "WEBP", quality=QUALITY, method=6)
                 sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes\n")
             page.close()
         browser.close()

@@ -18,7 +18,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.packs.settings import SHIPPED
+from ctx.settings import SHIPPED_PACKS
 from ctx.tools.base import NAME
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
@@ -265,7 +265,7 @@ def _pack(argv: list[str]) -> int:
     action(actions, "list", "the enabled packs, and those that ship with ctx")
     args = options.parse_args(argv)
     config = configuration(args.config)
-    off = [name for name in SHIPPED if name not in config.packs.enabled]
+    off = [name for name in SHIPPED_PACKS if name not in config.packs.enabled]
     with open_workspace(config) as workspace:
         packs = [pack.described() for pack in workspace.packs]
     if args.json:
