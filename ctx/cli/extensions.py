@@ -15,11 +15,13 @@ from ctx.cli.bars import bars
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.settings import SHIPPED_PACKS
-from ctx.tools.base import NAME
+from ctx.text import did_you_mean
+from ctx.tools.agents import Agents
+from ctx.tools.base import NAME, Toolbox
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace, script_file
@@ -76,7 +78,8 @@ def _tool(argv: list[str]) -> int:
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
         if args.action == "call":
-            values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
+            with _mending(args.tool, workspace.toolbox):
+                values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
             with _watching(args.tool) as caller:
                 result = workspace.toolbox.call(args.tool, values, caller)
             return _answer(result, args.json)
@@ -133,7 +136,7 @@ def _script(
     server would.
     """
     if not os.path.isfile(path):
-        raise BadRequest(f"no such script: {path}")
+        raise BadRequest(f"no such script: {path}; `ctx tool init NAME` writes one to begin with")
     config = workspace.config
     for configured in (*config.script_tools, *config.script_agents, *config.script_connectors):
         if os.path.realpath(configured.path) == os.path.realpath(path):
@@ -225,7 +228,8 @@ def _agent(argv: list[str]) -> int:
             name = agent.name
         else:
             workspace.load_extensions()
-        prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
+        with _mending(name, workspace.agents):
+            prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
     else:
@@ -294,6 +298,19 @@ def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     init.add_argument(
         "--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)"
     )
+
+
+@contextmanager
+def _mending(name: str, registry: Toolbox | Agents) -> Iterator[None]:
+    """Where there is no tool or agent of that name, the error tells the nearest, or those there are."""
+    try:
+        yield
+    except NotFound as error:
+        names = [entry.name for entry in registry.list()]
+        if name in names:
+            raise
+        mend = did_you_mean(name, names) if names else "`ctx agent init NAME` writes one"
+        raise NotFound(f"{error.message}; {mend}") from error
 
 
 def _values(command: argparse.ArgumentParser, name: str) -> None:
@@ -385,7 +402,7 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
     file_name = name.replace("_", "-")
     path = path or os.path.join(folder, f"{file_name}.lua")
     if not NAME.fullmatch(name):
-        raise BadRequest("a name has 1 to 64 of A-Z a-z 0-9 _ -")
+        raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if os.path.exists(path):
         raise BadRequest(f"{path} is there already; nothing was written")
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

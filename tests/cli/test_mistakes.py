@@ -50,12 +50,13 @@ COMMANDS = [
     (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
     (["tool", "call", "search", "limit=3"], ("missing required parameter: query",)),
     (["tool", "call", "search", "query=x", "limit=many"], ("'limit' must be of type 'integer'",)),
-    (["tool", "call", "nothing"], ("nothing",)),
-    (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua",)),
-    (["tool", "init", "a b"], ("1 to 64 of A-Z a-z 0-9 _ -",)),
+    (["tool", "call", "serch"], ("no tool registered with name: serch", "did you mean 'search'?")),
+    (["tool", "call", "nothing"], ("no tool registered with name: nothing", "known: get, refresh, search")),
+    (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
+    (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
-    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("key",)),
+    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),
     (["serve", "mcp", "--port", "80"], ("--port 80", "`ctx serve --help`")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
     (["open"], ("`ctx get PATH` prints a document",)),
@@ -66,7 +67,7 @@ COMMANDS = [
     (["--config"], ("--config needs the path",)),
     (["--config", "nowhere.toml", "search", "x"], ("no such file: nowhere.toml", "`ctx init` writes one")),
     (["search"], ("required: query", "`ctx search --help`")),
-    (["search", ""], ("query",)),
+    (["search", ""], ("parameter 'query' must have at least 1",)),
     (["search", "x", "--limit", "0"], ("'limit' must be at least 1",)),
     (["search", "x", "--limit", "1000"], ("'limit' must be at most 100",)),
     (["search", "x", "--mode", "fuzzy"], ("invalid choice: 'fuzzy'", "keyword")),
@@ -79,13 +80,16 @@ COMMANDS = [
     (["index", "nowhere"], ("unknown source 'nowhere'", "known: filesystem:docs")),
     (["index", "docs", "--prune"], ("leave the names of sources out",)),
     (["embed", "pending"], ("embeddings are disabled", "[embedding] provider")),
-    (["key", "revoke", "nobody"], ("nobody",)),
-    (["agent", "test", "nobody"], ("nobody",)),
-    (["export", "-o", "/nowhere/at/all.json"], ("/nowhere/at/all.json cannot be written",)),
+    (["key", "revoke", "nobody"], ("no key in force is called 'nobody'", "`ctx key list`")),
+    (["agent", "test", "nobody"], ("no agent registered with name: nobody", "`ctx agent init NAME`")),
+    (
+        ["export", "-o", "/nowhere/at/all.json"],
+        ("/nowhere/at/all.json cannot be written", "in a folder of yours"),
+    ),
     (["connect"], ("name a client", "cursor", "--list or --all")),
     (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
-    (["service", "remove"], ("no unit of this project is installed",)),
+    (["service", "remove"], ("no unit of this project is installed", "`ctx service install`")),
     (["completions", "tcsh"], ("invalid choice: 'tcsh'", "bash")),
 ]
 
@@ -109,7 +113,7 @@ CONFIGURATIONS = [
         '[connectors.filesystem.docs]\npath = "docs"\n',
         ("[connectors.filesystem.docs] path: unknown key", "root"),
     ),
-    ('[connectors.filesystem.docs]\nroot = "${UNSET_IN_TESTS}"\n', ("UNSET_IN_TESTS",)),
+    ('[connectors.filesystem.docs]\nroot = "${UNSET_IN_TESTS}"\n', ("UNSET_IN_TESTS is not set; export it",)),
     ('[connectors.filesystem.docs]\nroot = "docs"\ninclude_globs = "*.pdf"\n', ("include_globs", "list")),
     (
         '[connectors.filesystem.docs]\nroot = "docs"\n[db]\npath = "/proc/nowhere/ctx.db"\n',
@@ -264,3 +268,14 @@ def test_a_mistaken_request_is_told_what_it_should_be(
         assert reply.status_code == status
         message = reply.json()["error"]["message"]
         assert all(word in message for word in words), message
+
+
+@pytest.mark.slow
+def test_fetching_a_model_is_told_before_it_fails_or_takes_its_time(tmp_path: Path) -> None:
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nmodel = "BAAI/bge-small-en-v1.5"\n'
+    path = project(tmp_path, {"a.md": "# A\n\ntext\n"}, config)
+    offline = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path), "FASTEMBED_CACHE_PATH": str(tmp_path / "models")}
+    reply = ctx("index", "--config", str(path), cwd=tmp_path, env=offline)
+    assert reply.returncode == 4
+    assert "fetching the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
+    assert "could not be fetched; connect once, or name a folder that holds it" in reply.stderr
