@@ -21,7 +21,7 @@ serve: $(VENV)/.runtime ## set up, write ctx.toml if there is none, index, serve
 	@echo "  connect an agent:  $(BIN)/ctx connect cursor   ($(BIN)/ctx connect --help lists the others)"
 	@exec $(BIN)/ctx serve mcp --log-level warning
 
-test: setup clients docs dist ## set up and run everything that CI runs
+test: setup clients dist ## set up and run everything that CI runs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -38,9 +38,11 @@ bench: setup ## every benchmark, with its yardstick
 
 docs: $(TOOLS)/.ready ## build the documentation as a site into site/, every link checked
 	@$(TOOLS)/bin/zensical build --clean --strict
+	@rm -rf site/assets/stylesheets/classic  # of another theme: nothing refers to it
 
-dist: $(TOOLS)/.ready ## build the wheel and the sdist into dist/, and check what an index will show
+dist: docs $(VENV)/.dev ## build the wheel and the sdist into dist/, and check what an index will show
 	@rm -rf dist
+	@$(BIN)/python scripts/manual.py build/man/ctx.1
 	@$(TOOLS)/bin/python -m build --no-isolation --outdir dist . >dist.log 2>&1 || { cat dist.log; rm -f dist.log; exit 1; }
 	@rm -f dist.log
 	@$(TOOLS)/bin/twine check --strict dist/*

@@ -12,7 +12,7 @@ from ctx.project import find_config, project_root, shown_path
 from ctx.reach import requests
 from ctx.search import SearchReply, resolve_sources
 from ctx.toml import read_text, tables_of
-from ctx.types import Document, Filters, SourceStatus
+from ctx.types import Document, Filters, SearchResult, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
 _FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes
@@ -63,6 +63,11 @@ class Project:
         if stored is None:
             raise NotFound(f"no document with id: {id[:80]}")
         return stored.document
+
+    def passage(self, result: SearchResult) -> str:
+        """The text that a result stands for, whole: its lines of the document. Raises `NotFound`."""
+        lines = self.get(result.id).body.split("\n")
+        return "\n".join(lines[result.start_line - 1 : result.end_line])
 
     def sources(self) -> Sequence[SourceStatus]:
         """Each source: how healthy, how many documents, how fresh."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from ctx.lean import pattern
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_MS = 86_400_000
 _DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -26,7 +27,7 @@ def parse_ms(text: str, *, end_of_day: bool = False) -> int:
         moment = moment.replace(tzinfo=UTC)
     ms = (moment - _EPOCH) // timedelta(milliseconds=1)
     if end_of_day and _DATE.fullmatch(text.strip()):
-        ms += 86_400_000 - 1
+        ms += DAY_MS - 1
     return ms
 
 

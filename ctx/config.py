@@ -16,6 +16,7 @@ from ctx.settings import (
     NAMED_SECTIONS,
     S3,
     SECTIONS,
+    SHIPPED_PACKS,
     WITHOUT_EFFECT,
     Chunking,
     Db,
@@ -341,6 +342,12 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
     for name in enabled:
         if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
             reader.report("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
+        elif name not in SHIPPED_PACKS and not isinstance(settings.get(name, {}).get("path"), str):
+            shipped = ", ".join(SHIPPED_PACKS)
+            mend = f'name its folder: [packs.{name}] path = "..."'
+            reader.report(
+                "[packs] enabled", f"'{name}' is not a pack that ships with ctx ({shipped}); {mend}"
+            )
     return {name: _json_only(reader.expand(table, f"[packs.{name}]")) for name, table in settings.items()}
 
 

@@ -238,7 +238,12 @@ def _agents(table: Table, root: str) -> Iterator[str]:
     yield from _others("agents", table, ("script", "inline"))
 
 
-_GRANTS = (("env", "reads the variables"), ("allow_hosts", "reaches"), ("fs", "reads the folders"))
+_GRANTS = (
+    ("env", "reads the variables"),
+    ("allow_hosts", "reaches"),
+    ("fs", "reads the folders"),
+    ("calls", "calls the tools"),
+)
 
 
 def _scripts(kind: str, table: Table) -> Iterator[str]:

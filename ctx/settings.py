@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
 
+SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
 
@@ -561,6 +562,7 @@ class Script(Section):
         "strs", (), "hosts it may reach besides the public internet", shown=("tickets.internal",)
     )
     fs: tuple[str, ...] = key("strs", (), "folders it may read besides its own", shown=("./templates",))
+    calls: tuple[str, ...] = key("strs", (), "other tools it may call by `context.call`", shown=("refresh",))
     interval_s: float | None = None
     config: Mapping[str, JSON]
 

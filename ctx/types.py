@@ -189,8 +189,14 @@ class Caller(NamedTuple):
     deadline_s: float | None = None
     progress: Callable[[float, float | None, str], None] | None = None
     banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
+    script_depth: int = 0  # scripts that wait for this call, each for the next
 
     @property
     def share(self) -> str:
         """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a door's strangers together."""
         return self.principal or self.session_id or self.door
+
+    @property
+    def ends_s(self) -> float:
+        """When nobody waits for the answer any more; infinity where no deadline was given."""
+        return float("inf") if self.deadline_s is None else self.deadline_s

@@ -32,6 +32,7 @@ if (
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner, ScriptFile
+    from ctx.extensions.store import ScriptStore
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.run import IndexReport
     from ctx.indexing.watch import Watcher
@@ -420,7 +421,19 @@ class Workspace:
         from ctx.extensions.bridge import Bridge
         from ctx.extensions.scripts import Runner
 
-        return Runner(self.pool, Bridge(self.toolbox))
+        return Runner(self.pool, Bridge(self.toolbox, store=self._script_store))
+
+    @cached_property
+    def _script_store(self) -> "ScriptStore | None":
+        """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
+        if self.config.path is None:
+            return None
+        from ctx.extensions.store import ScriptStore
+
+        with self._lock:
+            store = ScriptStore(self.config.db.path)
+            self._opened.append(store.close)
+            return store
 
     def load_extensions(self) -> None:
         """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails. Raises `ConfigError`.
@@ -436,12 +449,14 @@ class Workspace:
 
     def doubts(self) -> list[str]:
         """What the configuration says of scripts and agents that will do nothing, one sentence each."""
-        from ctx.extensions.loader import missing_tools, script_doubts
+        from ctx.extensions.loader import missing_calls, missing_tools, script_doubts
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
+        scripts = [script_file(script, config.root) for script in configured]
         return [
-            *(doubt for script in configured for doubt in script_doubts(script_file(script, config.root))),
+            *(doubt for script in scripts for doubt in script_doubts(script)),
+            *(doubt for script in scripts for doubt in missing_calls(self.toolbox, script)),
             *missing_tools(self.toolbox, self.agents),
         ]
 
@@ -641,6 +656,7 @@ def script_file(script: Script, root: str) -> "ScriptFile":
         env=script.env,
         allow_hosts=script.allow_hosts,
         fs=script.fs,
+        calls=script.calls,
         config=script.config,
         shown=os.path.basename(script.path) if relative.startswith("..") else relative,
     )

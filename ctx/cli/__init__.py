@@ -50,6 +50,7 @@ COMMANDS = {
     "projects": ("ctx.cli.projects", "list the servers that run on this machine"),
     "service": ("ctx.cli.service", "serve this project in the background (systemd, launchd)"),
     "completions": ("ctx.cli.completions", "print what bash, zsh or fish complete"),
+    "docs": ("ctx.cli.docs", "read the documentation of this version, offline"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "doctor": (
         "ctx.cli.doctor",

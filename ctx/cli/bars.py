@@ -41,7 +41,17 @@ def shown_progress(args: argparse.Namespace) -> Iterator[Progress | None]:
     if args.progress == "json" and not args.no_progress:
         yield json_line
         return
-    if args.no_progress or not sys.stderr.isatty():
+    if args.no_progress:
+        yield None
+        return
+    with bars() as progress:
+        yield progress
+
+
+@contextmanager
+def bars() -> Iterator[Progress | None]:
+    """Bars on standard error where it is a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
         yield None
         return
     # rich costs 70 ms: only where somebody looks

@@ -7,19 +7,21 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ctx.cli import scaffolds
+from ctx.cli.bars import bars
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.packs.settings import SHIPPED
-from ctx.settings import Script
+from ctx.settings import SHIPPED_PACKS, Script
 from ctx.text import did_you_mean
-from ctx.tools.base import NAME
+from ctx.tools.agents import Agents
+from ctx.tools.base import NAME, Toolbox
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace, script_file
@@ -70,13 +72,30 @@ def _tool(argv: list[str]) -> int:
             script = _script(workspace, args, workspace.config.script_tools)
             tool = load_tool(workspace.runner(), script)
             arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
-            return _answer(tool.run(arguments, CALLER), args.json)
+            with _watching(tool.name) as caller:
+                result = tool.run(arguments, caller)
+            return _answer(result, args.json)
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
         if args.action == "call":
-            values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
-            return _answer(workspace.toolbox.call(args.tool, values, CALLER), args.json)
+            with _mending(args.tool, workspace.toolbox):
+                values = read_values(args.param, workspace.toolbox.get(args.tool).parameters)
+            with _watching(args.tool) as caller:
+                result = workspace.toolbox.call(args.tool, values, caller)
+            return _answer(result, args.json)
         return _list_tools(workspace, args.json)
+
+
+@contextmanager
+def _watching(name: str) -> Iterator[Caller]:
+    """A caller who sees a tool's reports of progress, where somebody looks."""
+    with bars() as progress:
+
+        def tell(done: float, total: float | None, message: str) -> None:
+            assert progress is not None
+            progress(f"{name} {message}".strip(), int(done), None if total is None else int(total))
+
+        yield CALLER if progress is None else CALLER._replace(progress=tell)
 
 
 def _list_tools(workspace: Workspace, as_json: bool) -> int:
@@ -131,7 +150,7 @@ def _script(
     """
     path, timeout_s = args.script, args.timeout
     if not os.path.isfile(path):
-        raise BadRequest(f"no such script: {path}")
+        raise BadRequest(f"no such script: {path}; `ctx tool init NAME` writes one to begin with")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
     else:
@@ -237,7 +256,8 @@ def _agent(argv: list[str]) -> int:
             name = agent.name
         else:
             workspace.load_extensions()
-        prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
+        with _mending(name, workspace.agents):
+            prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
     if args.json:
         print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
     else:
@@ -277,7 +297,7 @@ def _pack(argv: list[str]) -> int:
     action(actions, "list", "the enabled packs, and those that ship with ctx")
     args = options.parse_args(argv)
     config = configuration(args.config)
-    off = [name for name in SHIPPED if name not in config.packs.enabled]
+    off = [name for name in SHIPPED_PACKS if name not in config.packs.enabled]
     with open_workspace(config) as workspace:
         packs = [pack.described() for pack in workspace.packs]
     if args.json:
@@ -306,6 +326,19 @@ def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     init.add_argument(
         "--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)"
     )
+
+
+@contextmanager
+def _mending(name: str, registry: Toolbox | Agents) -> Iterator[None]:
+    """Where there is no tool or agent of that name, the error tells the nearest, or those there are."""
+    try:
+        yield
+    except NotFound as error:
+        names = [entry.name for entry in registry.list()]
+        if name in names:
+            raise
+        mend = did_you_mean(name, names) if names else "`ctx agent init NAME` writes one"
+        raise NotFound(f"{error.message}; {mend}") from error
 
 
 def _values(command: argparse.ArgumentParser, name: str) -> None:
@@ -397,7 +430,7 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
     file_name = name.replace("_", "-")
     path = path or os.path.join(folder, f"{file_name}.lua")
     if not NAME.fullmatch(name):
-        raise BadRequest("a name has 1 to 64 of A-Z a-z 0-9 _ -")
+        raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if os.path.exists(path):
         raise BadRequest(f"{path} is there already; nothing was written")
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -13,7 +13,7 @@ from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
 from ctx.packs.packs import OWN_BANK
-from ctx.packs.settings import SHIPPED
+from ctx.settings import SHIPPED_PACKS
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
@@ -382,7 +382,9 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     content = _read(args.file)
-    private = args.product in SHIPPED and args.product != "hindsight" and not workspace.config.memory.shared
+    private = (
+        args.product in SHIPPED_PACKS and args.product != "hindsight" and not workspace.config.memory.shared
+    )
     bank = workspace.memory.bank(
         args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),
         Provenance(pack=args.product, transport="cli", tool="import"),

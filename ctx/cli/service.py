@@ -157,7 +157,7 @@ def _status(unit: Unit, as_json: bool) -> int:
 
 def _remove(unit: Unit) -> int:
     if not os.path.exists(unit.path):
-        raise NotFound(f"no unit of this project is installed ({unit.path})")
+        raise NotFound(f"no unit of this project is installed ({unit.path}); `ctx service install` writes it")
     if shutil.which(unit.stop[0][0]) is not None:
         for command in unit.stop[:1]:
             _failure(command)  # one that does not run cannot be stopped, and goes all the same

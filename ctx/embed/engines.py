@@ -181,7 +181,8 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
             raise EmbedderError(
                 f"the embedding model '{name}' is not on this machine yet; `ctx embed pending` fetches it"
             ) from error
-    logger.info("fetching model=%s", name)
+    # A warning, or minutes would pass in silence: nobody shows less.
+    logger.warning("fetching the embedding model '%s': once, minutes on a slow line", name)
     try:
         return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1))
     except (ValueError, OSError) as error:

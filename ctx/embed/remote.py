@@ -54,6 +54,7 @@ class _HttpEmbedder:
 
     _service: str
     _path: str
+    _start_it = "; is [embedding] url right, and the server up?"  # the mend where nobody answers
 
     def __init__(
         self,
@@ -198,7 +199,9 @@ class _HttpEmbedder:
                     patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s
                 )
             if attempt == patience.retries:
-                raise EmbedderError(f"{problem}, after {attempt + 1} tries") from cause
+                tries = f"{attempt + 1} {'try' if attempt == 0 else 'tries'}"
+                mend = self._start_it if cause is not None else ""
+                raise EmbedderError(f"{problem}, after {tries}{mend}") from cause
             logger.info(
                 "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
                 self._service,
@@ -263,6 +266,7 @@ class OllamaEmbedder(_HttpEmbedder):
     """Ollama's `/api/embed`. `url` is the server's (default http://localhost:11434)."""
 
     _service = "ollama"
+    _start_it = "; start it with `ollama serve`, or set [embedding] url to where it is"
     _path = "/api/embed"
 
     def __init__(

@@ -1,23 +1,30 @@
-"""What a running script asks of the server, answered: search and documents by the Toolbox, the machine by
-`lua/host.py`.
+"""What a running script asks of the server, answered: search, documents and other tools by the Toolbox, the machine by
+`lua/host.py`, its own values by `store.py`.
 
 `context.search(...)` in Lua is the `search` tool: the same checks, the same defaults, the same log.
 """
 
 import json
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ctx.errors import BadRequest, EmbeddingsDisabled, NotFound, ToolError
+from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError
+from ctx.extensions.store import ScriptStore
 from ctx.lua import host
 from ctx.lua.pool import Host
+from ctx.text import one_line
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
+MAX_DEPTH = 4  # scripts that call one another: each holds a worker while it waits
+PROGRESS_EVERY_S = 0.1  # a loop that reports each of a million steps must not flood its client
+MAX_MESSAGE = 200  # characters of a report of progress
 _FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON, Caller], JSON]
 """`memory(operation, arguments, caller)`:
@@ -25,70 +32,177 @@ what a pack's `context.memory`, `bank`, `session` and `health` do."""
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call."""
+    """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project)."""
 
     toolbox: Toolbox
     environ: Mapping[str, str] = os.environ
+    store: ScriptStore | None = None
 
     def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
         """The host of a script that runs for `caller`; `memory` answers a pack's."""
-        inner = caller._replace(door="script", progress=None)
+        return _RunningCall(self, policy, caller, memory).answer
 
-        def answer(operation: str, payload: bytes, deadline_s: float) -> bytes:
-            if operation == "log":
-                return host.log(policy, payload)
-            if operation == "http":
-                return host.http(policy, payload, deadline_s)
-            if operation == "fs.read":
-                return host.fs_read(policy, payload)
-            if operation == "fs.list":
-                return host.fs_list(policy, payload)
-            if operation == "env.get":
-                return host.env_get(policy, payload, self.environ)
-            arguments = json.loads(payload) if payload else {}
-            if operation.startswith("context."):
-                return _encoded(
-                    self._context(operation, arguments, policy, inner._replace(deadline_s=deadline_s))
-                )
-            if memory is not None:
-                return _encoded(memory(operation, arguments, caller))
-            raise ToolError(f"{operation} is not available to this script")
 
-        return answer
+class _RunningCall:
+    """One call of one script, as long as it runs."""
 
-    def _context(self, operation: str, arguments: JSON, policy: host.Policy, caller: Caller) -> JSON:
-        if not isinstance(arguments, dict):
-            raise ToolError(f"{operation}: the arguments are not a table")
-        try:
-            if operation == "context.search":
-                return self._search(arguments, policy, caller)
-            if operation == "context.get":
-                return self.toolbox.call("get", {"id": arguments.get("id"), "chunks": True}, caller)
-            if operation == "context.sources":
-                return [
-                    {**source, **({"notes": source["note"]} if source.get("note") else {})}
-                    for source in self.toolbox.call("sources", {}, caller)["sources"]
-                ]
-        except NotFound as error:
-            raise ToolError("document not found") from error
+    def __init__(self, bridge: Bridge, policy: host.Policy, caller: Caller, memory: Memory | None) -> None:
+        self._bridge = bridge
+        self._policy = policy
+        self._caller = caller
+        self._memory = memory
+        self._progress = _Progress(caller)
+        self._contexts: dict[str, Callable[[dict[str, JSON], float], JSON]] = {
+            "context.search": self._search,
+            "context.get": self._get,
+            "context.sources": self._sources,
+            "context.call": self._call,
+            "context.progress": self._progress.tell,
+            "context.store.get": self._store_get,
+            "context.store.set": self._store_set,
+            "context.store.add": self._store_add,
+            "context.store.keys": self._store_keys,
+        }
+
+    def answer(self, operation: str, payload: bytes, deadline_s: float) -> bytes:
+        policy = self._policy
+        if operation == "log":
+            return host.log(policy, payload)
+        if operation == "http":
+            return host.http(policy, payload, deadline_s)
+        if operation == "fs.read":
+            return host.fs_read(policy, payload)
+        if operation == "fs.list":
+            return host.fs_list(policy, payload)
+        if operation == "env.get":
+            return host.env_get(policy, payload, self._bridge.environ)
+        arguments = json.loads(payload) if payload else {}
+        if operation.startswith("context."):
+            return _encoded(self._answer_context(operation, arguments, deadline_s))
+        if self._memory is not None:
+            return _encoded(self._memory(operation, arguments, self._caller))
         raise ToolError(f"{operation} is not available to this script")
 
-    def _search(self, options: dict[str, JSON], policy: host.Policy, caller: Caller) -> JSON:
+    def _answer_context(self, operation: str, arguments: JSON, deadline_s: float) -> JSON:
+        if not isinstance(arguments, dict):
+            raise ToolError(f"{operation}: the arguments are not a table")
+        act = self._contexts.get(operation)
+        if act is None:
+            raise ToolError(f"{operation} is not available to this script")
+        return act(arguments, deadline_s)
+
+    def _use(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
+        """What a tool answers to this script."""
+        caller = self._caller
+        inner = caller._replace(
+            door="script", progress=None, deadline_s=deadline_s, script_depth=caller.script_depth + 1
+        )
+        return self._bridge.toolbox.call(name, arguments, inner)
+
+    # -- documents ---------------------------------------------------------------------------------------------
+
+    def _search(self, options: dict[str, JSON], deadline_s: float) -> JSON:
         """The results of the `search` tool, which refuses what it refuses everybody."""
         arguments = _search_arguments(options)
         try:
-            reply = self.toolbox.call("search", arguments, caller)
+            reply = self._use("search", arguments, deadline_s)
         except EmbeddingsDisabled:
             # The published example scripts ask for hybrid; without a model, words are better than an error.
             logger.warning(
                 "script '%s' asked for %s search, but embeddings are disabled: answered by keyword",
-                policy.name,
+                self._policy.name,
                 arguments.get("mode"),
             )
-            reply = self.toolbox.call("search", {**arguments, "mode": "keyword"}, caller)
+            reply = self._use("search", {**arguments, "mode": "keyword"}, deadline_s)
         except BadRequest as error:
             raise ToolError(f"context.search: {error.message}") from error
         return reply["results"]
+
+    def _get(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        try:
+            return self._use("get", {"id": arguments.get("id"), "chunks": True}, deadline_s)
+        except NotFound as error:
+            raise ToolError("document not found") from error
+
+    def _sources(self, _: dict[str, JSON], deadline_s: float) -> JSON:
+        return [
+            {**source, **({"notes": source["note"]} if source.get("note") else {})}
+            for source in self._use("sources", {}, deadline_s)["sources"]
+        ]
+
+    # -- other tools -------------------------------------------------------------------------------------------
+
+    def _call(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        """What a tool answers that the operator lets this script call. Memories are a pack's own: no script reaches them so."""
+        name = str(arguments.get("name"))
+        label = one_line(name[:64])
+        if name not in self._policy.calls:
+            raise ToolError(
+                f"context.call: this script may not call '{label}'; name it in calls = [...] to allow it"
+            )
+        if self._caller.script_depth >= MAX_DEPTH:
+            raise ToolError(
+                f"context.call: {label}: {MAX_DEPTH} scripts wait for one another already; do they call in a circle?"
+            )
+        try:
+            pack = self._bridge.toolbox.get(name).pack
+            if pack is not None:
+                raise ToolError(f"it belongs to the pack {pack}, whose memories only its own tools reach")
+            return self._use(name, arguments.get("arguments"), deadline_s)
+        except CtxError as error:
+            raise ToolError(f"context.call: {label}: {error.message}") from error
+
+    # -- what it keeps -----------------------------------------------------------------------------------------
+
+    def _store(self) -> tuple[ScriptStore, str]:
+        if self._bridge.store is None or not self._policy.store:
+            raise ToolError("context.store is not available here: it belongs to a project's tools")
+        return self._bridge.store, self._policy.store
+
+    def _store_get(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        store, script = self._store()
+        return store.get(script, arguments.get("key"), deadline_s)
+
+    def _store_set(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        store, script = self._store()
+        return store.set(script, arguments.get("key"), arguments.get("value"), deadline_s)
+
+    def _store_add(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        store, script = self._store()
+        return store.add(script, arguments.get("key"), arguments.get("number"), deadline_s)
+
+    def _store_keys(self, _: dict[str, JSON], deadline_s: float) -> JSON:
+        store, script = self._store()
+        return store.keys(script, deadline_s)
+
+
+class _Progress:
+    """Hands a script's reports to whoever waits for it: growing, as MCP wants them, and not too many."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._tell = caller.progress
+        self._done = -1.0
+        self._told_s = -math.inf
+
+    def tell(self, arguments: dict[str, JSON], _: float) -> None:
+        done, message = _amount(arguments.get("done")), arguments.get("message")
+        total = None if arguments.get("total") is None else _amount(arguments.get("total"))
+        present_s = time.monotonic()
+        last = total is not None and done >= total
+        if (
+            self._tell is None
+            or done <= self._done
+            or (present_s - self._told_s < PROGRESS_EVERY_S and not last)
+        ):
+            return
+        self._done, self._told_s = done, present_s
+        self._tell(done, total, one_line(str(message or ""), MAX_MESSAGE))
+
+
+def _amount(value: JSON) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
+        return value
+    raise ToolError("context.progress: done and total are numbers, 0 or more")
 
 
 def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:

@@ -327,6 +327,16 @@ def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
     ]
 
 
+def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
+    """Tools that a script may call and that nobody serves, one sentence each."""
+    names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
+    return [
+        f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
+        for name in script.calls
+        if name not in names
+    ]
+
+
 def script_doubts(script: ScriptFile) -> list[str]:
     """Settings of a script that will do nothing, one sentence each."""
     folders = [f"fs: no such folder: {one_line(folder)}" for folder in script.fs if not os.path.isdir(folder)]

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -44,6 +43,7 @@ class ScriptFile(NamedTuple):
     env: tuple[str, ...] = ()
     allow_hosts: tuple[str, ...] = ()
     fs: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # how messages name the file
@@ -61,6 +61,8 @@ class ScriptFile(NamedTuple):
             (folder, *self.fs),
             frozenset(self.env),
             frozenset(host.lower() for host in self.allow_hosts),
+            frozenset(self.calls),
+            f"{self.name} ({self.where})",  # another script that takes the name later does not take the values too
         )
 
     def source(self) -> bytes:
@@ -153,9 +155,9 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
-            caller=caller.share
+            caller=caller.share, ends_s=caller.ends_s
         )
-        return runner.pool.run(job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller))
+        return runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
 
     title = fields.get("title")
     return Tool(
@@ -217,10 +219,10 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     declared = _names(fields.get("tools"))
 
     def resolve(entries: dict[str, JSON], caller: Caller) -> Prompt:
-        job = runner.job(script, source, "agent", "resolve", entries, {})._replace(caller=caller.share)
-        answer = runner.pool.run(
-            job, runner.bridge.host_for(policy, caller), _left_s(script.timeout_s, caller)
+        job = runner.job(script, source, "agent", "resolve", entries, {})._replace(
+            caller=caller.share, ends_s=caller.ends_s
         )
+        answer = runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
         if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
             raise ToolError(
                 f"agent '{script.name}': resolve must return a table with a string called 'system'"
@@ -250,12 +252,6 @@ def _messages(value: JSON) -> tuple[dict[str, str], ...]:
         for entry in (value if isinstance(value, list) else ())
         if isinstance(entry, dict)
     )
-
-
-def _left_s(timeout_s: float, caller: Caller) -> float:
-    if caller.deadline_s is None:
-        return timeout_s
-    return max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
 
 
 class ScriptConnector:

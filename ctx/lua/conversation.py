@@ -15,7 +15,16 @@ import orjson
 
 from ctx.errors import AccessError, BadRequest, CtxError, NotFound, StoreError, ToolError
 from ctx.lua.deadline import DeadlineThreads
-from ctx.lua.frames import HOST_CALL, JOB, REPLY, Channel, Deadline, DeadlinePassed, FrameError
+from ctx.lua.frames import (
+    HOST_CALL,
+    JOB,
+    MAX_FRAME_BYTES,
+    REPLY,
+    Channel,
+    Deadline,
+    DeadlinePassed,
+    FrameError,
+)
 from ctx.text import one_line
 from ctx.types import JSON
 
@@ -175,7 +184,10 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
 
 def _answer(name: str, argument: bytes, talk: Talk) -> bytes:
     try:
-        return b"+" + talk.host(name, argument, talk.deadline.at_s)
+        answer = talk.host(name, argument, talk.deadline.at_s)
+        if len(answer) >= MAX_FRAME_BYTES:
+            raise ToolError(f"{name}: the answer has {len(answer):,} bytes, more than a script takes")
+        return b"+" + answer
     except CtxError as error:
         return _refusal(error)
     except Exception:

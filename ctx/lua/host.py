@@ -45,7 +45,7 @@ MAX_LISTED = 10_000
 MAX_GLOB_CHARS = 256  # of `fs.list`: a name has no more
 MAX_REDIRECTS = 10
 DEFAULT_TIMEOUT_S = 30.0
-METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 # The client's own business: a script that sets them could smuggle a second request or speak for another host.
 REFUSED_HEADERS = frozenset(
     {
@@ -68,13 +68,15 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 class Policy(NamedTuple):
     """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
-    HOST:PORT that may be private.
+    HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for none.
     """
 
     name: str
     roots: tuple[str, ...] = ()
     env: frozenset[str] = frozenset()
     allow_hosts: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+    store: str = ""
 
 
 # ---- http --------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
             if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
-                method, body = "GET", b""
+                method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             target = following
     except LATE as error:

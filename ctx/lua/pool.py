@@ -42,6 +42,9 @@ goes nowhere.
     context.search     context  JSON {query, mode?, limit?, source?, since?, until?}      JSON array
     context.get        context  JSON {id}                                                 JSON object
     context.sources    context  JSON {}                                                   JSON array
+    context.call       context  JSON {name, arguments}                                    JSON
+    context.progress   context  JSON {done, total?, message?}                             ignored
+    context.store.NAME context  get, set, add, keys: JSON {key?, value?, number?}         JSON
     memory.NAME        memory   JSON array of the arguments, null for nil                 JSON
     bank.NAME          memory   exists, ensure, config: likewise                          JSON
     session.NAME       memory   count, kv.get, kv.set: likewise                           JSON
@@ -63,6 +66,7 @@ other script's failure is a `ToolError`, whatever it says.
 """
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -116,6 +120,9 @@ class Job(NamedTuple):
     kind: str = "tool"
     output_schema: JSON | None = None
     caller: str = ""
+    ends_s: float = (
+        math.inf
+    )  # when nobody waits for the answer any more: here the wait for a worker counts too
 
     @property
     def shown(self) -> str:
@@ -289,6 +296,7 @@ class Pool:
         idle = False
         try:
             worker = self._take(job, reuse, cancel)
+            timeout_s = max(0.001, min(timeout_s, round(job.ends_s - time.monotonic(), 2)))
             deadline = Deadline(timeout_s, cancel)
             talk = Talk(f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level)
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
@@ -354,11 +362,12 @@ class Pool:
             self._waiting_shares.give_back(*share)
 
     def _wait_for_slot(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
-        until_s = time.monotonic() + self._patience_s
+        began_s = time.monotonic()
+        until_s = min(began_s + self._patience_s, job.ends_s)
         while not self._has_slot(share):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                raise Busy(f"no script ended within {self._patience_s:g} s; try again later")
+                raise Busy(f"no script ended within {until_s - began_s:.3g} s; try again later")
             self._slots.wait(min(left_s, _SLICE_S) if cancel else left_s)
             if cancel is not None and cancel.is_set():
                 raise ToolError(f"{job.shown} was cancelled")
@@ -385,7 +394,7 @@ class Pool:
             if not worker.ended.is_set():
                 return worker
             self._nursery.drop(worker)  # it was killed while it waited
-        return self._nursery.take(self._patience_s, cancel)
+        return self._nursery.take(min(self._patience_s, job.ends_s - time.monotonic()), cancel)
 
     def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
         worker.calls += 1

@@ -36,7 +36,8 @@ local ESCAPES = setmetatable(
   { __index = function(_, letter) return format("\\u%04x", byte(letter)) end }
 )
 
--- A result that was cut inside a character (`body:sub(1, 300)`) is mended: what a reader loses is one character, not the answer.
+-- What goes to a reader or a search and was cut inside a character (`body:sub(1, 300)`) is mended: what is lost is one character,
+-- not the answer. What is kept to be read back as it was (json.encode, context.store) is refused instead.
 local mending, mended = false, 0
 
 local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, even with the way there and back
@@ -164,6 +165,13 @@ local function encode(value)
   local out = {}
   encode_value(value, out, 0, 1, {})
   return concat(out)
+end
+
+local function encode_mended(value) -- as pcall(encode, value)
+  mending = true
+  local ok, text = pcall(encode, value)
+  mending = false
+  return ok, text
 end
 
 local UNESCAPES = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
@@ -364,14 +372,19 @@ local function ask(op, payload, level)
   error(failure.message, level + 1)
 end
 
-local function try_encode(value, op, level)
-  local ok, text = pcall(encode, value)
+local function try_encode(value, op, level, mends)
+  local ok, text
+  if mends then
+    ok, text = encode_mended(value)
+  else
+    ok, text = pcall(encode, value)
+  end
   if not ok then error(op .. ": " .. tostring(text), level + 1) end
   return text
 end
 
-local function ask_json(op, value, level)
-  return decode(ask(op, try_encode(value, op, level + 1), level + 1))
+local function ask_json(op, value, level, mends)
+  return decode(ask(op, try_encode(value, op, level + 1, mends), level + 1))
 end
 
 ---------------------------------------------------------------------------------------------------- parts
@@ -451,6 +464,9 @@ local function add_language(env)
   end
 end
 
+local PERCENT = setmetatable({}, { __index = function(_, letter) return format("%%%02X", byte(letter)) end })
+local UNPERCENT = setmetatable({}, { __index = function(_, digits) return char(tonumber(digits, 16)) end })
+
 local function add_pure(env)
   local function parse(text)
     local ok, value = pcall(decode, argument(text, "parse", 1))
@@ -473,8 +489,15 @@ local function add_pure(env)
     encode = function(bytes) return (ask("base64.encode", argument(bytes, "encode", 1), 2)) end,
     decode = function(text) return (ask("base64.decode", argument(text, "decode", 1), 2)) end,
   }
+  env.uri = {
+    encode = function(text) return (gsub(argument(text, "encode", 1), "[^A-Za-z0-9_.~-]", PERCENT)) end,
+    decode = function(text) return (gsub(argument(text, "decode", 1), "%%(%x%x)", UNPERCENT)) end,
+  }
   env.crypto = {
     sha256 = function(bytes) return (ask("crypto.sha256", argument(bytes, "sha256", 1), 2)) end,
+    sha1 = function(bytes) return (ask("crypto.sha1", argument(bytes, "sha1", 1), 2)) end,
+    md5 = function(bytes) return (ask("crypto.md5", argument(bytes, "md5", 1), 2)) end,
+    uuid = function() return (ask("crypto.uuid", "", 2)) end,
     hmac_sha256 = function(key, bytes)
       key = argument(key, "hmac_sha256", 1)
       return (ask("crypto.hmac_sha256", format("%d:", #key) .. key .. argument(bytes, "hmac_sha256", 2), 2))
@@ -539,7 +562,7 @@ end
 
 local function add_powers(env)
   env.http = {}
-  for name, method in next, { get = "GET", delete = "DELETE" } do
+  for name, method in next, { get = "GET", head = "HEAD", delete = "DELETE" } do
     env.http[name] = function(url, options)
       return (http_request(method, argument(url, name, 1), nil, optional_table(options, name, 2)))
     end
@@ -549,6 +572,12 @@ local function add_powers(env)
       body = body == nil and "" or argument(body, name, 2)
       return (http_request(method, argument(url, name, 1), body, optional_table(options, name, 3)))
     end
+  end
+  env.http.request = function(method, url, options)
+    method, options = argument(method, "request", 1), optional_table(options, "request", 3)
+    local body = options and rawget(options, "body")
+    if body ~= nil then body = argument(body, "options.body", 3) end
+    return (http_request(method, argument(url, "request", 2), body, options))
   end
   env.env = { get = function(name) return (decode(ask("env.get", argument(name, "get", 1), 2))) end }
   env.fs = {
@@ -567,6 +596,11 @@ local function add_powers(env)
   end
 end
 
+local function amount(value, name, position)
+  if type(value) == "number" and value == value and value > -huge and value < huge then return value end
+  error(format("bad argument #%d to '%s' (a finite number expected, got %s)", position, name, type(value)), 3)
+end
+
 local function add_documents(context)
   context.search = function(query, options)
     if type(query) == "table" then
@@ -578,10 +612,31 @@ local function add_documents(context)
     local request = {}
     for name, value in next, options do request[name] = value end
     request.query = query -- what else is in it, the tool checks: a slip must not pass for "nothing found"
-    return (ask_json("context.search", request, 2))
+    return (ask_json("context.search", request, 2, true))
   end
   context.get = function(id) return (ask_json("context.get", { id = argument(id, "get", 1) }, 2)) end
   context.sources = function() return (ask_json("context.sources", {}, 2)) end
+  context.call = function(name, arguments)
+    name, arguments = argument(name, "call", 1), optional_table(arguments, "call", 2)
+    return (ask_json("context.call", { name = name, arguments = arguments or setmetatable({}, OBJECT) }, 2, true))
+  end
+  context.progress = function(done, total, message)
+    if message ~= nil then message = argument(message, "progress", 3) end
+    ask_json("context.progress", { done = amount(done, "progress", 1), total = total and amount(total, "progress", 2), message = message }, 2, true)
+  end
+  context.store = {
+    get = function(key) return (ask_json("context.store.get", { key = argument(key, "get", 1) }, 2)) end,
+    set = function(key, value)
+      key = argument(key, "set", 1)
+      if type(value) == "function" or type(value) == "thread" then error("bad argument #2 to 'set' (a " .. type(value) .. " cannot be kept)", 2) end
+      ask_json("context.store.set", { key = key, value = value }, 2)
+    end,
+    add = function(key, number)
+      key, number = argument(key, "add", 1), number == nil and 1 or amount(number, "add", 2)
+      return (ask_json("context.store.add", { key = key, number = number }, 2))
+    end,
+    keys = function() return (ask_json("context.store.keys", {}, 2)) end,
+  }
 end
 
 -- Sends one item of a scan. What cannot be said in JSON is a line of the report, not the end of the scan.
@@ -589,7 +644,7 @@ local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame, with room for its operation
 local emitted = 0
 local function emit(item)
   emitted = emitted + 1
-  local ok, text = pcall(encode, item)
+  local ok, text = encode_mended(item)
   if ok and #text <= MAX_ITEM_BYTES then
     ask("emit", text, 2)
   else
@@ -725,19 +780,24 @@ local function perform(kind, entry, name, source, arguments, context, grants)
   return stream((call(config, context)))
 end
 
+local function log_mended()
+  if mended > 0 then raw("log", "warn\0text was cut inside a character and is mended with U+FFFD: texts=" .. mended) end
+end
+
 -- Runs one entry. Returns "+" and the result, or "-" and {message, traceback, kind, data}, as JSON.
 return function(kind, entry, name, source, arguments, context, grants, seed)
   randomseed(seed)
   typed, emitted, mending, mended = false, 0, false, 0
   local ok, outcome = xpcall(perform, describe, kind, entry, name, source, arguments, context, grants)
   if ok then
-    mending = entry == "execute" or entry == "resolve"
-    local encoded, text = pcall(encode, outcome)
-    mending = false
-    if mended > 0 then raw("log", "warn\0the result was cut inside a character and is mended with U+FFFD: texts=" .. mended) end
+    local encoded, text = encode_mended(outcome)
+    log_mended()
     if encoded then return "+" .. text end
     outcome = { message = "the result cannot be written as JSON: " .. (type(text) == "string" and printable(text) or "out of memory") }
-  elseif type(outcome) ~= "table" then
+  else
+    log_mended()
+  end
+  if type(outcome) ~= "table" then
     outcome = { message = type(outcome) == "string" and printable(sub(outcome, 1, 4000)) or "the script failed beyond description" }
   end
   local encoded, text = pcall(encode, outcome)

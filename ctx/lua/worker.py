@@ -55,12 +55,22 @@ def _mend(payload: bytes) -> bytes:
     return encode_basestring(payload.decode("utf-8", "replace")).encode()
 
 
+def _uuid(_: bytes) -> bytes:
+    digits = bytearray(os.urandom(16).hex().encode())
+    digits[12:13] = b"4"  # version and variant of RFC 9562: all else is random
+    digits[16:17] = b"%x" % (int(digits[16:17], 16) & 3 | 8)
+    return b"-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
+
+
 _PURE = {
     b"json.quote": _quote,
     b"json.mend": _mend,
     b"base64.encode": lambda payload: binascii.b2a_base64(payload, newline=False),
     b"base64.decode": lambda payload: binascii.a2b_base64(payload, strict_mode=True),
     b"crypto.sha256": lambda payload: hashlib.sha256(payload).hexdigest().encode(),
+    b"crypto.sha1": lambda payload: hashlib.sha1(payload, usedforsecurity=False).hexdigest().encode(),
+    b"crypto.md5": lambda payload: hashlib.md5(payload, usedforsecurity=False).hexdigest().encode(),
+    b"crypto.uuid": _uuid,
     b"crypto.hmac_sha256": _hmac,
 }
 
@@ -204,6 +214,9 @@ def warm_up(interpreter: Interpreter) -> None:
         (b"base64.encode", b"x"),
         (b"base64.decode", b"eA=="),
         (b"crypto.sha256", b"x"),
+        (b"crypto.sha1", b"x"),
+        (b"crypto.md5", b"x"),
+        (b"crypto.uuid", b""),
         (b"crypto.hmac_sha256", b"1:kd"),
     ):
         _PURE[op](payload)

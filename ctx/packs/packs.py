@@ -265,15 +265,11 @@ class Pack:
             kind="agent" if agent else "tool",
             output_schema=output,
             caller=caller.share,
-        )
-        left_s = (
-            timeout_s
-            if caller.deadline_s is None
-            else max(0.001, min(timeout_s, caller.deadline_s - time.monotonic()))
+            ends_s=caller.ends_s,
         )
         host = self._runner.bridge.host_for(self._policy, caller, memory=memory.answer)
         try:
-            return self._runner.pool.run(job, host, left_s)
+            return self._runner.pool.run(job, host, timeout_s)
         except BaseException:
             memory.take_back()
             raise

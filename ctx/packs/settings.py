@@ -8,7 +8,6 @@ from ctx.errors import ConfigError
 from ctx.packs.manifest import Manifest
 from ctx.types import JSON
 
-SHIPPED = ("hindsight", "claude-recall", "sekha")
 SETTINGS = ("api_key_env", "default_bank", "rate_limit_per_minute", "sessions_file", "path")
 
 
@@ -54,12 +53,8 @@ def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str,
 
 
 def pack_folder(name: str, settings: Mapping[str, JSON], root: str) -> str:
-    """Where an enabled pack lies: the folder its settings name, or with ctx itself. Raises `ConfigError`."""
+    """Where an enabled pack lies: the folder its settings name, or with ctx itself."""
     path = settings.get("path")
     if isinstance(path, str):
         return os.path.normpath(os.path.join(root, os.path.expanduser(path)))
-    if name in SHIPPED:
-        return bundled_path("extensions", name)
-    raise ConfigError(
-        f"[packs] enabled: '{name}' is not a pack that ships with ctx ({', '.join(SHIPPED)}); name its folder: [packs.{name}] path = \"...\""
-    )
+    return bundled_path("extensions", name)

@@ -143,7 +143,7 @@ class KeyRing:
                     revoked_ms = clock()
                     records[position] = record._replace(revoked_ms=revoked_ms)
                     return records[position]
-            raise NotFound(f"no key in force is called '{name_or_id[:80]}'")
+            raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
 
     @contextmanager
     def _writing(self) -> Iterator[_Records]:

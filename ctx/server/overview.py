@@ -1,24 +1,28 @@
-"""What the page shows of a running server beside its tools: the work at hand, the last runs, how long
-searches took, and the map of the index.
+"""What the page shows of a running server beside its tools: the work at hand, the last runs, how old the
+documents are, how long searches took, and the map of the index.
 """
 
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from ctx.clock import DAY_MS, now_ms
 from ctx.errors import EmbeddingsDisabled
 from ctx.tools.base import Call
 from ctx.types import JSON
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
+    from ctx.connectors.base import Problem
     from ctx.indexing.run import IndexReport
     from ctx.store.atlas import AtlasRoom
 
 MAX_PROBLEMS = 200  # shown of one run; the count beside them is of all
 _MINUTES = 60  # of search times
+MONTHS = 12  # of 30 days: how far back the page shows when documents changed
 _SEARCHES = 20_000  # kept of them: five a second for an hour
 
 
@@ -39,6 +43,9 @@ class WorkspaceOverview:
         self._workspace = workspace
         self._lock = threading.Lock()
         self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
+        self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = (
+            None  # of which state of the catalog
+        )
         workspace.toolbox.observe(self._note)
 
     def _note(self, call: Call) -> None:
@@ -56,7 +63,18 @@ class WorkspaceOverview:
             "degraded": list(activity.get("degraded", ())),
             "runs": {name: _report_json(report) for name, report in sorted(reports.items())},
             "searches": self._search_times(),
+            "ages": self._document_ages(),
         }
+
+    def _document_ages(self) -> dict[str, list[int]]:
+        """How many documents of each source changed last in this month, the one before and so on; at the end all that are older."""
+        day = now_ms() // DAY_MS
+        state = (self._workspace.catalog.seq(), day)
+        if (
+            self._ages is None or self._ages[0] != state
+        ):  # the page asks each second, and reads every document's row
+            self._ages = state, self._workspace.catalog.ages((day + 1) * DAY_MS, 30 * DAY_MS, MONTHS)
+        return self._ages[1]
 
     def _search_times(self) -> list[JSON]:
         """Of each minute of the last hour that had searches, latest first: how long ago, how many, their median
@@ -92,11 +110,11 @@ class WorkspaceOverview:
         return AtlasRoom()
 
 
+def _problems_json(problems: "Sequence[Problem]") -> list[JSON]:
+    return [{"source_id": each.source_id, "message": each.message} for each in problems[:MAX_PROBLEMS]]
+
+
 def _report_json(report: "IndexReport") -> JSON:
-    problems = [
-        {"source_id": each.source_id, "message": each.message} for each in report.problems[:MAX_PROBLEMS]
-    ]
-    notes = [{"source_id": each.source_id, "message": each.message} for each in report.notes[:MAX_PROBLEMS]]
     return {
         "ok": report.ok,
         "added": report.added,
@@ -105,8 +123,9 @@ def _report_json(report: "IndexReport") -> JSON:
         "deleted": report.deleted,
         "skipped": report.skipped,
         "failed": len(report.problems),
-        "problems": problems,
-        "notes": notes,
+        "problems": _problems_json(report.problems),
+        "notes": _problems_json(report.notes),
+        "skips": _problems_json(report.skips),
         "note": report.note,
         "seconds": round(report.duration_s, 2),
     }

@@ -32,7 +32,9 @@ def own_folder(database: str) -> None:
         if missing or name == _NAME:
             _hide(folder)
     except OSError as error:
-        raise StoreError(f"the catalog cannot be made here: {error.strerror}") from error
+        raise StoreError(
+            f"the catalog cannot be made in the folder `{name}` ([db] path): {error.strerror}; make it, or name another"
+        ) from error
     _check_untracked(folder, database)
 
 

@@ -86,6 +86,22 @@ class SqliteCatalog(Documents, Embeddings):
             statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
         return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
 
+    def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
+        """How many documents of each source changed last within each of the `spans` before `until_ms`, the latest first.
+
+        One more count at the end is of all that are older. What bears a date to come counts as the latest.
+        """
+        counts: dict[str, list[int]] = {}
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT s.name, min(?, max(0, (? - d.updated_ms) / ?)) AS span, count(*) "
+                "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
+                (spans, until_ms, span_ms),
+            )
+            for name, span, count in rows:
+                counts.setdefault(name, [0] * (spans + 1))[span] = count
+        return counts
+
     def stats(self) -> Mapping[str, int]:
         with self._reading() as connection:
             size = connection.execute(

@@ -50,12 +50,13 @@ COMMANDS = [
     (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
     (["tool", "call", "search", "limit=3"], ("missing required parameter: query",)),
     (["tool", "call", "search", "query=x", "limit=many"], ("'limit' must be of type 'integer'",)),
-    (["tool", "call", "nothing"], ("nothing",)),
-    (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua",)),
-    (["tool", "init", "a b"], ("1 to 64 of A-Z a-z 0-9 _ -",)),
+    (["tool", "call", "serch"], ("no tool registered with name: serch", "did you mean 'search'?")),
+    (["tool", "call", "nothing"], ("no tool registered with name: nothing", "known: get, refresh, search")),
+    (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
+    (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
-    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("key",)),
+    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),
     (["serve", "mcp", "--port", "80"], ("--port 80", "`ctx serve --help`")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
     (["open"], ("`ctx get PATH` prints a document",)),
@@ -66,7 +67,7 @@ COMMANDS = [
     (["--config"], ("--config needs the path",)),
     (["--config", "nowhere.toml", "search", "x"], ("no such file: nowhere.toml", "`ctx init` writes one")),
     (["search"], ("required: query", "`ctx search --help`")),
-    (["search", ""], ("query",)),
+    (["search", ""], ("parameter 'query' must have at least 1",)),
     (["search", "x", "--limit", "0"], ("'limit' must be at least 1",)),
     (["search", "x", "--limit", "1000"], ("'limit' must be at most 100",)),
     (["search", "x", "--mode", "fuzzy"], ("invalid choice: 'fuzzy'", "keyword")),
@@ -75,16 +76,20 @@ COMMANDS = [
         ["search", "x", "--mode", "hybrid"],
         ("embeddings are disabled", "set [embedding] provider in ctx.toml"),
     ),
+    (["tool", "call", "search", "query=x", "colour=red"], ("unknown parameter 'colour'",)),
     (["index", "nowhere"], ("unknown source 'nowhere'", "known: filesystem:docs")),
     (["index", "docs", "--prune"], ("leave the names of sources out",)),
     (["embed", "pending"], ("embeddings are disabled", "[embedding] provider")),
-    (["key", "revoke", "nobody"], ("nobody",)),
-    (["agent", "test", "nobody"], ("nobody",)),
-    (["export", "-o", "/nowhere/at/all.json"], ("/nowhere/at/all.json cannot be written",)),
+    (["key", "revoke", "nobody"], ("no key in force is called 'nobody'", "`ctx key list`")),
+    (["agent", "test", "nobody"], ("no agent registered with name: nobody", "`ctx agent init NAME`")),
+    (
+        ["export", "-o", "/nowhere/at/all.json"],
+        ("/nowhere/at/all.json cannot be written", "in a folder of yours"),
+    ),
     (["connect"], ("name a client", "cursor", "--list or --all")),
     (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
-    (["service", "remove"], ("no unit of this project is installed",)),
+    (["service", "remove"], ("no unit of this project is installed", "`ctx service install`")),
     (["completions", "tcsh"], ("invalid choice: 'tcsh'", "bash")),
 ]
 
@@ -108,8 +113,14 @@ CONFIGURATIONS = [
         '[connectors.filesystem.docs]\npath = "docs"\n',
         ("[connectors.filesystem.docs] path: unknown key", "root"),
     ),
-    ('[connectors.filesystem.docs]\nroot = "${UNSET_IN_TESTS}"\n', ("UNSET_IN_TESTS",)),
+    ('[connectors.filesystem.docs]\nroot = "${UNSET_IN_TESTS}"\n', ("UNSET_IN_TESTS is not set; export it",)),
     ('[connectors.filesystem.docs]\nroot = "docs"\ninclude_globs = "*.pdf"\n', ("include_globs", "list")),
+    (
+        '[connectors.filesystem.docs]\nroot = "docs"\n[db]\npath = "/proc/nowhere/ctx.db"\n',
+        ("the catalog cannot be made in the folder `nowhere` ([db] path)",),
+    ),
+    ('[packs]\nenabled = ["mem0"]\n', ("mem0", "hindsight")),
+    ('[tools.script.a]\npath = "./nowhere.lua"\n', ("[tools.script.a] path: no such file: ./nowhere.lua",)),
 ]
 
 
@@ -164,3 +175,107 @@ def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
     assert reply.returncode == 2
     assert f"127.0.0.1:{port} is in use by another program" in reply.stderr
     assert " is free (--bind 127.0.0.1:" in reply.stderr
+
+
+# ---- the rest of the audit's list, each as its reader met it ------------------------------------------------
+
+
+def test_documents_that_the_globs_do_not_take_are_told_by_kind_and_number(tmp_path: Path) -> None:
+    files = {"a.md": "# A\n\ntext\n", "b.csv": "x,y\n1,2\n", "c.csv": "x,y\n", "d.pdf": "%PDF-1.4"}
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\ninclude_globs = ["**/*.md"]\n[embedding]\nprovider = "disabled"\n'
+    path = project(tmp_path, files, config)
+    reply = ctx("index", "--config", str(path), cwd=tmp_path)
+    assert reply.returncode == 0
+    printed = reply.stderr + reply.stdout
+    assert ".csv 2" in printed
+    assert ".pdf 1" in printed
+    assert "include_globs" in printed
+
+
+def test_a_source_there_is_not_is_told_with_those_there_are(indexed: Path) -> None:
+    reply = ctx("search", "x", "--source", "github", cwd=indexed)
+    assert "no source is called 'github' (known: filesystem:docs)" in reply.stderr
+
+
+def test_one_of_a_thing_is_not_told_as_several(tmp_path: Path) -> None:
+    path = project(tmp_path, {"a.md": "# A\n\ntext\n"}, '[connectors.filesystem.docs]\nroot = "./docs"\n')
+    reply = ctx("index", "--config", str(path), cwd=tmp_path)
+    assert "embedded 1 chunk in" in reply.stdout + reply.stderr
+    reply = ctx("export", "-o", "all.json", "--config", str(path), cwd=tmp_path)
+    assert "Exported 1 document" in reply.stdout + reply.stderr
+    assert "1 documents" not in reply.stdout + reply.stderr
+
+
+def test_an_embedding_server_that_does_not_run_is_told_with_how_to_start_it(tmp_path: Path) -> None:
+    config = (
+        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "ollama"\nmodel = "all-minilm"\n'
+        'dims = 384\nurl = "http://127.0.0.1:1"\nmax_retries = 0\n'
+    )
+    path = project(tmp_path, {"a.md": "# A\n\ntext\n"}, config)
+    reply = ctx("index", "--config", str(path), cwd=tmp_path)
+    assert reply.returncode in (1, 4)
+    assert "ollama at 127.0.0.1:1 did not answer" in reply.stderr
+    assert "after 1 try; start it with `ollama serve`, or set [embedding] url" in reply.stderr
+
+
+def test_the_doctor_offers_no_mend_that_mends_nothing(tmp_path: Path) -> None:
+    path = project(
+        tmp_path, config='[connectors.git.code]\nurl = "/nope/code.git"\n[embedding]\nprovider = "disabled"\n'
+    )
+    ctx("index", "--config", str(path), cwd=tmp_path)
+    reply = ctx("doctor", "--config", str(path), cwd=tmp_path)
+    (line,) = [line for line in reply.stdout.splitlines() if "git:code" in line]
+    assert "cannot be" in line or "does not exist" in line, line
+    assert "--fix" not in reply.stdout + reply.stderr
+
+
+def test_figures_without_their_library_are_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from ctx.errors import ConfigError
+    from ctx.server.metrics import Metrics
+    from ctx.server.work import Work
+    from ctx.tools.base import Toolbox
+
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ConfigError, match=r"needs prometheus-client: pip install 'ctx-server\[metrics\]'"):
+        Metrics(Toolbox(), Work(), dict)
+
+
+@pytest.mark.parametrize(
+    ("method", "content", "kind", "status", "words"),
+    [
+        ("POST", b'{"query": "x"}', "text/plain", 400, ("application/json",)),
+        ("POST", b'{"query": "x", "colour": 1}', "application/json", 400, ("unknown parameter", "colour")),
+        ("DELETE", b"", "application/json", 405, ("DELETE", "POST")),
+        ("POST", b"{}", "application/json", 400, ("missing required parameter: query",)),
+        ("POST", b"{", "application/json", 400, ("JSON",)),
+    ],
+)
+def test_a_mistaken_request_is_told_what_it_should_be(
+    indexed: Path, method: str, content: bytes, kind: str, status: int, words: tuple[str, ...]
+) -> None:
+    from kit import workspace
+    from starlette.testclient import TestClient
+
+    from ctx.assemble import server_settings, services
+    from ctx.server.app import create_app
+
+    with workspace(indexed / "ctx.toml") as space:
+        app = create_app(services(space), server_settings(space))
+        client = TestClient(app, base_url="http://127.0.0.1:7331")
+        reply = client.request(method, "/tools/search", content=content, headers={"content-type": kind})
+        assert reply.status_code == status
+        message = reply.json()["error"]["message"]
+        assert all(word in message for word in words), message
+
+
+@pytest.mark.slow
+def test_fetching_a_model_is_told_before_it_fails_or_takes_its_time(tmp_path: Path) -> None:
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nmodel = "BAAI/bge-small-en-v1.5"\n'
+    path = project(tmp_path, {"a.md": "# A\n\ntext\n"}, config)
+    offline = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path), "FASTEMBED_CACHE_PATH": str(tmp_path / "models")}
+    reply = ctx("index", "--config", str(path), cwd=tmp_path, env=offline)
+    assert reply.returncode == 4
+    assert "fetching the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
+    assert "could not be fetched; connect once, or name a folder that holds it" in reply.stderr

@@ -63,10 +63,12 @@ def test_every_function_is_on_the_page_and_the_page_lists_no_other(pool: Pool) -
 
 
 ARGUMENTS = {
-    **dict.fromkeys(("http.post", "http.put", "http.patch", "crypto.hmac_sha256"), '"a", "b"'),
-    **dict.fromkeys(("sleep", "json.encode"), "0"),
+    **dict.fromkeys(
+        ("http.post", "http.put", "http.patch", "http.request", "crypto.hmac_sha256"), '"a", "b"'
+    ),
+    **dict.fromkeys(("sleep", "json.encode", "context.progress"), "0"),
     **dict.fromkeys(("json.parse", "json.decode"), '"1"'),
-    **dict.fromkeys(("json.array", "json.object", "context.sources"), ""),
+    **dict.fromkeys(("json.array", "json.object", "context.sources", "context.store.keys"), ""),
     "error.throw": '{ kind = "storage" }',
     "os.difftime": "1, 2",
 }

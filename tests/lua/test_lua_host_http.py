@@ -347,3 +347,28 @@ def test_tls_is_checked(server: Server) -> None:
     server.routes["/"] = ok(b"x")
     with pytest.raises(ToolError, match="failed"):
         ask(f"https://{server.at}/", allow=[server.at], deadline_s=3)
+
+
+# ---- head, and any method by name --------------------------------------------------------------------------
+
+
+def test_head_has_the_headers_of_a_body_that_does_not_come(server: Server) -> None:
+    server.routes["/big"] = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nContent-Encoding: gzip\r\n\r\n"
+    answer = ask(f"http://{server.at}/big", allow=[server.at], method="HEAD")
+    assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "99")
+    assert [request.method for request in server.seen] == ["HEAD"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307])
+def test_head_stays_head_through_a_redirect(server: Server, status: int) -> None:
+    server.routes["/a"] = to("/b", status)
+    server.routes["/b"] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+    assert ask(f"http://{server.at}/a", allow=[server.at], method="HEAD").status == 200
+    assert [request.method for request in server.seen] == ["HEAD", "HEAD"]
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "GET /x HTTP/1.1\r\nHost: a", "", "é"])
+def test_a_method_that_is_not_listed_is_refused_before_anything_is_sent(server: Server, method: str) -> None:
+    with connecting() as attempts, pytest.raises(ToolError, match="is not one of DELETE, GET, HEAD"):
+        ask(f"http://{server.at}/", allow=[server.at], method=method)
+    assert attempts == []

@@ -1,5 +1,7 @@
 """What a script returns that was cut inside a character: mended, and told in the log."""
 
+import json
+
 import pytest
 from redteam_run import WatchedPool, poor_host, tool
 
@@ -31,7 +33,7 @@ def test_a_result_cut_inside_a_character_is_mended_and_logged(
     job = tool(f"tool = {{}} function tool.execute(p) {body}\nend")
     assert pool.run(job, host, 10) == answer
     assert [line.partition(b"=")[0] for line in lines] == [
-        b"warn\0the result was cut inside a character and is mended with U+FFFD: texts"
+        b"warn\0text was cut inside a character and is mended with U+FFFD: texts"
     ]
 
 
@@ -50,3 +52,29 @@ def test_a_mended_result_leaves_the_next_call_of_the_process_as_strict(pool: Wat
                 pool.run(job, poor_host, 10)
         else:
             assert pool.run(job, poor_host, 10) == "\ufffd"
+
+
+def test_an_item_of_a_scan_and_a_query_cut_inside_a_character_are_mended(pool: WatchedPool) -> None:
+    source = """connector = {}
+    function connector.scan(config, context)
+      context.search(('é'):sub(1, 1), { limit = 1 })
+      emit({ source_id = "1", body = ('naïve'):sub(1, 3) })
+    end"""
+    queries: list[JSON] = []
+    lines: list[bytes] = []
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        (lines if operation == "log" else queries).append(payload)
+        return b"[]"
+
+    items: list[JSON] = []
+    job = tool(source, kind="connector", entry="scan")
+    assert pool.run(job, host, 10, on_item=items.append) == {"count": 1}
+    assert items == [{"source_id": "1", "body": "na\ufffd"}]
+    assert json.loads(queries[0])["query"] == "\ufffd"
+    assert lines == [b"warn\0text was cut inside a character and is mended with U+FFFD: texts=2"]
+
+
+def test_what_a_script_keeps_is_never_mended(pool: WatchedPool) -> None:
+    with pytest.raises(ToolError, match=r"context\.store\.set: a string is not valid UTF-8"):
+        pool.run(tool("tool = {} function tool.execute(p, c) c.store.set('k', '\\255') end"), poor_host, 10)

@@ -233,6 +233,7 @@ def test_what_a_script_finds_in_its_globals(pool: WatchedPool) -> None:
             "tool",
             "tostring",
             "type",
+            "uri",
             "utf8",
             "warn",
             "xpcall",

@@ -1,5 +1,5 @@
 // What runs here: version, model, how long searches took in the last hour, and where the rest is written.
-import { call, count, duration, element, find, link, number, pairs, server, setTitle } from "./common.js";
+import { call, chart, count, duration, element, ends, find, link, number, pairs, server, setTitle } from "./common.js";
 
 const MINUTES = 60;
 
@@ -35,20 +35,15 @@ function searchCard(minutes) {
   const total = minutes.reduce((sum, minute) => sum + minute.count, 0);
   if (!total) return titled("Searches of the last hour", element("p", "None yet.", "note"));
   const slowest = Math.max(...minutes.map((minute) => minute.slowest_ms));
-  const chart = element("div", undefined, "chart");
-  chart.setAttribute("role", "img");
-  chart.setAttribute("aria-label", `Search times of the last hour, the slowest ${slowest} ms`);
   const byMinute = new Map(minutes.map((minute) => [minute.minutes_ago, minute]));
-  for (let minute = MINUTES - 1; minute >= 0; minute -= 1) {
-    const bar = element("span");
-    const figures = byMinute.get(minute);
-    if (figures) {
-      bar.style.height = `${Math.max(4, (100 * figures.slowest_ms) / slowest)}%`;
-      bar.title = `${count(minute, "minute")} ago: ${count(figures.count, "search", "searches")}, median ${figures.median_ms} ms, slowest ${figures.slowest_ms} ms`;
-    }
-    chart.append(bar);
-  }
-  return titled("Searches of the last hour", chart, element("p", `${count(total, "search", "searches")}; the slowest took ${slowest} ms; the median of the last minute that had any is ${minutes[0].median_ms} ms`, "note"));
+  const bars = Array.from({ length: MINUTES }, (_, place) => {
+    const figures = byMinute.get(MINUTES - 1 - place);
+    if (!figures) return null;
+    const words = `${count(figures.minutes_ago, "minute")} ago: ${count(figures.count, "search", "searches")}, median ${figures.median_ms} ms, slowest ${figures.slowest_ms} ms`;
+    return { share: figures.slowest_ms / slowest, words };
+  });
+  const picture = chart(`Search times of the last hour, the slowest ${slowest} ms`, bars);
+  return titled("Searches of the last hour", picture, ends("an hour ago", "now"), element("p", `${count(total, "search", "searches")}; the slowest took ${slowest} ms; the median of the last minute that had any is ${minutes[0].median_ms} ms`, "note"));
 }
 
 function keyCard() {

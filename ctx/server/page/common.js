@@ -133,6 +133,30 @@ export function pairs(facts) {
   return list;
 }
 
+// Bars from left to right: {share of the height in [0, 1], words}; null is a gap. `label` says the same in words.
+export function chart(label, bars) {
+  const node = element("div", undefined, "chart");
+  node.setAttribute("role", "img");
+  node.setAttribute("aria-label", label);
+  for (const bar of bars) {
+    const span = element("span");
+    if (bar) {
+      span.style.height = `${Math.max(4, 100 * bar.share)}%`;
+      span.title = bar.words;
+    }
+    node.append(span);
+  }
+  return node;
+}
+
+// What stands at both ends of a chart's line.
+export function ends(left, right) {
+  const row = element("p", undefined, "ends");
+  row.setAttribute("aria-hidden", "true");
+  row.append(element("span", left), element("span", right));
+  return row;
+}
+
 // ---- words ----------------------------------------------------------------------------------------------------------
 
 export const number = (value) => (value || 0).toLocaleString();

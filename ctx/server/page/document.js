@@ -177,10 +177,18 @@ function placesOf(lines, pattern) {
     pattern.lastIndex = 0;
     const match = line.length < 20000 ? pattern.exec(line) : null;
     if (!match) continue;
-    const start = Math.max(0, match.index - 24);
-    places.push({ name: `${start ? "…" : ""}${line.slice(start, match.index + 60).trim()}`, line: index + 1 });
+    places.push({ name: excerpt(line, match.index), line: index + 1 });
   }
   return places;
+}
+
+// Some words around a place in a line, cut between words where there is a gap near enough; marks of headings and lists left out.
+function excerpt(line, place) {
+  const before = line.slice(Math.max(0, place - 24), place);
+  const after = line.slice(place, place + 60);
+  const head = place > 24 ? `…${before.replace(/^\S{0,14}\s/, "")}` : before.replace(/^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+/, "");
+  const tail = line.length > place + 60 ? `${after.replace(/\s\S{0,14}$/, "")}…` : after;
+  return `${head}${tail}`.trim();
 }
 
 // Lights words without touching the elements; a browser without highlights shows the text as it is.

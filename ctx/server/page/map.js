@@ -141,7 +141,7 @@ function paint() {
   const style = getComputedStyle(document.documentElement);
   pixels.fill(packed(style.getPropertyValue("--panel").trim()));
   const colours = Uint32Array.from({ length: atlas.sources.length }, (_, code) => packed(hue(code)));
-  const size = Math.max(1, Math.round(density * (1.2 + Math.min(4, Math.log2(view.zoom) * 0.6) + (atlas.ids.length < 2000 ? 2 : 0))));
+  const size = Math.max(1, Math.round(density * (1.2 + Math.min(4, Math.log2(view.zoom) * 0.6) + Math.min(5, Math.max(0, 13 - Math.log2(atlas.ids.length + 1))))));
   const { scaleX, scaleY, left, top } = frameOf();
   const faint = state.hits.length > 0;
   for (let point = 0; point < atlas.x.length; point += 1) {

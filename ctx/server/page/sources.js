@@ -1,5 +1,5 @@
 // The sources: how healthy and fresh, what is being done now and how far it is, what a run left out, "index now".
-import { ago, button, call, count, duration, element, find, number, onUp, pairs, server, setDot } from "./common.js";
+import { ago, button, call, chart, count, duration, element, ends, find, number, onUp, pairs, server, setDot } from "./common.js";
 import { setSources } from "./search.js";
 
 const BUSY_MS = 1000;
@@ -128,12 +128,13 @@ function drawCards(sources, activity) {
   const list = find("source-list");
   const focused = document.activeElement?.dataset?.name;
   const unfolded = new Set([...list.querySelectorAll("details[open]")].map((box) => box.dataset.name));
-  const cards = sources.map((source) => card(source, activity.runs?.[source.name], unfolded));
+  const cards = sources.map((source) => card(source, activity, unfolded));
   list.replaceChildren(...(cards.length ? cards : [element("p", lead(sources, 0, []), "lead")]));
   if (focused) list.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function card(source, run, unfolded) {
+function card(source, { runs, ages }, unfolded) {
+  const run = runs?.[source.name];
   const node = element("article", undefined, "card");
   const title = element("h2");
   title.append(element("bdi", source.name));
@@ -146,10 +147,23 @@ function card(source, run, unfolded) {
   const list = pairs(facts);
   if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
   node.append(title, list);
+  if (source.doc_count && ages?.[source.name]) node.append(agesPicture(ages[source.name]));
   if (source.note) node.append(element("p", source.note, "note"));
   if (run) node.append(...runParts(source.name, run, unfolded));
   if (source.configured) node.append(indexNow(source.name));
   return node;
+}
+
+// When its documents last changed: a bar for each of the last months, and one for all that are older.
+function agesPicture(ages) {
+  const months = ages.length - 1;
+  const most = Math.max(...ages);
+  const when = (age) => (age === months ? "longer ago" : age ? `${age} to ${age + 1} months ago` : "in the last 30 days");
+  const bars = ages.map((value, age) => (value ? { share: value / most, words: `${count(value, "document")} last changed ${when(age)}` } : null));
+  const figure = element("figure", undefined, "ages");
+  const words = bars.filter(Boolean).map((bar) => bar.words).join(", ");
+  figure.append(element("figcaption", "When its documents last changed"), chart(words, bars.reverse()), ends("over a year ago", "now"));
+  return figure;
 }
 
 function runParts(name, run, unfolded) {
@@ -166,7 +180,7 @@ function left(name, entries, run, unfolded) {
   const box = element("details");
   box.dataset.name = name;
   box.open = unfolded.has(name);
-  box.append(element("summary", `What was left out, and why (${number(Math.max(entries.length, run.failed))})`));
+  box.append(element("summary", `What was left out, and why (${number(Math.max(entries.length, run.failed + run.skipped))})`));
   const list = element("ul", undefined, "problems");
   const rows = entries.map(({ source_id: id, message }) => {
     const row = element("li");

@@ -1,0 +1,160 @@
+"""What scripts keep between calls: a few values each, by key, in the catalog's file.
+
+Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is there for the next
+call as soon as `set` has answered, whatever happens to the process.
+"""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ctx.errors import Busy, ToolError
+from ctx.store.schema import Connection, attached, connect, migrate, transaction, translating
+from ctx.types import JSON
+
+T = TypeVar("T")
+MAX_KEYS = 1_000
+MAX_KEY_BYTES = 256
+MAX_BYTES = 1 << 20  # of one script: its keys and its values as JSON
+_COMPONENT = "scripts"
+_MIGRATIONS = (
+    """
+    CREATE TABLE script_value (
+        script TEXT NOT NULL,
+        key TEXT NOT NULL,
+        bytes INTEGER NOT NULL,  -- of the key and the value
+        value TEXT NOT NULL,  -- JSON
+        PRIMARY KEY (script, key)
+    ) WITHOUT ROWID;
+    """,
+)
+
+
+class ScriptStore:
+    """The values of all scripts. Safe from several threads and beside other processes. `path`: the catalog's file, made if need be.
+
+    `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an answer, or raises `Busy`;
+    it raises `ToolError` for what is not to be kept, and `StoreError`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
+        """The value, None where there is none."""
+        return self._within(deadline_s, lambda connection: _value(connection, script, _key(key)), write=False)
+
+    def keys(self, script: str, deadline_s: float) -> list[str]:
+        """The keys that have a value, sorted."""
+
+        def read(connection: Connection) -> list[str]:
+            select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
+            return [row[0] for row in connection.execute(select, (script,))]
+
+        return self._within(deadline_s, read, write=False)
+
+    def set(self, script: str, key: JSON, value: JSON, deadline_s: float) -> None:
+        """Keeps a value in place of the one there was; None drops it."""
+        self._within(deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True)
+
+    def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
+        """Adds to a number (0 where there is none) and gives the sum, as one step that no other call comes between."""
+
+        def add(connection: Connection) -> int | float:
+            total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
+            if not (abs(total) < 1 << 63 if isinstance(total, int) else math.isfinite(total)):
+                raise ToolError("context.store.add: the sum is larger than a number can be")
+            _put(connection, script, _key(key), total)
+            return total
+
+        return self._within(deadline_s, add, write=True)
+
+    def _within(self, deadline_s: float, act: Callable[[Connection], T], *, write: bool) -> T:
+        """What `act` gives, in one transaction."""
+        if not self._lock.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
+            raise Busy("context.store: other calls keep it; try again")
+        try:
+            connection = self._open()
+            patience_ms = max(1, round((deadline_s - time.monotonic()) * 1000))
+            with translating():
+                connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+            with transaction(connection, write=write):
+                result = act(connection)
+                if time.monotonic() > deadline_s:  # SQLite waits a little longer than it is told
+                    raise Busy("context.store: another process keeps the file; try again")
+                return result
+        finally:
+            self._lock.release()
+
+    def _open(self) -> Connection:
+        connection = self._connection
+        self._connection = None  # where this fails, the next call opens it anew
+        connection = connect(self._path, synchronous="FULL") if connection is None else attached(connection)
+        try:
+            migrate(connection, _COMPONENT, _MIGRATIONS)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+
+def _value(connection: Connection, script: str, key: str) -> JSON:
+    row = connection.execute(
+        "SELECT value FROM script_value WHERE script = ? AND key = ?", (script, key)
+    ).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def _put(connection: Connection, script: str, key: str, value: JSON) -> None:
+    connection.execute("DELETE FROM script_value WHERE script = ? AND key = ?", (script, key))
+    if value is None:
+        return
+    text = _encoded(value)
+    count, total = connection.execute(
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM script_value WHERE script = ?", (script,)
+    ).fetchone()
+    size = len(key.encode()) + len(text.encode())
+    if count >= MAX_KEYS:
+        raise ToolError(f"context.store.set: it holds {MAX_KEYS:,} keys, and no more fit; drop one with nil")
+    if total + size > MAX_BYTES:
+        raise ToolError(
+            f"context.store.set: it holds {total:,} bytes, {size:,} more are over the limit of {MAX_BYTES:,}"
+        )
+    connection.execute("INSERT INTO script_value VALUES (?, ?, ?, ?)", (script, key, size, text))
+
+
+def _encoded(value: JSON) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ToolError("context.store.set: the value is nothing that JSON can say") from error
+    return text
+
+
+def _key(key: JSON) -> str:
+    if isinstance(key, str):
+        try:
+            if 0 < len(key.encode()) <= MAX_KEY_BYTES:
+                return key
+        except UnicodeEncodeError:
+            pass  # half of a surrogate pair is no text
+    raise ToolError(f"context.store: a key is text of 1 to {MAX_KEY_BYTES} bytes")
+
+
+def _number(value: JSON) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ToolError("context.store.add: what is there, and what is added, must be a number")
+    return value

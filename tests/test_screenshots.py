@@ -1,0 +1,34 @@
+"""The pictures of the page: every view, light and dark, small, and shown where the view is explained."""
+
+import importlib.util
+import re
+
+from kit import ROOT
+
+IMAGES = ROOT / "docs" / "images"
+MAX_BYTES = 400_000  # of all: they are in the repository and in the wheel
+
+
+def views() -> list[str]:
+    text = (ROOT / "scripts" / "screenshots.py").read_text()
+    return re.findall(r'^    "(\w+)": \("#/', text, re.MULTILINE)
+
+
+def test_every_view_has_a_light_and_a_dark_picture_on_its_page_and_there_is_no_other() -> None:
+    names = {f"{view}-{scheme}.webp" for view in views() for scheme in ("light", "dark")}
+    page = (ROOT / "docs" / "page.md").read_text()
+    assert len(names) == 16
+    assert {path.name for path in IMAGES.iterdir()} == names
+    assert set(re.findall(r"\(images/([\w.-]+)\)", page)) == names
+
+
+def test_every_view_of_the_page_is_photographed() -> None:
+    sections = re.findall(r'id="view-(\w+)"', (ROOT / "ctx" / "server" / "page" / "index.html").read_text())
+    assert {"doc" if view == "document" else view for view in views()} == set(sections)
+
+
+def test_the_pictures_are_small() -> None:
+    assert sum(path.stat().st_size for path in IMAGES.iterdir()) < MAX_BYTES
+    assert (
+        importlib.util.find_spec("PIL") is not None
+    )  # what the script writes them with comes with fastembed
