@@ -128,6 +128,22 @@ def _is_content(value: JSON) -> bool:
     )
 
 
+NAMELESS = (
+    "the id of a request is a text or a whole number; without one it is a notification, which is not answered"
+)
+
+
+def has_no_name(message: dict[str, Any]) -> bool:
+    """Whether a JSON-RPC message asks for an answer under an id that is none: null, a list, 1.5.
+
+    The SDK would take it for a notification, and its sender would wait for ever.
+    """
+    if "id" not in message or "method" not in message:
+        return False
+    id = message["id"]
+    return not isinstance(id, str | int) or isinstance(id, bool)
+
+
 def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
     """Whether an error of a call is the protocol's to report, and not the tool's."""
     if errors.row(error).rpc is not None:
