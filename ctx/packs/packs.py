@@ -196,6 +196,12 @@ class Pack:
             None, place=f"{caller.door}:{caller.principal or 'open'}"
         )
 
+    def _project(self, session: str, caller: Caller) -> JSON:
+        """The folder in which a process on pipes was started; over HTTP nobody knows where a client is."""
+        if caller.door != "stdio":
+            return None
+        return self.sessions.data(caller.session_id or session).get("project")
+
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
         return self._answer_script(self.manifest.methods[method], {}, {}, caller, counted=False)
@@ -251,6 +257,7 @@ class Pack:
                 "id": session,
                 "started_at": self.sessions.data(session).get("startTime"),
                 "shared": shared,
+                "project": self._project(session, caller),
             },
             "request": {
                 "transport": caller.door,
