@@ -109,6 +109,7 @@ class Pack:
                 pack=self.name,
                 lenient=self.manifest.lenient,
                 also=(SESSION_ARGUMENT,),
+                failure=metadata.get("failure") if isinstance(metadata.get("failure"), dict) else None,
                 origin=script.where,
             )
             toolbox.add(tool)

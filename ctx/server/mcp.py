@@ -277,6 +277,7 @@ class McpServer:
         arguments = params.arguments or {}
         steps: set[Future[None]] = set()
         caller = visit.caller._replace(progress=self._progress(context, steps))
+        tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
             visit.entrance.admit(tool)
@@ -286,7 +287,7 @@ class McpServer:
         except CtxError as error:
             if is_protocol_fault(error, dialect):
                 raise rpc_error(error, dialect) from error
-            return tool_failure(error.message)
+            return tool_failure(error.message, tool.failure if tool else None)
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
             return tool_failure(

@@ -65,6 +65,7 @@ class Tool(NamedTuple):
     # Models add arguments nobody asked for and send lists as text: put right, and what was left out is said.
     lenient: bool = False
     also: tuple[str, ...] = ()  # arguments that `run` takes besides `parameters`; of lenient tools
+    failure: JSON = None  # fields that a failed call's structured reply has over MCP, beside `error`
     alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters of which one has to be given
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it

@@ -5,6 +5,7 @@ tool = {
   description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations. "
     .. "Results say when a thing was said and when it happened; an empty list means that nothing stored answers",
   annotations = { read_only = true, idempotent = true, open_world = false },
+  failure = { results = json.array({}) },
   parameters = {
     type = "object",
     properties = {

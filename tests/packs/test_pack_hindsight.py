@@ -197,6 +197,16 @@ def test_hs10_later_versions_extra_arguments_are_understood(server: PackServer) 
     assert len(server.rest("recall", extra, bank="hs10")["results"]) == 5
 
 
+def test_hs11_a_recall_that_fails_has_its_error_and_no_results(server: PackServer) -> None:
+    for path in ("/mcp", "/mcp/hs11/"):
+        call = {"name": "recall", "arguments": {"query": "x", "budget": "highest"}}
+        result = server.rpc("tools/call", call, path)["result"]
+        assert result["isError"] is True
+        assert result["content"][0]["text"] == f"Error: {result['structuredContent']['error']}"
+        assert result["structuredContent"]["results"] == []
+        assert "budget" in result["structuredContent"]["error"]
+
+
 def test_hs13_the_seeds_own_curl_is_answered(server: PackServer) -> None:
     process = subprocess.run(
         ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
