@@ -1,6 +1,10 @@
 -- What Sekha's scripts share: how conversations and messages are shown, what a filter may say, what is worth archiving.
 local shared = {}
 
+local PINNED = 10 -- an importance that nothing prunes
+
+shared.PINNED = PINNED
+
 shared.ID = {
   type = "string",
   pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
@@ -49,6 +53,35 @@ function shared.messages(record, context)
     messages[#messages + 1] = { role = message.role, content = message.text, timestamp = shared.stamp(shared.moment(message)) }
   end
   return messages, words
+end
+
+-- A conversation over Sekha's REST.
+function shared.shown(record, context)
+  local messages, words = shared.messages(record, context)
+  return {
+    id = record.id,
+    conversation_id = record.id,
+    label = record.label,
+    folder = record.folder,
+    status = record.status,
+    archived = record.status == "archived",
+    importance_score = record.importance,
+    message_count = #messages,
+    word_count = words,
+    created_at = shared.stamp(record.created),
+    updated_at = shared.stamp(record.updated),
+    metadata = json.object(record.metadata or {}),
+    messages = messages,
+  }
+end
+
+-- The conversations of a label, of a folder with all below it, pinned or archived ones.
+function shared.chosen(params)
+  local filter = { kind = "conversation", label = params.label }
+  if params.folder then filter.folder = { under = params.folder } end
+  if params.archived ~= nil then filter.status = params.archived and "archived" or "active" end
+  if params.pinned ~= nil then filter.importance = params.pinned and { gte = PINNED } or { lt = PINNED } end
+  return filter
 end
 
 -- Stores a conversation; gives its record.
@@ -124,7 +157,6 @@ function shared.result(hit)
 end
 
 local DAY_MS = 24 * 60 * 60 * 1000
-local PINNED = 10
 
 -- Old, unimportant conversations, and what archiving them would spare. Nothing is changed.
 function shared.prunable(threshold_days, importance_threshold, context)
