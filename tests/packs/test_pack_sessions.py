@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import RateLimited
-from ctx.packs.sessions import MAX_SESSIONS, Rate, Sessions
+from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, Rate, Sessions
 
 
 class Clock:
@@ -64,6 +64,18 @@ def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Pa
     assert third == second.open(None, place="/elsewhere")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(tmp_path / "new").st_mode) == 0o700
+
+
+def test_a_session_ends_after_a_day_without_a_call_and_its_place_begins_another(tmp_path: Path) -> None:
+    clock = Clock()
+    sessions = Sessions(str(tmp_path / "sessions.json"), clock=clock)
+    first = sessions.open(None, place="/project")
+    clock.now += IDLE_MS - 1
+    assert sessions.open(None, place="/project") == first  # which was a sign of life
+    clock.now += IDLE_MS
+    second = sessions.open(None, place="/project")
+    assert second != first
+    assert sessions.open(None, place="/project") == second
 
 
 def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
