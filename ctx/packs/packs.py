@@ -362,18 +362,18 @@ class Pack:
     ) -> JSON:
         """What a script of the pack that is no tool answers; `counted` against the rate."""
         name = os.path.basename(path)
-        own = self._own.get(path)
-        if own is None:
+        entry = self._own.get(path)
+        if entry is None:
             script = pack_script(self.manifest, name, path)
-            own = self._own[path] = read_own(script, self._source(script), self._runner)
+            entry = self._own[path] = read_own(script, self._source(script), self._runner)
         connection = self._connection(caller)
         if counted:
             self.rate.spend(connection)
-        arguments = own.arguments(texts, body)
+        arguments = entry.arguments(texts, body)
         session = self.sessions.open(connection)
         bank_id = self._opened_bank(self._named(caller), caller)
         return self._execute(
-            name, own.source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, own.output
+            name, entry.source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, entry.output
         )
 
     def described(self) -> dict[str, JSON]:

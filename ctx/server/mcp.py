@@ -102,10 +102,10 @@ class Profile(NamedTuple):
         if self.about is None or not isinstance(result, dict) or "instructions" not in result:
             return result
         description, instructions = self.about
-        own = {**result, "instructions": instructions}
+        reply = {**result, "instructions": instructions}
         if isinstance(result.get("serverInfo"), dict):
-            own["serverInfo"] = {**result["serverInfo"], "description": description}
-        return own
+            reply["serverInfo"] = {**result["serverInfo"], "description": description}
+        return reply
 
 
 class Visit(NamedTuple):

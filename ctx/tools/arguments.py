@@ -30,8 +30,10 @@ def put_right(
         match = nearest(name, names, cutoff=_MEANT)
         if match is not None:
             raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
-    known = {name: _parsed(properties.get(name), value) for name, value in arguments.items() if name in names}
-    return known, unknown
+    passed = {
+        name: _parsed(properties.get(name), value) for name, value in arguments.items() if name in names
+    }
+    return passed, unknown
 
 
 def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:

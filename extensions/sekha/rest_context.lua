@@ -16,6 +16,14 @@ tool = {
 
 local MOST = 100
 
+-- Whether one message stands before another: by its time, within a conversation by its place.
+local function earlier(a, b)
+  local first, second = shared.moment(a), shared.moment(b)
+  if first ~= second then return first < second end
+  if a.parent ~= b.parent then return a.parent < b.parent end
+  return (a.ordinal or 0) < (b.ordinal or 0)
+end
+
 function tool.execute(params, context)
   local filter = { kind = "message" }
   if params.excluded_folders and #params.excluded_folders > 0 then
@@ -39,10 +47,7 @@ function tool.execute(params, context)
       chosen[#chosen + 1] = hit
     end
   end
-  table.sort(chosen, function(a, b)
-    local first, second = shared.moment(a.record), shared.moment(b.record)
-    return first < second or first == second and a.record.id < b.record.id
-  end)
+  table.sort(chosen, function(a, b) return earlier(a.record, b.record) end)
   local messages, ids, labels, seen = json.array({}), json.array({}), json.array({}), {}
   for _, hit in ipairs(chosen) do
     local result = shared.result(hit)

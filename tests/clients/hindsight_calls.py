@@ -25,8 +25,8 @@ async def tell(name: str, call: Call) -> Any:
     except ApiException as refusal:
         print(json.dumps({"call": name, "status": refusal.status, "body": refusal.body}))
         return None
-    shown = reply.to_dict() if hasattr(reply, "to_dict") else reply
-    print(json.dumps({"call": name, "reply": shown}, default=str))
+    fields = reply.to_dict() if hasattr(reply, "to_dict") else reply
+    print(json.dumps({"call": name, "reply": fields}, default=str))
     return reply
 
 
@@ -75,24 +75,23 @@ async def visit(client: Hindsight, bank: str) -> None:
             bank, search_query="Tom", tags=["tom", "home"], tags_match="all_strict"
         ),
     )
-    everything = await tell("list all", lambda: client.alist_memories(bank, limit=2, offset=1))
+    await tell("list all", lambda: client.alist_memories(bank, limit=2, offset=1))
     [nora] = (await client.alist_memories(bank, search_query="Nora")).items
     memory = client.memory
     await tell("get", lambda: memory.get_memory(bank, nora.id))
     patch = UpdateMemoryRequest(text="Nora paints in oil")
     await tell("update", lambda: memory.update_memory(bank, nora.id, patch))
-    wrong = UpdateMemoryRequest(state="invalidated", reason="wrong")
-    await tell("invalidate", lambda: memory.update_memory(bank, nora.id, wrong))
+    invalid = UpdateMemoryRequest(state="invalidated", reason="wrong")
+    await tell("invalidate", lambda: memory.update_memory(bank, nora.id, invalid))
     await tell("get the invalidated", lambda: memory.get_memory(bank, nora.id))
     await tell("list the invalidated", lambda: client.alist_memories(bank, state="invalidated"))
-    right = UpdateMemoryRequest(state="valid")
-    await tell("validate", lambda: memory.update_memory(bank, nora.id, right))
+    valid = UpdateMemoryRequest(state="valid")
+    await tell("validate", lambda: memory.update_memory(bank, nora.id, valid))
     await tell("configure", lambda: client.aupdate_bank_config(bank, disposition_skepticism=5))
     await tell("profile", lambda: client.banks.get_bank_profile(bank))
     await tell("reset", lambda: client.areset_bank_config(bank))
     await tell("clear", lambda: memory.clear_bank_memories(bank, type="world"))
     await tell("delete", lambda: client.adelete_bank(bank))
-    assert everything is not None
 
 
 async def main() -> None:

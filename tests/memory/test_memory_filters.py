@@ -108,7 +108,7 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
                 return False
         if key in ("tags", "flags"):
             vectors = owner[key]
-            given_ = value if isinstance(value, dict) else {"has": value}
+            operators = value if isinstance(value, dict) else {"has": value}
             expected: dict[str, Any] = {
                 "has": lambda first_store, vectors=vectors: first_store in vectors,
                 "has_all": lambda many, vectors=vectors: all(first_store in vectors for first_store in many),
@@ -116,7 +116,7 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
                 "has_only": lambda many, vectors=vectors: set(vectors) <= set(many),
                 "exists": lambda first_store, vectors=vectors: bool(vectors) == first_store,
             }
-            if not all(expected[operator](operand) for operator, operand in given_.items()):
+            if not all(expected[operator](operand) for operator, operand in operators.items()):
                 return False
             continue
         vectors = owner

@@ -93,34 +93,34 @@ def test_what_is_searched_comes_with_ids_that_can_be_forgotten_and_brought_back(
     deletion = current.mcp("delete_memory", {"id": memory["id"]}, OWN, bank=bank)
     assert deletion["success"] is True
     assert current.mcp("load_rules", {}, OWN, bank=bank)["counts"]["total"] == 0
-    again = current.mcp("delete_memory", {"id": memory["id"]}, OWN, bank=bank)
-    assert (again["success"], "not found" in again["message"]) == (False, True)
+    repeat = current.mcp("delete_memory", {"id": memory["id"]}, OWN, bank=bank)
+    assert (repeat["success"], "not found" in repeat["message"]) == (False, True)
     assert current.mcp("delete_memory", {"undo": deletion["op_id"]}, OWN, bank=bank)["restored"] == 1
     assert current.mcp("load_rules", {}, OWN, bank=bank)["counts"]["failures"] == 1
 
 
 def test_a_projects_rule_holds_in_its_folder_and_replaces_no_other(boat: PackPipe, house: PackPipe) -> None:
     boat.call("store_memory", {"content": "The standup starts at 9:00"})
-    own = {"content": "The standup starts at 10:30", "scope": "project"}
-    assert boat.call("store_memory", own)["replaced"] == 0
+    rule = {"content": "The standup starts at 10:30", "scope": "project"}
+    assert boat.call("store_memory", rule)["replaced"] == 0
     assert boat.call("load_rules", {})["counts"]["preferences"] == 2
     elsewhere = house.call("load_rules", {})
     assert (elsewhere["counts"]["preferences"], "10:30" in elsewhere["rules"]) == (1, False)
     assert house.call("search_memory", {"query": "When does the standup start?"})["count"] == 1
     named = {"query": "When does the standup start?", "projectId": boat.call("load_rules", {})["projectId"]}
     assert house.call("search_memory", named)["count"] == 2
-    assert boat.call("store_memory", {**own, "content": "The standup starts at 11:00"})["replaced"] == 1
+    assert boat.call("store_memory", {**rule, "content": "The standup starts at 11:00"})["replaced"] == 1
 
 
 def test_a_checkpoint_is_one_a_project_and_survives_the_process(present: Path, house: PackPipe) -> None:
-    where = {"cwd": present.parent / "boat"}
+    start = {"cwd": present.parent / "boat"}
     parts = {"completed": "the parser", "remaining": "the printer", "blockers": "none"}
-    with piped(present, "claude-recall", "--bank", "stops", **where) as pipe:
+    with piped(present, "claude-recall", "--bank", "stops", **start) as pipe:
         assert pipe.call("load_checkpoint", {})["found"] is False
         assert pipe.call("save_checkpoint", parts)["success"] is True
         assert pipe.call("save_checkpoint", {**parts, "remaining": "the tests", "notes": "see a.py"})["op_id"]
         assert pipe.call("search_memory", {"query": "the parser"})["count"] == 0
-    with piped(present, "claude-recall", "--bank", "stops", **where) as pipe:
+    with piped(present, "claude-recall", "--bank", "stops", **start) as pipe:
         checkpoint = pipe.call("load_checkpoint", {})
         assert (
             checkpoint["found"],

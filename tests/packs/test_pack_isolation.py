@@ -214,8 +214,8 @@ def test_a_connection_with_a_bank_sees_that_banks_tools_prompts_and_instructions
     assert not [name for name in tools if name.startswith((RECALL, "memory_", "search", "refresh"))]
     prompts = server.rpc("prompts/list", None, path, **header)["result"]["prompts"]
     assert [prompt["name"] for prompt in prompts] == ["recall-context"]
-    other = {"name": "recall-context-claude-recall", "arguments": {}}
-    assert server.rpc("prompts/get", other, path, **header)["error"]["code"] == -32602
+    foreign = {"name": "recall-context-claude-recall", "arguments": {}}
+    assert server.rpc("prompts/get", foreign, path, **header)["error"]["code"] == -32602
     assert server.rpc("resources/list", None, path, **header)["result"]["resources"] == []
 
 
@@ -261,8 +261,8 @@ def test_a_route_of_a_bank_is_that_banks_whatever_the_header_says(server: PackSe
     items = {"items": [{"content": "The key hangs behind the stove"}]}
     base = "/v1/default/banks"
     header = {"X-Bank-Id": "route-bob"}
-    kept = server.client.post(f"{base}/route-alice/memories", json=items, headers=header)
-    assert kept.json()["bank_id"] == "route-alice"
+    stored = server.client.post(f"{base}/route-alice/memories", json=items, headers=header)
+    assert stored.json()["bank_id"] == "route-alice"
     ask = {"query": "Where does the key hang?", "bank_id": "route-alice"}
     elsewhere = server.client.post(f"{base}/route-bob/memories/recall", json={"query": ask["query"]})
     assert elsewhere.json()["results"] == []

@@ -38,14 +38,19 @@ def stored(server: PackServer, label: str, folder: str, *texts: str) -> str:
 
 def test_sk14_a_conversation_is_made_read_changed_and_forgotten(server: PackServer) -> None:
     id = stored(server, "made", "/sk14", "The lighthouse keeper is called Elin", "She keeps bees")
-    shown = ask(server, "GET", f"/conversations/{id}")
-    assert (shown["label"], shown["folder"], shown["status"], shown["message_count"]) == (
+    conversation = ask(server, "GET", f"/conversations/{id}")
+    assert (
+        conversation["label"],
+        conversation["folder"],
+        conversation["status"],
+        conversation["message_count"],
+    ) == (
         "made",
         "/sk14",
         "active",
         2,
     )
-    assert [message["content"] for message in shown["messages"]][1] == "She keeps bees"
+    assert [message["content"] for message in conversation["messages"]][1] == "She keeps bees"
     changed = ask(server, "PUT", f"/conversations/{id}/label", {"label": "renamed", "folder": "/sk14/deep"})
     assert (changed["label"], changed["folder"]) == ("renamed", "/sk14/deep")
     assert ask(server, "PUT", f"/conversations/{id}/folder", {"folder": "/sk14"})["folder"] == "/sk14"
@@ -82,7 +87,7 @@ def test_sk14_a_query_finds_messages_by_meaning_and_by_words(server: PackServer)
 
 def test_sk14_context_is_assembled_within_its_tokens_in_the_order_of_time(server: PackServer) -> None:
     stored(server, "far", "/sk14-secret", "The regatta begins at the pier")
-    wanted = stored(
+    regatta = stored(
         server, "regatta", "/sk14-context", "The regatta has forty boats", "The regatta ends at dusk"
     )
     stored(server, "other", "/sk14-context", "The regatta needs six stewards " + "and more of them " * 40)
@@ -93,7 +98,7 @@ def test_sk14_context_is_assembled_within_its_tokens_in_the_order_of_time(server
         "excluded_folders": ["/sk14-secret"],
     }
     context = ask(server, "POST", "/context/assemble", body)
-    assert context["conversation_ids"] == [wanted]
+    assert context["conversation_ids"] == [regatta]
     assert [message["content"] for message in context["messages"]] == [
         "The regatta has forty boats",
         "The regatta ends at dusk",

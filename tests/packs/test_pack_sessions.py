@@ -85,9 +85,9 @@ def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
     entries = json.loads(path.read_text())
     path.write_text(json.dumps([["theirs", {"a": 1}], 7, *entries]))
     ours.set(mine, "k", "v")
-    written = json.loads(path.read_text())
-    assert written[:2] == [["theirs", {"a": 1}], 7]
-    assert written[2][1]["kv"] == {"k": "v"}
+    entries_of_file = json.loads(path.read_text())
+    assert entries_of_file[:2] == [["theirs", {"a": 1}], 7]
+    assert entries_of_file[2][1]["kv"] == {"k": "v"}
     path.write_text(json.dumps([["theirs", {"a": 2}]]))
     ours.close()  # nothing of ours changed: nothing is written
     assert json.loads(path.read_text()) == [["theirs", {"a": 2}]]

@@ -71,8 +71,8 @@ class Reading(BankView):
         if name not in ORDERS:
             raise BadRequest(f"order: one of {', '.join(ORDERS)}, with '-' in front for descending")
         limit = whole("limit", limit, 1, MAX_LIMIT)
-        shown = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
-        conditions = [shown, compile_filter(filter)]
+        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
+        conditions = [condition, compile_filter(filter)]
         key, sign, direction = order_key(name), "<" if descending else ">", "DESC" if descending else "ASC"
         if cursor is not None:
             conditions.append(Condition(f"({key}, m.no) {sign} (?, ?)", _open_cursor(cursor, order)))
@@ -91,9 +91,9 @@ class Reading(BankView):
         forgotten: bool = False,
     ) -> int:
         """How many `browse` would show."""
-        shown = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
+        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
         with self._view() as view:
-            return view.count([shown, compile_filter(filter)])
+            return view.count([condition, compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.
