@@ -16,7 +16,6 @@ from ctx.server.work import Work
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ctx.packs.packs import Pack
     from ctx.server.mcp import Context, Entrance, McpServer
     from ctx.server.policy import PackPolicy
     from ctx.server.rest import PackRoute
@@ -62,10 +61,8 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
     return pack_policies(workspace.packs)
 
 
-def mcp_server(
-    workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]", *, only: "Pack | None" = None
-) -> "McpServer":
-    """The protocol over a workspace with its packs. `only`: the one pack whose clients come; they are told of no other."""
+def mcp_server(workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]") -> "McpServer":
+    """The protocol over a workspace with its packs. Whoever comes to one pack, or to a bank, is told of no other."""
     from ctx.server.mcp import McpServer
 
     packs = workspace.packs
@@ -76,7 +73,7 @@ def mcp_server(
         profile = profiles(workspace.toolbox, packs)
     instructions = [pack.manifest.instructions for pack in packs if pack.manifest.instructions]
     advice = server_advice(workspace)
-    instructions = [only.manifest.instructions] if only else [advice.instructions(), *instructions]
+    instructions = [advice.instructions(), *instructions]
     methods = sorted({method for pack in packs for method in pack.manifest.methods})
     return McpServer(
         workspace.toolbox,

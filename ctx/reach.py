@@ -23,7 +23,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
 The rest is judged below, or asks.
 """
 HARMLESS["connectors.filesystem"] += ("max_extract_bytes",)
-HARMLESS["pack"] = ("default_bank", "rate_limit_per_minute")  # a pack's own settings
+HARMLESS["pack"] = ("default_bank", "profile", "rate_limit_per_minute")  # a pack's own settings
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

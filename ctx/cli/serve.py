@@ -158,7 +158,7 @@ def _mcp(argv: list[str]) -> int:
             caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
         else:
             workspace.start()
-        server = mcp_server(workspace, work, enter_pipe(caller), only=pack)
+        server = mcp_server(workspace, work, enter_pipe(caller))
         asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
     work.close()
     return 0

@@ -8,7 +8,7 @@
 A job is one entry of one script. `entry` says which:
 
     metadata    the global table's own fields as written (tool: name, description, parameters, output,
-    annotations, title;
+    annotations, title, failure;
                 connector: name, description, config; agent: name, description, tools, arguments); no
                 metamethod is called
     load_check  true, when the script loads and defines its function

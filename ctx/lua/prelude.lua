@@ -721,7 +721,7 @@ local function describe(raised)
 end
 
 local METADATA = {
-  tool = { "name", "description", "parameters", "output", "annotations", "title" },
+  tool = { "name", "description", "parameters", "output", "annotations", "title", "failure" },
   connector = { "name", "description", "config" },
   agent = { "name", "description", "tools", "arguments" },
 }

@@ -5,7 +5,7 @@ A filter is a JSON object; its entries must all hold:
     {"kind": "fact"}                                a value: equal (null: absent)
     {"importance": {"gte": 5, "lt": 8}}             operators: all must hold
     {"folder": {"under": "/work"}}                  the folder or any below it
-    {"tags": {"has": "auth"}}                       has, has_any, has_all
+    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: nothing besides
     {"metadata.type": {"in": ["code", "note"]}}     metadata by key, nested by dots
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
@@ -34,7 +34,7 @@ OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
 _COMPARE = {"eq": "IS", "ne": "IS NOT", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 OPERATORS = (*_COMPARE, "in", "not_in", "exists", "contains", "starts", "under")
-LIST_OPERATORS = ("has", "has_any", "has_all", "exists")
+LIST_OPERATORS = ("has", "has_any", "has_all", "has_only", "exists")
 _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
@@ -129,9 +129,15 @@ class _Compiler:
                 parts.append(Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ()))
                 continue
             members = [operand] if operator == "has" else _choices(key, operator, operand)
-            each = [Condition(member, (_operand(key, TEXT, operator, entry),)) for entry in members]
-            if any(condition.values[0] is None for condition in each):
+            names = tuple(_operand(key, TEXT, operator, entry) for entry in members)
+            if None in names:
                 raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
+            if operator == "has_only":
+                marks = ",".join("?" * len(names))
+                foreign = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value NOT IN ({marks}))"
+                parts.append(Condition(f"NOT {foreign}", names))
+                continue
+            each = [Condition(member, (name,)) for name in names]
             parts.append(_join("any" if operator == "has_any" else "all", each))
         return _join("all", parts)
 

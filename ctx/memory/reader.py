@@ -96,6 +96,9 @@ class Posting(NamedTuple):
     first_no: int
 
 
+FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # what can be brought back
+
+
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
     """What a reader is shown: neither deleted nor expired nor superseded; as of a moment: what held then."""
     if as_of_ms is not None:

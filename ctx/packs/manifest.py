@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tomli
 
 from ctx.errors import ConfigError
+from ctx.text import did_you_mean
 from ctx.types import JSON
 
 API = 1
@@ -25,6 +26,7 @@ class PackTool(NamedTuple):
     timeout_s: float
     at_banks: bool
     bank_parameter: str | None
+    profile: str | None = None  # of which profile it is; None: of each
 
 
 class PackAgent(NamedTuple):
@@ -71,6 +73,21 @@ class Manifest(NamedTuple):
     instructions: str
     agents: tuple[PackAgent, ...]
     remote_path: str | None  # where a tool is on a server of the real product: "/mcp/tools/{tool}"
+    shared: str | None  # a script whose value every other sees as `shared`
+    profiles: Mapping[
+        str, str
+    ]  # generations of the dialect, of which one is served: name -> instructions; the first is the default
+
+    def served(self, profile: str | None) -> "Manifest":
+        """The manifest as one profile has it; None: the default. Raises `ConfigError`."""
+        if profile is not None and profile not in self.profiles:
+            mend = did_you_mean(profile, self.profiles) if self.profiles else "the pack has none"
+            raise ConfigError(f"[packs.{self.name}] profile: unknown profile '{profile}'; {mend}")
+        chosen = profile or next(iter(self.profiles), None)
+        return self._replace(
+            tools=tuple(tool for tool in self.tools if tool.profile in (None, chosen)),
+            instructions=self.profiles.get(chosen or "") or self.instructions,
+        )
 
     def names(self, purpose: str) -> tuple[str, ...]:
         """The environment variables for `what`."""
@@ -106,6 +123,8 @@ _DEFAULTS: dict[str, tuple[type, JSON]] = {
     "routes": (list, []),
     "agents": (list, []),
     "remote_path": (str, None),
+    "shared": (str, None),
+    "profiles": (dict, {}),
 }
 _REQUIRED = ("name", "api", "grants", "tools")
 
@@ -141,7 +160,7 @@ def read_manifest(folder: str) -> Manifest:
         folder=folder,
         description=values["description"],
         grants=frozenset(values["grants"]),
-        tools=tuple(_tool(entry, folder, label) for entry in values["tools"]),
+        tools=tuple(_tool(entry, folder, label, values["profiles"]) for entry in values["tools"]),
         routes=tuple(_route(entry, folder, label) for entry in values["routes"]),
         prefix=values["prefix"],
         key_required=values["key_required"],
@@ -161,6 +180,8 @@ def read_manifest(folder: str) -> Manifest:
         instructions=values["instructions"].strip(),
         agents=tuple(_agent(entry, folder, label) for entry in values["agents"]),
         remote_path=values["remote_path"],
+        shared=_script(folder, values["shared"], label) if values["shared"] else None,
+        profiles=_profiles(values["profiles"], label),
     )
 
 
@@ -197,6 +218,15 @@ def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]
     return variables
 
 
+def _profiles(data: JSON, label: str) -> dict[str, str]:
+    profiles: dict[str, str] = {}
+    for name, table in data.items():
+        if not isinstance(table, dict) or not set(table) <= {"instructions"}:
+            raise ConfigError(f"{label}: profiles.{name}: a table that may have instructions")
+        profiles[name] = str(table.get("instructions", "")).strip()
+    return profiles
+
+
 def _agent(entry: JSON, folder: str, label: str) -> PackAgent:
     if (
         not isinstance(entry, dict)
@@ -207,13 +237,15 @@ def _agent(entry: JSON, folder: str, label: str) -> PackAgent:
     return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), label))
 
 
-def _tool(entry: JSON, folder: str, label: str) -> PackTool:
+def _tool(entry: JSON, folder: str, label: str, profiles: Mapping[str, JSON]) -> PackTool:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ConfigError(f"{label}: tools: each has a name")
-    keys = ("name", "script", "timeout_s", "at_banks", "bank_parameter")
+    keys = ("name", "script", "timeout_s", "at_banks", "bank_parameter", "profile")
     for key in entry:
         if key not in keys:
             raise ConfigError(f"{label}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(keys)})")
+    if entry.get("profile") not in (None, *profiles):
+        raise ConfigError(f"{label}: tools.{entry['name']}.profile: no such profile: {entry['profile']}")
     script = entry.get("script", f"{entry['name']}.lua")
     return PackTool(
         entry["name"],
@@ -221,6 +253,7 @@ def _tool(entry: JSON, folder: str, label: str) -> PackTool:
         float(entry.get("timeout_s", 30)),
         entry.get("at_banks", True),
         entry.get("bank_parameter"),
+        entry.get("profile"),
     )
 
 

@@ -30,9 +30,11 @@ from ctx.memory import MemoryStore, Provenance, check_bank_id
 from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
+from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
 from ctx.packs.sessions import Rate, Sessions
-from ctx.packs.settings import check_settings, keys, pack_folder, rate_limit
+from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
+from ctx.tools.arguments import from_text
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 
@@ -43,6 +45,9 @@ NO = ("false", "0", "no", "off")
 BANK_OF_PATH = "bank_id"  # of a route: {bank_id} in its path fixes the bank
 ROUTE_TIMEOUT_S = 30.0
 SESSION_ARGUMENT = "sessionId"  # of any tool: whose session the call belongs to
+
+# (texts of the path and the query string, body, caller) -> reply
+RouteAnswer = Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
 
 
 class Pack:
@@ -79,7 +84,8 @@ class Pack:
         )
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
-        self._sources: dict[str, bytes] = {}
+        self._shared_text = shared_text(manifest)
+        self._own: dict[str, OwnScript] = {}
         self._remote: RemotePack | None = None
 
     # -- loading -------------------------------------------------------------------------------------------------
@@ -87,13 +93,8 @@ class Pack:
     def load(self, toolbox: Toolbox, agents: Agents) -> None:
         """Reads every script's metadata and registers it. Raises a `CtxError` where one does not load."""
         for spec in self.manifest.tools:
-            script = ScriptFile(
-                spec.name,
-                spec.script,
-                timeout_s=spec.timeout_s,
-                shown=f"{self.name}/{os.path.basename(spec.script)}",
-            )
-            source = script.source()
+            script = pack_script(self.manifest, spec.name, spec.script, spec.timeout_s)
+            source = self._source(script)
             metadata = self._runner.metadata(script, source, "tool")
             schema = parameters_schema(metadata.get("parameters"), script.where)
             output = metadata.get("output") if isinstance(metadata.get("output"), dict) else None
@@ -107,6 +108,8 @@ class Pack:
                 annotations=annotations(metadata.get("annotations") or {}),
                 pack=self.name,
                 lenient=self.manifest.lenient,
+                also=(SESSION_ARGUMENT,),
+                failure=metadata.get("failure") if isinstance(metadata.get("failure"), dict) else None,
                 origin=script.where,
             )
             toolbox.add(tool)
@@ -114,9 +117,13 @@ class Pack:
         for spec_agent in self.manifest.agents:
             agents.add(self._agent(spec_agent, taken={agent.name for agent in agents.list()}))
 
+    def _source(self, script: ScriptFile) -> bytes:
+        """A script's text, behind what all of the pack's share."""
+        return self._shared_text + script.source()
+
     def _agent(self, spec: PackAgent, *, taken: set[str]) -> Agent:
-        script = ScriptFile(spec.name, spec.script, shown=f"{self.name}/{os.path.basename(spec.script)}")
-        source = script.source()
+        script = pack_script(self.manifest, spec.name, spec.script)
+        source = self._source(script)
         metadata = self._runner.metadata(script, source, "agent")
         arguments = tuple(
             AgentArgument(
@@ -190,9 +197,15 @@ class Pack:
             None, place=f"{caller.door}:{caller.principal or 'open'}"
         )
 
+    def _project(self, session: str, caller: Caller) -> JSON:
+        """The folder in which a process on pipes was started; over HTTP nobody knows where a client is."""
+        if caller.door != "stdio":
+            return None
+        return self.sessions.data(caller.session_id or session).get("project")
+
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""
-        return self._answer_script(self.manifest.methods[method], {}, caller, counted=False)
+        return self._answer_script(self.manifest.methods[method], {}, {}, caller, counted=False)
 
     def _named(self, caller: Caller) -> str:
         """The bank of a call that names none: the URL's or the header's, else the pack's default."""
@@ -245,6 +258,7 @@ class Pack:
                 "id": session,
                 "started_at": self.sessions.data(session).get("startTime"),
                 "shared": shared,
+                "project": self._project(session, caller),
             },
             "request": {
                 "transport": caller.door,
@@ -313,41 +327,49 @@ class Pack:
         """An error in the pack's own shape, on its own routes."""
         return {"success": False, "data": None, "error": error.message}
 
-    def route_answer(
-        self, spec: PackRouteSpec, toolbox: Toolbox
-    ) -> Callable[[Mapping[str, str], dict[str, JSON], Caller], JSON]:
+    def route_answer(self, spec: PackRouteSpec, toolbox: Toolbox) -> RouteAnswer:
         """What a route of the pack answers: a tool's result, un-wrapped; or one of its methods."""
 
-        def answer(parameters: Mapping[str, str], arguments: dict[str, JSON], caller: Caller) -> JSON:
-            if BANK_OF_PATH in parameters:
-                caller = caller._replace(bank=_nameable(parameters[BANK_OF_PATH]), bank_fixed=True)
-            passed = {name: value for name, value in parameters.items() if name not in (BANK_OF_PATH, "tool")}
+        def answer(texts: Mapping[str, list[str]], body: dict[str, JSON], caller: Caller) -> JSON:
+            if BANK_OF_PATH in texts:
+                caller = caller._replace(bank=_nameable(texts[BANK_OF_PATH][-1]), bank_fixed=True)
+            passed = {name: values for name, values in texts.items() if name not in (BANK_OF_PATH, "tool")}
             if spec.script is not None:
-                return self._answer_script(spec.script, {**passed, **arguments}, caller)
-            label = spec.tool or parameters.get("tool", "")
+                return self._answer_script(spec.script, passed, body, caller)
+            label = spec.tool or texts.get("tool", [""])[-1]
             if label in self.manifest.methods:
                 return self.answer_method(label, caller)
             name = self.own_name(label)
             if name is None:
                 raise NotFound(f"{self.name} has no tool called {label[:80]}")
-            return toolbox.call(name, {**passed, **arguments}, caller)
+            typed = from_text(toolbox.get(name).parameters, passed)
+            return toolbox.call(name, {**body, **typed}, caller)
 
         return answer
 
     def _answer_script(
-        self, path: str, arguments: dict[str, JSON], caller: Caller, *, counted: bool = True
+        self,
+        path: str,
+        texts: Mapping[str, list[str]],
+        body: dict[str, JSON],
+        caller: Caller,
+        *,
+        counted: bool = True,
     ) -> JSON:
         """What a script of the pack that is no tool answers; `counted` against the rate."""
-        source = self._sources.get(path)
-        if source is None:
-            source = self._sources[path] = ScriptFile(os.path.basename(path), path).source()
+        name = os.path.basename(path)
+        entry = self._own.get(path)
+        if entry is None:
+            script = pack_script(self.manifest, name, path)
+            entry = self._own[path] = read_own(script, self._source(script), self._runner)
         connection = self._connection(caller)
         if counted:
             self.rate.spend(connection)
+        arguments = entry.arguments(texts, body)
         session = self.sessions.open(connection)
         bank_id = self._opened_bank(self._named(caller), caller)
         return self._execute(
-            os.path.basename(path), source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, None
+            name, entry.source, arguments, bank_id, session, caller, ROUTE_TIMEOUT_S, entry.output
         )
 
     def described(self) -> dict[str, JSON]:
@@ -414,7 +436,7 @@ def load_packs(
         if manifest.name != name:
             raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
         pack = Pack(
-            manifest,
+            manifest.served(profile(name, pack_settings)),
             pack_settings,
             runner,
             store,

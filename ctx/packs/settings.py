@@ -8,7 +8,7 @@ from ctx.errors import ConfigError
 from ctx.packs.manifest import Manifest
 from ctx.types import JSON
 
-SETTINGS = ("api_key_env", "default_bank", "rate_limit_per_minute", "sessions_file", "path")
+SETTINGS = ("api_key_env", "default_bank", "profile", "rate_limit_per_minute", "sessions_file", "path")
 
 
 def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
@@ -16,6 +16,14 @@ def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
     for key in settings:
         if key not in SETTINGS:
             raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
+
+
+def profile(pack: str, settings: Mapping[str, JSON]) -> str | None:
+    """The generation of the dialect that is served; None: the pack's default. Raises `ConfigError`."""
+    value = settings.get("profile")
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"[packs.{pack}] profile: the name of a profile is needed")
+    return value
 
 
 def rate_limit(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:

@@ -47,7 +47,7 @@ from ctx.server.mcp_shapes import (
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text import sound
-from ctx.tools.agents import Agents
+from ctx.tools.agents import Agent, Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
 
@@ -90,6 +90,22 @@ class Profile(NamedTuple):
     methods: Mapping[str, Callable[[Caller], JSON]] = {}
     documents: bool = True  # resources and their completion
     protocol: str | None = None  # the one version this endpoint speaks, where it was asked for
+    packs: tuple[str, ...] | None = None  # whose prompts are shown; None: everybody's
+    about: tuple[str, str] | None = None  # what the server is here, and how it is used; None: as everywhere
+
+    def agents(self, agents: Agents) -> list[Agent]:
+        """The prompts of this endpoint."""
+        return [agent for agent in agents.list() if self.packs is None or agent.pack in self.packs]
+
+    def introduced(self, result: Any) -> Any:
+        """The reply to a handshake, as this endpoint introduces itself."""
+        if self.about is None or not isinstance(result, dict) or "instructions" not in result:
+            return result
+        description, instructions = self.about
+        reply = {**result, "instructions": instructions}
+        if isinstance(result.get("serverInfo"), dict):
+            reply["serverInfo"] = {**result["serverInfo"], "description": description}
+        return reply
 
 
 class Visit(NamedTuple):
@@ -233,7 +249,7 @@ class McpServer:
             except CtxError as error:
                 raise rpc_error(error, dialect) from error
         try:
-            return await call_next(ctx)
+            return visit.profile.introduced(await call_next(ctx))
         except MCPError as error:
             if dialect.details:
                 raise _with_details(error) from error
@@ -277,6 +293,7 @@ class McpServer:
         arguments = params.arguments or {}
         steps: set[Future[None]] = set()
         caller = visit.caller._replace(progress=self._progress(context, steps))
+        tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
             visit.entrance.admit(tool)
@@ -286,7 +303,7 @@ class McpServer:
         except CtxError as error:
             if is_protocol_fault(error, dialect):
                 raise rpc_error(error, dialect) from error
-            return tool_failure(error.message)
+            return tool_failure(error.message, tool.failure if tool else None)
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
             return tool_failure(
@@ -400,7 +417,7 @@ class McpServer:
                     for argument in agent.arguments
                 ],
             )
-            for agent in self.agents.list()
+            for agent in context.visit.profile.agents(self.agents)
         ]
         return types.ListPromptsResult(prompts=prompts)
 
@@ -408,10 +425,12 @@ class McpServer:
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         visit: Visit = context.visit
-        agent = next((agent for agent in self.agents.list() if agent.name == params.name), None)
+        agents = visit.profile.agents(self.agents)
+        agent = next((agent for agent in agents if agent.name == params.name), None)
         try:
-            if agent is not None:
-                visit.entrance.admit_agent(agent)
+            if agent is None:
+                raise NotFound(f"no agent registered with name: {params.name[:80]}")
+            visit.entrance.admit_agent(agent)
             arguments = dict(params.arguments or {})
             prompt = await self._work.prompt(self.agents, agent, params.name, arguments, visit.caller)
         except CtxError as error:
@@ -428,7 +447,7 @@ class McpServer:
                     role=role, content=types.TextContent(type="text", text=str(message.get("content", "")))
                 )
             )
-        return types.GetPromptResult(description=agent.description if agent else None, messages=messages)
+        return types.GetPromptResult(description=agent.description, messages=messages)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         values: list[str] = []

@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_sessions import Sessions
+from ctx.server.mcp_shapes import NAMELESS, has_no_name
 from ctx.server.policy import ACCESS, Access
 
 logger = logging.getLogger(__name__)
@@ -89,9 +90,10 @@ class HttpDoor:
             if body is None:
                 return
             message = _parsed(body)
-            if message is not _BROKEN and not _is_message(message):
+            fault = None if message is _BROKEN else _fault(message)
+            if fault is not None:
                 # The SDK would answer -32602, which is for the parameters of a known method.
-                await JSONResponse(_NO_MESSAGE, 400)(scope, receive, send)
+                await JSONResponse(_refusal(fault), 400)(scope, receive, send)
                 return
             receive = _replay(body, receive)
             if session_id is None and not _modern(scope) and message is not _BROKEN:
@@ -180,13 +182,17 @@ def _is_message(message: Any) -> bool:
     )
 
 
+def _fault(message: Any) -> str | None:
+    """What is wrong with a body as a message; None where nothing is."""
+    if not _is_message(message):
+        return "a body is one JSON-RPC 2.0 message; batches are not answered"
+    return NAMELESS if has_no_name(message) else None
+
+
+def _refusal(fault: str) -> dict[str, Any]:
+    error = {"code": types.INVALID_REQUEST, "message": f"Invalid request: {fault}"}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
 _BROKEN: Any = object()
 _MESSAGE_KEYS = frozenset({"method", "result", "error"})
-_NO_MESSAGE: dict[str, Any] = {
-    "jsonrpc": "2.0",
-    "id": None,
-    "error": {
-        "code": types.INVALID_REQUEST,
-        "message": "Invalid request: a body is one JSON-RPC 2.0 message; batches are not answered",
-    },
-}

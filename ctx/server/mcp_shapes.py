@@ -107,10 +107,12 @@ def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
     )
 
 
-def tool_failure(message: str) -> types.CallToolResult:
-    """A failure that the model can mend."""
+def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
+    """A failure that the model can mend; `fields`: what a client of the tool reads even then, beside `error`."""
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=f"Error: {message}")], is_error=True
+        content=[types.TextContent(type="text", text=f"Error: {message}")],
+        structured_content=None if fields is None else {"error": message, **fields},
+        is_error=True,
     )
 
 
@@ -126,6 +128,22 @@ def _is_content(value: JSON) -> bool:
         and bool(value)
         and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
     )
+
+
+NAMELESS = (
+    "the id of a request is a text or a whole number; without one it is a notification, which is not answered"
+)
+
+
+def has_no_name(message: dict[str, Any]) -> bool:
+    """Whether a JSON-RPC message asks for an answer under an id that is none: null, a list, 1.5.
+
+    The SDK would take it for a notification, and its sender would wait for ever.
+    """
+    if "id" not in message or "method" not in message:
+        return False
+    id = message["id"]
+    return not isinstance(id, str | int) or isinstance(id, bool)
 
 
 def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:

@@ -15,18 +15,15 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     """The profile that a caller's endpoint shows."""
     whole = whole_toolbox(toolbox)
     of_packs = {pack.name: pack_profile(pack) for pack in packs}
-    of_banks = [
-        pack.tools[spec.name]
-        for pack in packs
-        if pack.manifest.at_banks
-        for spec in pack.manifest.tools
-        if spec.at_banks
-    ]
+    at_banks = [pack for pack in packs if pack.manifest.at_banks]
+    of_banks = [pack.tools[spec.name] for pack in at_banks for spec in pack.manifest.tools if spec.at_banks]
     bank = Profile(
         tools=lambda caller: [(tool.name, without_bank(tool)) for tool in of_banks],
         # Any tool answers there if called by name: what the bank's URL fixes, no argument can change.
         resolve=whole.resolve,
         documents=False,
+        packs=tuple(pack.name for pack in at_banks),
+        about=_about(at_banks),
     )
 
     def choose(caller: Caller) -> Profile:
@@ -60,7 +57,16 @@ def pack_profile(pack: Pack) -> Profile:
         methods={name: method(name) for name in manifest.methods},
         documents=False,
         protocol=manifest.protocol,
+        packs=(pack.name,),
+        about=_about([pack]),
     )
+
+
+def _about(packs: Sequence[Pack]) -> tuple[str, str]:
+    """What an endpoint of these packs says it is, and how it is used."""
+    manifests = [pack.manifest for pack in packs]
+    description = "; ".join(manifest.description for manifest in manifests)
+    return description, "\n\n".join(manifest.instructions for manifest in manifests)
 
 
 def without_bank(tool: Tool) -> Tool:

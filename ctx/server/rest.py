@@ -34,7 +34,7 @@ MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
 class PackRoute(NamedTuple):
     """A route of a pack's own, beside the tools that everybody has.
 
-    `answer(path parameters, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a
+    `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a
     `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body`
     shapes errors; None: our shape.
     """
@@ -42,7 +42,7 @@ class PackRoute(NamedTuple):
     method: str
     path: str  # Starlette's: "/mcp/tools/{tool}"
     pack: str
-    answer: Callable[[Mapping[str, str], dict[str, JSON], Caller], JSON]
+    answer: Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
     auth: str = "pack"
     error_body: Callable[[CtxError], JSON] | None = None
 
@@ -58,9 +58,12 @@ class Request:
         self.access: Access = scope[ACCESS]
         self.parameters: Mapping[str, str] = scope["path_params"]
 
-    def query(self) -> dict[str, str]:
-        """The parameters behind the path's question mark; of several of a name the last."""
-        return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
+    def texts(self) -> dict[str, list[str]]:
+        """The values of the path and of the query string, by name; what the path says, the query cannot say otherwise."""
+        texts: dict[str, list[str]] = {}
+        for name, value in parse_qsl(self.scope["query_string"].decode("latin-1")):
+            texts.setdefault(name, []).append(value)
+        return {**texts, **{name: [value] for name, value in self.parameters.items()}}
 
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
@@ -205,9 +208,9 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         request.access.spend()
         arguments = await request.arguments()
         caller = request.access.caller(pack=route.pack)
-        parameters = {**request.query(), **request.parameters}
+        texts = request.texts()
         share = (f"{route.method} {route.path}", caller.share)
-        return reply(await work.scripts.run(lambda: route.answer(parameters, arguments, caller), share))
+        return reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
 
     return answer
 

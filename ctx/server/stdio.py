@@ -18,6 +18,7 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 
 from ctx.server.mcp import Context, Entrance, McpServer, Progress
+from ctx.server.mcp_shapes import NAMELESS, has_no_name
 from ctx.types import JSON, Caller
 
 MAX_LINE_BYTES = 16 << 20
@@ -183,6 +184,9 @@ class Wire:
             return None
         id = message.get("id")
         request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+        if has_no_name(message):
+            self._refuse(None, types.INVALID_REQUEST, "Invalid request", NAMELESS)
+            return None
         if self._lenient and message.get("method") == "initialize":
             message["params"] = {
                 "protocolVersion": "2024-11-05",

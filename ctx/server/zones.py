@@ -80,7 +80,7 @@ PAGE = Zone("page", private=True, admit=_reader)  # what only the page asks for:
 METRICS = Zone("metrics", private=True, admit=_reader)
 MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
 PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
-PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, door="mcp")
+PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
 
 TABLE: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`

@@ -9,13 +9,26 @@ from collections.abc import Callable
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.lean import NamedTuple, pattern
 from ctx.tools.registry import Registry
-from ctx.tools.schema import Check, compile_check, put_right
+from ctx.tools.schema import Check, compile_check
 from ctx.types import JSON, Caller
 
 NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 RESERVED = frozenset(
     {"list", "search", "get", "sources", "refresh"}
 )  # routes of /tools/ and the built-in tools
+
+
+IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
+
+
+def _with_ignored(result: JSON, names: list[str]) -> JSON:
+    """The result that also says which arguments had no effect: as a field of an object, as a line of a text."""
+    names = [name[:80] for name in names[:20]]
+    if isinstance(result, dict):
+        return {**result, IGNORED: names}
+    if isinstance(result, str):
+        return f"{result}\n(no effect: {', '.join(names)})"
+    return {"result": result, IGNORED: names}
 
 
 def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
@@ -49,9 +62,10 @@ class Tool(NamedTuple):
     builtin: bool = False
     bare: bool = False
     pack: str | None = None  # the memory pack it belongs to: another guard, another list
-    lenient: bool = (
-        False  # models add arguments nobody asked for and send lists as text: put right, not refused
-    )
+    # Models add arguments nobody asked for and send lists as text: put right, and what was left out is said.
+    lenient: bool = False
+    also: tuple[str, ...] = ()  # arguments that `run` takes besides `parameters`; of lenient tools
+    failure: JSON = None  # fields that a failed call's structured reply has over MCP, beside `error`
     alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters of which one has to be given
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
@@ -118,11 +132,14 @@ class Toolbox(Registry[Tool]):
             tool = self._looked_up(name)
             if not isinstance(arguments, dict):
                 raise BadRequest("the arguments must be a JSON object")
+            ignored: list[str] = []
             if tool.lenient:
-                arguments = put_right(tool.parameters, arguments)
+                from ctx.tools.arguments import put_right  # a cold search has no such tool
+
+                arguments, ignored = put_right(tool.parameters, arguments, tool.also)
             result = tool.run(tool.check(arguments), caller)
             outcome = "ok"
-            return result
+            return _with_ignored(result, ignored) if ignored else result
         except CtxError as error:
             outcome = error.word
             raise

@@ -231,29 +231,6 @@ def _has_type(kind: str, value: JSON) -> bool:
     return isinstance(value, int) if kind == "integer" else isinstance(value, int | float)
 
 
-def put_right(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """The arguments the schema names, with JSON text parsed where a list or an object is asked for."""
-    properties: dict[str, JSON] = schema.get("properties", {})
-    return {
-        name: _parsed(properties.get(name), value)
-        for name, value in arguments.items()
-        if name in properties or name == "sessionId"
-    }
-
-
-def _parsed(rule: JSON, value: JSON) -> JSON:
-    kind = rule.get("type") if isinstance(rule, dict) else None
-    if not isinstance(value, str) or kind not in ("array", "object"):
-        return value
-    import json  # 3 ms; only tools of packs are lenient
-
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return parsed if isinstance(parsed, list if kind == "array" else dict) else value
-
-
 def type_name(value: JSON) -> str:
     """The JSON name of a value's type."""
     for kind, name in (

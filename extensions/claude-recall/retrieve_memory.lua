@@ -11,12 +11,6 @@ tool = {
   },
 }
 
--- When it was said. (An older store kept an imported memory's time as the date of an event, without an end.)
-local function moment(record)
-  if record.event_date and not record.event_end and record.timestamp == record.created then return time.iso(record.event_date) end
-  return record.said
-end
-
 function tool.execute(params, context)
   local records
   local total
@@ -31,10 +25,10 @@ function tool.execute(params, context)
   local memories = json.array({})
   for _, record in ipairs(records) do
     memories[#memories + 1] = {
-      id = record.aliases["claude-recall"],
+      id = shared.name(record),
       content = record.text,
       metadata = json.object(record.metadata or {}),
-      timestamp = moment(record),
+      timestamp = shared.moment(record),
       sessionId = record.session or json.null,
     }
   end

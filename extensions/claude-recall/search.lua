@@ -15,21 +15,15 @@ tool = {
   },
 }
 
--- When it was said. (An older store kept an imported memory's time as the date of an event, without an end.)
-local function moment(record)
-  if record.event_date and not record.event_end and record.timestamp == record.created then return time.iso(record.event_date) end
-  return record.said
-end
-
 local NEAREST = 3
 
 local function shown(hit)
   local record = hit.record
   return {
-    id = record.aliases["claude-recall"],
+    id = shared.name(record),
     content = record.text,
     metadata = json.object(record.metadata or {}),
-    timestamp = moment(record),
+    timestamp = shared.moment(record),
     happened = record.happened or json.null,
     score = hit.score,
   }

@@ -15,5 +15,5 @@ tool = {
 function tool.execute(params, context)
   local stored = context.memory.put({ text = params.content, metadata = params.metadata or {}, session = context.session.id })
   local record = context.memory.get(stored.id)
-  return { id = record.aliases["claude-recall"], success = true, message = "Memory stored successfully" }
+  return { id = shared.name(record), success = true, message = "Memory stored successfully" }
 end

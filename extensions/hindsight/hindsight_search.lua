@@ -16,29 +16,6 @@ tool = {
   },
 }
 
--- One result: what the seed shows, then when it was said and happened, how sure the match is, and what it replaced.
-local function shown(hit, id)
-  local record = hit.record
-  local replaced = json.array({})
-  for _, older in ipairs(hit.replaced or {}) do
-    replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
-  end
-  return {
-    id = id,
-    text = record.text,
-    type = record.type or "world",
-    context = record.context or "general",
-    event_date = record.event_date and time.iso(record.event_date) or json.null,
-    said = record.said,
-    happened = record.happened or json.null,
-    score = hit.score,
-    tags = json.array(record.tags),
-    flags = json.array(record.flags),
-    replaced = replaced,
-    document_id = record.document_id or json.null,
-  }
-end
-
 function tool.execute(params, context)
   if not context.bank.exists() then
     error.throw({ kind = "not_found", message = "Memory bank '" .. context.bank.id .. "' not found" })
@@ -54,7 +31,9 @@ function tool.execute(params, context)
   })
   local results = json.array({})
   for _, hit in ipairs(matches.results) do
-    results[#results + 1] = shown(hit, hit.record.id)
+    local result = shared.result(hit, hit.record.id)
+    result.document_id = hit.record.document_id or json.null
+    results[#results + 1] = result
   end
   return { results = results }
 end

@@ -5,6 +5,7 @@ tool = {
   description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations. "
     .. "Results say when a thing was said and when it happened; an empty list means that nothing stored answers",
   annotations = { read_only = true, idempotent = true, open_world = false },
+  failure = { results = json.array({}) },
   parameters = {
     type = "object",
     properties = {
@@ -49,28 +50,6 @@ tool = {
   },
 }
 
--- One result: what the seed shows, then when it was said and happened, how sure the match is, and what it replaced.
-local function shown(hit, id)
-  local record = hit.record
-  local replaced = json.array({})
-  for _, older in ipairs(hit.replaced or {}) do
-    replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
-  end
-  return {
-    id = id,
-    text = record.text,
-    type = record.type or "world",
-    context = record.context or "general",
-    event_date = record.event_date and time.iso(record.event_date) or json.null,
-    said = record.said,
-    happened = record.happened or json.null,
-    score = hit.score,
-    tags = json.array(record.tags),
-    flags = json.array(record.flags),
-    replaced = replaced,
-  }
-end
-
 function tool.execute(params, context)
   local filter = { kind = "fact" }
   if params.types then filter.type = { ["in"] = params.types } end
@@ -91,7 +70,7 @@ function tool.execute(params, context)
   })
   local results = json.array({})
   for _, hit in ipairs(matches.results) do
-    results[#results + 1] = shown(hit, hit.record.aliases.hindsight)
+    results[#results + 1] = shared.result(hit, hit.record.aliases.hindsight)
   end
   return { results = results }
 end

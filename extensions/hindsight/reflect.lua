@@ -16,8 +16,7 @@ tool = {
   },
 }
 
--- A memory's name, as recall gives it.
-local function fact(id) return "fact_" .. string.sub(string.gsub(id, "-", ""), 1, 12) end
+local fact = shared.fact
 
 function tool.execute(params, context)
   local said = context.memory.synthesize(params.query, {

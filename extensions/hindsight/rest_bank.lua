@@ -1,19 +1,34 @@
--- PUT .../banks/{bank_id}: makes a bank, or changes its mission and how it reflects.
-tool = { name = "rest_bank", description = "Make or change a bank over Hindsight's REST", parameters = { type = "object", properties = {} } }
+-- PUT and PATCH .../banks/{bank_id}: makes a bank, or changes its mission and how it reflects.
+local TRAIT = { type = "integer", minimum = 1, maximum = 5 }
+tool = {
+  name = "rest_bank",
+  description = "Make or change a bank over Hindsight's REST",
+  parameters = {
+    type = "object",
+    properties = {
+      name = { type = "string" },
+      mission = { type = "string" },
+      reflect_mission = { type = "string" },
+      background = { type = "string" },
+      disposition = {
+        type = "object",
+        properties = { skepticism = TRAIT, literalism = TRAIT, empathy = TRAIT },
+        additionalProperties = false,
+      },
+      disposition_skepticism = TRAIT,
+      disposition_literalism = TRAIT,
+      disposition_empathy = TRAIT,
+    },
+  },
+}
 
 function tool.execute(params, context)
   local config = context.bank.config() or {}
-  config.mission = params.mission or params.reflect_mission or params.background or config.mission
-  for name, value in pairs(type(params.disposition) == "table" and params.disposition or {}) do config[name] = value end
-  config = context.memory.configure({ config = json.object(config) })
-  return {
-    bank_id = context.bank.id,
-    name = params.name or context.bank.id,
-    mission = config.mission or "",
-    disposition = {
-      skepticism = config.skepticism or 3,
-      literalism = config.literalism or 3,
-      empathy = config.empathy or 3,
-    },
-  }
+  config.name = params.name or config.name
+  config.mission = params.reflect_mission or params.mission or params.background or config.mission
+  for _, trait in ipairs({ "skepticism", "literalism", "empathy" }) do
+    config[trait] = params["disposition_" .. trait] or (params.disposition or {})[trait] or config[trait]
+  end
+  context.memory.configure({ config = json.object(config) })
+  return shared.profile(context)
 end

@@ -1,5 +1,9 @@
 -- DELETE .../memories/{memory_id}: forgets a memory; it can be brought back.
-tool = { name = "rest_delete", description = "Forget a memory over Hindsight's REST", parameters = { type = "object", properties = {} } }
+tool = {
+  name = "rest_delete",
+  description = "Forget a memory over Hindsight's REST",
+  parameters = { type = "object", properties = { memory_id = { type = "string" } }, required = { "memory_id" } },
+}
 
 function tool.execute(params, context)
   local deleted = context.memory.delete(params.memory_id, { reason = "rest" })

@@ -1,54 +1,46 @@
--- GET .../memories/list?type=&q=&limit=&offset=
-tool = { name = "rest_list", description = "Hindsight's list of memories over REST", parameters = { type = "object", properties = {} } }
+-- GET .../memories/list?type=&q=&tags=&state=&start_date=&limit=&offset=
+tool = {
+  name = "rest_list",
+  description = "Hindsight's list of memories over REST",
+  parameters = {
+    type = "object",
+    properties = {
+      type = { type = "string" },
+      q = { type = "string" },
+      document_id = { type = "string" },
+      tags = { type = "array", items = { type = "string" } },
+      tags_match = shared.TAGS_MATCH,
+      state = { type = "string", enum = { "valid", "invalidated" }, default = "valid", description = "invalidated: what was forgotten" },
+      time_field = { type = "string", enum = { "mentioned_at", "occurred_start", "created_at" }, default = "mentioned_at" },
+      start_date = { type = "string" },
+      end_date = { type = "string" },
+      limit = { type = "integer", minimum = 1, maximum = 1000, default = 100 },
+      offset = { type = "integer", minimum = 0, maximum = 100000, default = 0 },
+    },
+  },
+}
 
--- What is asked for and not known here is said, not dropped.
-local function check(values, known, where)
-  for name, value in pairs(values) do
-    if value ~= nil and not known[name] then
-      error.throw({ kind = "invalid_params", message = where .. ": '" .. tostring(name) .. "' is not supported here" })
-    end
-  end
-end
-
-local function iso(ms) return ms and time.iso(ms) or json.null end
-
-local function unit(record)
-  local metadata = json.object({})
-  for name, value in pairs(record.metadata or {}) do
-    metadata[name] = type(value) == "string" and value or json.encode(value)
-  end
-  return {
-    id = record.id,
-    text = record.text,
-    type = record.type or "world",
-    fact_type = record.type or "world",
-    context = record.context or json.null,
-    date = record.said,
-    mentioned_at = record.said,
-    occurred_start = iso(record.event_date),
-    occurred_end = iso(record.event_end or record.event_date),
-    document_id = record.document_id or json.null,
-    entities = "",
-    metadata = metadata,
-    tags = json.array(record.tags),
-  }
-end
-
-local KNOWN = { type = true, q = true, limit = true, offset = true }
+local FIELD = { mentioned_at = "timestamp", occurred_start = "event_date", created_at = "created" }
 
 function tool.execute(params, context)
-  check(params, KNOWN, "list")
-  local limit, offset = tonumber(params.limit) or 100, tonumber(params.offset) or 0
-  local filter = { kind = "fact", type = params.type }
+  local filter = shared.admit_tags({ kind = "fact", type = params.type, document_id = params.document_id }, params.tags, params.tags_match)
   if params.q and params.q ~= "" then filter.text = { contains = params.q } end
-  local items, seen, cursor = json.array({}), 0, nil
+  if params.start_date or params.end_date then
+    filter[FIELD[params.time_field]] = { gte = params.start_date, lte = params.end_date }
+  end
+  local forgotten = params.state == "invalidated"
+  local items, passed, cursor = json.array({}), 0, nil
   repeat
-    local page = context.memory.list({ filter = filter, order = "-timestamp", limit = 200, cursor = cursor })
+    local page = context.memory.list({ filter = filter, order = "-timestamp", limit = 200, cursor = cursor, forgotten = forgotten })
     for _, record in ipairs(page.items) do
-      seen = seen + 1
-      if seen > offset and #items < limit then items[#items + 1] = unit(record) end
+      passed = passed + 1
+      if passed > params.offset and #items < params.limit then
+        local unit = shared.unit(record)
+        unit.entities = table.concat(unit.entities, ", ")
+        items[#items + 1] = unit
+      end
     end
     cursor = page.cursor
-  until not cursor or #items >= limit
-  return { items = items, total = context.memory.count({ filter = filter }), limit = math.floor(limit), offset = math.floor(offset) }
+  until not cursor or #items >= params.limit
+  return { items = items, total = context.memory.count({ filter = filter, forgotten = forgotten }), limit = params.limit, offset = params.offset }
 end

@@ -1,28 +1,53 @@
 -- POST .../reflect
-tool = { name = "rest_reflect", description = "Hindsight's reflect over REST", parameters = { type = "object", properties = {} } }
-
--- What is asked for and not known here is said, not dropped.
-local function check(values, known, where)
-  for name, value in pairs(values) do
-    if value ~= nil and not known[name] then
-      error.throw({ kind = "invalid_params", message = where .. ": '" .. tostring(name) .. "' is not supported here" })
-    end
-  end
-end
-
-local KNOWN = {
-  query = true, budget = true, context = true, max_tokens = true, include = true, tags = true, tags_match = true,
-  apply_all_directives = true, exclude_mental_models = true,
+tool = {
+  name = "rest_reflect",
+  description = "Hindsight's reflect over REST",
+  parameters = {
+    type = "object",
+    properties = {
+      query = { type = "string", minLength = 1 },
+      budget = { type = "string", enum = { "low", "mid", "high" }, default = "low" },
+      context = { type = "string" },
+      max_tokens = { type = "integer", minimum = 1, default = 4096 },
+      fact_types = { type = "array", items = { type = "string" } },
+      tags = { type = "array", items = { type = "string" } },
+      tags_match = shared.TAGS_MATCH,
+      include = {
+        type = "object",
+        properties = { facts = {} },
+        additionalProperties = false,
+        description = "facts: the evidence with the answer",
+      },
+      apply_all_directives = { type = "boolean", description = "There are none here: it changes nothing" },
+      exclude_mental_models = { type = "boolean", description = "There are none here: it changes nothing" },
+      exclude_mental_model_ids = { type = "array", items = { type = "string" } },
+    },
+    required = { "query" },
+  },
 }
 
-function tool.execute(params, context)
-  check(params, KNOWN, "reflect")
-  local filter = { kind = "fact" }
-  if params.tags and #params.tags > 0 then filter.tags = { has_any = params.tags } end
-  local answer = context.memory.synthesize(params.query, { budget = params.budget, context = params.context, filter = filter })
-  local memories = json.array({})
-  for _, entry in ipairs(answer.based_on) do
-    memories[#memories + 1] = { id = entry.id, text = entry.text, type = "world", context = entry.context or json.null }
+-- As many whole sentences as `tokens` allow (a token is four characters), one at least.
+local function within(answer, tokens)
+  if #answer <= 4 * tokens then return answer end
+  local cut
+  for place in string.gmatch(answer, "()%]%s") do
+    if cut and place > 4 * tokens then break end
+    cut = place
   end
-  return { text = answer.text, based_on = { memories = memories } }
+  return cut and string.sub(answer, 1, cut) or answer
+end
+
+function tool.execute(params, context)
+  local filter = shared.admit_tags({ kind = "fact", type = params.fact_types and { ["in"] = params.fact_types } }, params.tags, params.tags_match)
+  local answer = context.memory.synthesize(params.query, { budget = params.budget, context = params.context, filter = filter })
+  local reply = { text = within(answer.text, params.max_tokens), based_on = json.null }
+  if params.include and params.include.facts then
+    local memories = json.array({})
+    for _, entry in ipairs(answer.based_on) do
+      local record = context.memory.get(entry.id)
+      if record then memories[#memories + 1] = shared.unit(record) end
+    end
+    reply.based_on = { memories = memories, mental_models = json.array({}), directives = json.array({}) }
+  end
+  return reply
 end

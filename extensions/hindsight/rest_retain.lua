@@ -1,51 +1,71 @@
 -- POST .../memories: stores the items, all or none.
-tool = { name = "rest_retain", description = "Hindsight's retain over REST", parameters = { type = "object", properties = {} } }
-
--- What is asked for and not known here is said, not dropped.
-local function check(values, known, where)
-  for name, value in pairs(values) do
-    if value ~= nil and not known[name] then
-      error.throw({ kind = "invalid_params", message = where .. ": '" .. tostring(name) .. "' is not supported here" })
-    end
-  end
-end
-
-local KNOWN = { items = true, async = true, document_tags = true, operation_id = true }
-local ITEM = {
-  content = true, timestamp = true, context = true, metadata = true, document_id = true, tags = true, resolve_entities = true,
+tool = {
+  name = "rest_retain",
+  description = "Hindsight's retain over REST",
+  parameters = {
+    type = "object",
+    properties = {
+      items = {
+        type = "array",
+        minItems = 1,
+        items = {
+          type = "object",
+          properties = {
+            content = { type = { "string", "array" }, minLength = 1, minItems = 1, items = { type = "object" } },
+            timestamp = { type = "string", description = "When it was said; 'unset': now" },
+            context = { type = "string" },
+            metadata = { type = "object" },
+            document_id = { type = "string" },
+            tags = { type = "array", items = { type = "string" } },
+            entities = { type = "array", items = { type = "object", required = { "text" } } },
+            resolve_entities = { type = "boolean", description = "Names are kept as they are given, either way" },
+            update_mode = { type = "string", enum = { "append", "replace" }, description = "replace: what the document said before is forgotten" },
+          },
+          required = { "content" },
+          additionalProperties = false,
+        },
+      },
+      async = { type = "boolean", description = "It is stored when the reply is sent, either way" },
+      document_tags = { type = "array", items = { type = "string" } },
+      operation_id = { type = "string", minLength = 1, description = "The same id again stores nothing again" },
+    },
+    required = { "items" },
+  },
 }
 
-local function text_of(content)
-  if type(content) == "string" then return content end
-  local parts = {}
-  for _, block in ipairs(type(content) == "table" and content or {}) do
-    if block.type ~= "text" then
-      error.throw({ kind = "invalid_params", message = "items: content blocks of type '" .. tostring(block.type) .. "' are not supported here" })
-    end
-    parts[#parts + 1] = block.text
+local function joined(...)
+  local tags = json.array({})
+  for _, list in ipairs({ ... }) do
+    for _, tag in ipairs(list) do tags[#tags + 1] = tag end
   end
-  return table.concat(parts, "\n")
+  return tags
 end
 
 function tool.execute(params, context)
-  check(params, KNOWN, "retain")
-  if type(params.items) ~= "table" or #params.items == 0 then
-    error.throw({ kind = "invalid_params", message = "items: a list of memories, each with a content" })
-  end
+  local replaced = {}
   for _, item in ipairs(params.items) do
-    check(item, ITEM, "items")
-    local tags = json.array({})
-    for _, tag in ipairs(item.tags or {}) do tags[#tags + 1] = tag end
-    for _, tag in ipairs(params.document_tags or {}) do tags[#tags + 1] = tag end
+    local document = item.document_id
+    if item.update_mode == "replace" and document and not replaced[document] then
+      replaced[document] = true
+      context.memory.delete_where({ filter = { kind = "fact", document_id = document }, reason = "replaced" })
+    end
+  end
+  for place, item in ipairs(params.items) do
+    local metadata = item.metadata or {}
+    if item.entities and #item.entities > 0 then
+      metadata.entities = json.array({})
+      for _, entity in ipairs(item.entities) do metadata.entities[#metadata.entities + 1] = entity.text end
+    end
     context.memory.put({
-      text = text_of(item.content),
+      text = shared.text_of(item.content),
       context = item.context,
       type = "world",
       timestamp = item.timestamp ~= "unset" and item.timestamp or nil,
-      metadata = item.metadata,
+      metadata = metadata,
       document_id = item.document_id,
-      tags = tags,
+      tags = joined(item.tags or {}, params.document_tags or {}),
+      idempotency_key = params.operation_id and params.operation_id .. ":" .. place,
     })
   end
-  return { success = true, bank_id = context.bank.id, items_count = #params.items, async = false }
+  return { success = true, bank_id = context.bank.id, items_count = #params.items, async = false, operation_id = params.operation_id or json.null }
 end

@@ -1,42 +1,60 @@
--- PATCH .../memories/{memory_id}: corrects a memory; the version before stays in its history.
-tool = { name = "rest_update", description = "Correct a memory over Hindsight's REST", parameters = { type = "object", properties = {} } }
+-- PATCH .../memories/{memory_id}: corrects a memory, forgets it (state: invalidated) or brings it back (state: valid).
+tool = {
+  name = "rest_update",
+  description = "Correct a memory over Hindsight's REST",
+  parameters = {
+    type = "object",
+    properties = {
+      memory_id = { type = "string" },
+      text = { type = "string", minLength = 1 },
+      context = { type = "string" },
+      fact_type = { type = "string" },
+      tags = { type = "array", items = { type = "string" } },
+      metadata = { type = "object" },
+      timestamp = { type = "string" },
+      mentioned_at = { type = "string" },
+      occurred_start = { type = "string" },
+      occurred_end = { type = "string" },
+      entities = { type = "array", items = { type = "string" } },
+      resolve_entities = { type = "boolean", description = "Names are kept as they are given, either way" },
+      state = { type = "string", enum = { "valid", "invalidated" } },
+      reason = { type = "string" },
+    },
+    required = { "memory_id" },
+  },
+}
 
--- What is asked for and not known here is said, not dropped.
-local function check(values, known, where)
-  for name, value in pairs(values) do
-    if value ~= nil and not known[name] then
-      error.throw({ kind = "invalid_params", message = where .. ": '" .. tostring(name) .. "' is not supported here" })
-    end
+-- Takes back the operation that forgot the memory, if it forgot no other.
+local function restore(id, context)
+  local history = context.memory.history(id)
+  local last = history[#history]
+  if last.op ~= "delete" then
+    error.throw({ kind = "conflict", message = "it was forgotten together with others; undo_memory with op_id '" .. last.op_id .. "' brings all of them back" })
   end
-end
-
-local function iso(ms) return ms and time.iso(ms) or json.null end
-
-local function unit(record)
-  local metadata = json.object({})
-  for name, value in pairs(record.metadata or {}) do
-    metadata[name] = type(value) == "string" and value or json.encode(value)
-  end
-  return {
-    id = record.id,
-    text = record.text,
-    type = record.type or "world",
-    fact_type = record.type or "world",
-    context = record.context or json.null,
-    date = record.said,
-    mentioned_at = record.said,
-    occurred_start = iso(record.event_date),
-    occurred_end = iso(record.event_end or record.event_date),
-    document_id = record.document_id or json.null,
-    entities = json.array({}),
-    metadata = metadata,
-    tags = json.array(record.tags),
-  }
+  context.memory.undo(last.op_id)
 end
 
 function tool.execute(params, context)
-  check(params, { memory_id = true, text = true, context = true, tags = true, metadata = true, timestamp = true }, "update")
   local id = params.memory_id
-  params.memory_id = nil
-  return unit(context.memory.update(id, params).record)
+  local before = context.memory.get(id, { include_deleted = true })
+  if not before then error.throw({ kind = "not_found", message = "Memory unit '" .. id .. "' not found" }) end
+  if params.state == "valid" and before.deleted_at then restore(id, context) end
+  local metadata = params.metadata
+  if params.entities then
+    metadata = metadata or before.metadata or {}
+    metadata.entities = json.array(params.entities)
+  end
+  local patch = {
+    text = params.text,
+    context = params.context,
+    type = params.fact_type,
+    tags = params.tags,
+    metadata = metadata,
+    timestamp = params.mentioned_at or params.timestamp,
+    event_date = params.occurred_start,
+    event_end = params.occurred_end,
+  }
+  if next(patch) then context.memory.update(id, patch) end
+  if params.state == "invalidated" and not before.deleted_at then context.memory.delete(id, { reason = params.reason or "rest" }) end
+  return shared.unit(context.memory.get(id, { include_deleted = true }))
 end

@@ -31,11 +31,10 @@ function tool.execute(params, context)
     metadata = params.metadata,
     document_id = params.document_id,
   })
-  local digits = string.sub(string.gsub(stored.id, "-", ""), 1, 12)
   return {
     success = true,
     message = stored.created and "Memory stored successfully" or "Memory was stored before",
-    id = "fact_" .. digits,
+    id = shared.fact(stored.id),
     bank_id = context.bank.id,
     replaced = #stored.superseded,
     flags = json.array(stored.flags),

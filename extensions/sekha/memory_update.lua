@@ -6,26 +6,18 @@ tool = {
   parameters = {
     type = "object",
     properties = {
-      conversation_id = {
-        type = "string",
-        pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
-        description = "Conversation to update",
-      },
-      label = { type = "string", minLength = 1, maxLength = 500, description = "New label" },
-      folder = { type = "string", pattern = "^/", description = "New folder path" },
+      conversation_id = shared.ID,
+      label = shared.LABEL,
+      folder = shared.FOLDER,
       status = { type = "string", enum = { "active", "archived" }, description = "active or archived" },
-      importance_score = { type = "number", minimum = 1, maximum = 10, description = "1-10 scale" },
+      importance_score = shared.IMPORTANCE,
     },
     required = { "conversation_id" },
   },
 }
 
 function tool.execute(params, context)
-  local id = string.lower(params.conversation_id)
-  local known = context.memory.get(id)
-  if not known or known.kind ~= "conversation" then
-    error.throw({ kind = "not_found", message = "Conversation not found: " .. id })
-  end
+  local id = shared.conversation(params.conversation_id, context).id
   local fields = json.array({})
   if params.label or params.folder then fields[#fields + 1] = "label/folder" end
   if params.status then fields[#fields + 1] = "status" end
@@ -38,7 +30,6 @@ function tool.execute(params, context)
       importance = params.importance_score,
     })
   end
-  context.memory.touch({ id })
   return {
     success = true,
     data = {

@@ -136,3 +136,20 @@ def test_a_long_report_takes_no_statements_place(bank: MemoryBank) -> None:
     report = "I moved from Oslo to Bergen. " + "The harbour was busy and the ferry was late again. " * 8
     assert bank.put(report)["superseded"] == []
     assert bank.count() == 2
+
+
+def test_what_holds_in_one_project_takes_no_place_elsewhere(bank: MemoryBank, clock: Clock) -> None:
+    bank.put("I use tabs for Go")
+    bank.put("I use tabs for Go", label="boat")
+    clock.pass_ms(DAY_MS)
+    reply = bank.put("I use spaces for Go", label="boat")
+    assert len(reply["superseded"]) == 1
+    current = [(record["text"], record["label"]) for record in bank.browse(order="created")["items"]]
+    assert current == [("I use tabs for Go", None), ("I use spaces for Go", "boat")]
+
+
+def test_what_was_forgotten_can_be_listed_and_nothing_else_with_it(bank: MemoryBank) -> None:
+    ids = [bank.put(f"Otter number {number} swims")["id"] for number in range(3)]
+    bank.delete(ids[1])
+    assert [record["id"] for record in bank.browse(forgotten=True)["items"]] == [ids[1]]
+    assert (bank.count(), bank.count(forgotten=True)) == (2, 1)

@@ -108,14 +108,15 @@ def holds(filter: Any, record: Any, by_id: dict[str, Any]) -> bool:
                 return False
         if key in ("tags", "flags"):
             vectors = owner[key]
-            given_ = value if isinstance(value, dict) else {"has": value}
+            operators = value if isinstance(value, dict) else {"has": value}
             expected: dict[str, Any] = {
                 "has": lambda first_store, vectors=vectors: first_store in vectors,
                 "has_all": lambda many, vectors=vectors: all(first_store in vectors for first_store in many),
                 "has_any": lambda many, vectors=vectors: any(first_store in vectors for first_store in many),
+                "has_only": lambda many, vectors=vectors: set(vectors) <= set(many),
                 "exists": lambda first_store, vectors=vectors: bool(vectors) == first_store,
             }
-            if not all(expected[operator](operand) for operator, operand in given_.items()):
+            if not all(expected[operator](operand) for operator, operand in operators.items()):
                 return False
             continue
         vectors = owner
@@ -194,6 +195,7 @@ _leaf = st.one_of(
                 optional={
                     "has_all": st.lists(st.sampled_from("xyw"), max_size=2),
                     "has_any": st.lists(st.sampled_from("xyw"), max_size=2),
+                    "has_only": st.lists(st.sampled_from("xyw"), max_size=2),
                     "exists": st.booleans(),
                 },
             ).filter(bool),

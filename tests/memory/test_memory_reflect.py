@@ -81,9 +81,9 @@ def test_every_citation_exists_and_every_claim_is_cited(bank: MemoryBank) -> Non
     texts = [entry["text"] for entry in answer["based_on"]]
     for quoted in re.findall(r"“([^”]+)”", answer["text"]):
         assert any(quoted.rstrip("…") in " ".join(text.split()) for text in texts), quoted
-    for finding in answer["findings"]:
-        assert finding["support"] == len(finding["ids"])
-        assert set(finding["ids"]) <= set(based_on)
+    for entry in answer["findings"]:
+        assert entry["support"] == len(entry["ids"])
+        assert set(entry["ids"]) <= set(based_on)
 
 
 def test_advice_is_what_most_of_the_evidence_points_to_with_its_count(bank: MemoryBank) -> None:

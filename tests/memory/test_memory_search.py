@@ -41,9 +41,9 @@ def bank(store: MemoryStore) -> MemoryBank:
 def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -> None:
     """A10: seed 002's default threshold of 0.7 finds the one and not the other, alone in the bank and among others."""
     bank.put(TYPESCRIPT)
-    for others in range(2):
+    for count in range(2):
         matches = bank.search("TypeScript preference", min_score=0.7, order="score")["results"]
-        assert [result["record"]["text"] for result in matches] == [TYPESCRIPT], others
+        assert [result["record"]["text"] for result in matches] == [TYPESCRIPT], count
         assert bank.search("chocolate cake recipe", min_score=0.7)["total"] == 0
         for text in (
             "The user bakes bread on Sundays",

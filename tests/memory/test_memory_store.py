@@ -227,7 +227,7 @@ def test_what_is_nearly_the_same_is_stored_and_linked_both_ways(bank: MemoryBank
     first = bank.put("The user prefers dark roast coffee in the morning")
     second = bank.put("User prefers dark roast coffee in the mornings", dedupe="near")
     assert second["created"]
-    assert [near["id"] for near in second["near"]] == [first["id"]]
+    assert [twin["id"] for twin in second["near"]] == [first["id"]]
     assert [link["id"] for link in bank.links(first["id"])] == [second["id"]]
     assert [link["id"] for link in bank.links(second["id"])] == [first["id"]]
     assert bank.count() == 2
@@ -240,8 +240,8 @@ def test_an_idempotency_key_gives_the_first_reply_again(bank: MemoryBank) -> Non
     assert bank.count() == 1
     with pytest.raises(Conflict):
         bank.put("something else", dedupe="off", idempotency_key="k1")
-    many = bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2")
-    assert bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2") == many
+    batch = bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2")
+    assert bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2") == batch
     assert bank.count() == 4
 
 

@@ -42,9 +42,9 @@ def pack_project(folder: Path, config: str = CONFIG) -> Path:
 def pack_environment(folder: Path, **more: str) -> dict[str, str]:
     """An environment in which no variable of the packs is set but those given."""
     ours = ("CTX_", "HINDSIGHT_", "SEKHA_", "CONTROLLER_", "CLAUDE_RECALL_")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {
-        **plain,
+        **variables,
         "HOME": str(folder / "home"),
         "XDG_CONFIG_HOME": "/nonexistent",
         "PYTHONWARNINGS": "ignore",

@@ -306,7 +306,7 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     cited = {int(number) for number in re.findall(r"\[(\d+)\]", answer["text"])}
     assert cited
     assert max(cited) <= len(answer["based_on"])
-    assert {id for finding in answer["findings"] for id in finding["ids"]} <= ids
+    assert {id for entry in answer["findings"] for id in entry["ids"]} <= ids
     matches = server.rest(
         "recall", {"query": "services PostgreSQL SQLite team Ann database", "max_results": 100}, bank="a16"
     )
@@ -338,7 +338,7 @@ def test_a18_a_foreign_page_reads_documents_and_no_memories(server: PackServer) 
     matches = server.client.post("/tools/search", json={"query": "note"}, headers=ORIGIN)
     assert (matches.status_code, matches.headers["access-control-allow-origin"]) == (200, "*")
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    for path, sent in (
+    for path, body_of_call in (
         ("/tools/recall", {"query": "x"}),
         (f"/tools/{RECALL}search", {"query": "x"}),
         ("/tools/memory_search", {"query": "x"}),
@@ -348,7 +348,7 @@ def test_a18_a_foreign_page_reads_documents_and_no_memories(server: PackServer) 
         ("/mcp/tools/memory_search", {"query": "x"}),
         ("/agents/recall-context/prompt", {}),
     ):
-        assert server.client.post(path, json=sent, headers=ORIGIN).status_code == 403, path
+        assert server.client.post(path, json=body_of_call, headers=ORIGIN).status_code == 403, path
     assert server.client.get("/packs/claude-recall/health", headers=ORIGIN).status_code == 403
     with_key = server.client.post(
         "/mcp/tools/memory_search", json={"query": "x"}, headers={**ORIGIN, "Authorization": f"Bearer {KEY}"}

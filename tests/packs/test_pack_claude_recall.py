@@ -95,6 +95,8 @@ def test_cr8_to_cr10_every_fault_has_its_code_and_its_details_on_pipes(config: P
         (b"[]\n", -32600, None),
         (b'{"jsonrpc": "2.0", "id": 9}\n', -32600, 9),
         (b'{"jsonrpc": "1.0", "id": 8, "method": "ping"}\n', -32600, 8),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}\n', -32600, None),
     ):
         pipe.say(line)
         reply = pipe.hear()
@@ -111,6 +113,15 @@ def test_cr8_to_cr10_every_fault_has_its_code_and_its_details_on_pipes(config: P
         error = pipe.ask(method, params)["error"]
         assert (error["code"], bool(error["data"]["details"])) == (code, True), (method, params)
     assert pipe.end()[:2] == (0, b"")
+
+
+@pytest.mark.parametrize("path", [OWN, "/mcp", "/mcp/cr9/"])
+def test_cr9_a_request_without_a_proper_id_is_refused_over_http(server: PackServer, path: str) -> None:
+    for id in (None, True, 1.5, {}):
+        reply = server.client.post(path, json={"jsonrpc": "2.0", "id": id, "method": "tools/list"})
+        assert (reply.status_code, reply.json()["id"]) == (400, None), id
+        assert reply.json()["error"]["code"] == -32600
+        assert "the id of a request" in reply.json()["error"]["message"]
 
 
 def test_cr8_to_cr10_the_same_over_http_and_only_on_its_own_endpoint(server: PackServer) -> None:

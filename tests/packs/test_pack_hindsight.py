@@ -197,6 +197,16 @@ def test_hs10_later_versions_extra_arguments_are_understood(server: PackServer) 
     assert len(server.rest("recall", extra, bank="hs10")["results"]) == 5
 
 
+def test_hs11_a_recall_that_fails_has_its_error_and_no_results(server: PackServer) -> None:
+    for path in ("/mcp", "/mcp/hs11/"):
+        call = {"name": "recall", "arguments": {"query": "x", "budget": "highest"}}
+        result = server.rpc("tools/call", call, path)["result"]
+        assert result["isError"] is True
+        assert result["content"][0]["text"] == f"Error: {result['structuredContent']['error']}"
+        assert result["structuredContent"]["results"] == []
+        assert "budget" in result["structuredContent"]["error"]
+
+
 def test_hs13_the_seeds_own_curl_is_answered(server: PackServer) -> None:
     process = subprocess.run(
         ["curl", "-s", "-w", "\n%{http_code}", "-X", "POST", f"{server.base}/mcp"]  # noqa: RUF005
@@ -225,14 +235,39 @@ def test_hs14_a_get_without_a_session_is_405(server: PackServer) -> None:
     assert server.client.get("/mcp/alice/").status_code == 405
 
 
-def test_hs15_what_models_add_is_dropped_and_lists_sent_as_text_are_read(server: PackServer) -> None:
-    remaining = server.rest(
-        "retain", {"content": FACT, "explanation": "noise", "importance": "high"}, bank="hs15"
-    )
-    assert remaining["success"]
+def test_hs15_what_models_add_has_no_effect_and_is_said_and_lists_sent_as_text_are_read(
+    server: PackServer, config: Path
+) -> None:
+    noisy = {"content": FACT, "explanation": "noise", "importance": "high", "reason": None}
+    for reply in (server.rest("retain", noisy, bank="hs15"), server.mcp("retain", noisy, "/mcp/hs15/")):
+        assert reply["success"]
+        assert reply["ignored_arguments"] == ["explanation", "importance"]
+    with piped(config, "hindsight", "--bank", "hs15") as pipe:
+        assert pipe.call("recall", {"query": "backend", "top_k": 3})["ignored_arguments"] == ["top_k"]
+        assert "ignored_arguments" not in pipe.call("recall", {"query": "backend", "sessionId": "s"})
+    storing = {"bank_id": "hs15", "content": FACT, "context": "c"}
+    reply = server.rest("hindsight_put", {**storing, "importance": 9})
+    assert reply == "Fact stored successfully\n(no effect: importance)"
     request = {"label": "t", "messages": json.dumps([{"role": "user", "content": "sent as text"}])}
     stored = server.rest("memory_store", request, key="sekha-key-of-thirty-two-characters")
     assert stored["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "meant"),
+    [
+        ("recall", {"query": "x", "max_result": 3}, "max_results"),
+        ("recall", {"query": "x", "type": "world"}, "types"),
+        ("retain", {"content": "x", "time_stamp": "2026-01-01"}, "timestamp"),
+        ("delete_memory", {"memory_id": "x", "dryRun": True}, "dry_run"),
+    ],
+)
+def test_hs15_what_was_nearly_named_is_refused_with_the_name(
+    server: PackServer, tool: str, arguments: dict[str, Any], meant: str
+) -> None:
+    for through in (server.rest, server.mcp):
+        with pytest.raises(Refused, match=f"did you mean '{meant}'"):
+            through(tool, arguments)
 
 
 def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:

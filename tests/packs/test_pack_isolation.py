@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from kit import ctx, workspace
-from pack_kit import RECALL, PackServer, Refused, pack_environment, pack_project, served
+from pack_kit import HELLO, RECALL, PackServer, Refused, pack_environment, pack_project, served
 
 from ctx.errors import NotFound
 
@@ -131,7 +131,13 @@ def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -
         assert remaining["total"] == 1
 
 
-@pytest.mark.parametrize("way", ["path", "header", "argument", "header of another pack", "own endpoint"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("path", "header", "argument", "header of another pack", "own endpoint"),
+        *("route", "route with a header", "route of the bank"),
+    ],
+)
 def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
     server, _, ours = eight
     key, second = ours[0].key, ours[1].bank
@@ -144,7 +150,16 @@ def test_a_key_for_one_bank_is_401_at_every_other(eight: Any, way: str) -> None:
         "own endpoint": lambda: server.rpc(
             "tools/list", None, "/packs/claude-recall/mcp", key=key, bank=second
         ),
+        "route": lambda: route("POST", f"/{second}/memories/recall", {"query": "treasure"}),
+        "route with a header": lambda: route("GET", f"/{second}/memories/list", bank=ours[0].bank),
+        "route of the bank": lambda: route("DELETE", f"/{second}"),
     }
+
+    def route(method: str, path: str, body: Any = None, bank: str = "") -> None:
+        headers = {"Authorization": f"Bearer {key}"} | ({"X-Bank-Id": bank} if bank else {})
+        reply = server.client.request(method, f"/v1/default/banks{path}", json=body, headers=headers)
+        raise Refused(reply.status_code, reply.text)
+
     with pytest.raises(Refused) as refused:
         doors[way]()
     assert refused.value.code == 401
@@ -185,3 +200,84 @@ def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
             with pytest.raises(NotFound):
                 neighbour.undo(operation)
         assert store.check(deep=True) == []
+
+
+# ---- what a connection with a bank sees -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "header"), [("/mcp/seen/", {}), ("/mcp", {"bank": "seen"})])
+def test_a_connection_with_a_bank_sees_that_banks_tools_prompts_and_instructions_only(
+    server: PackServer, path: str, header: dict[str, str]
+) -> None:
+    tools = server.tools(path, **header)
+    assert {"retain", "recall", "reflect"} <= set(tools)
+    assert not [name for name in tools if name.startswith((RECALL, "memory_", "search", "refresh"))]
+    prompts = server.rpc("prompts/list", None, path, **header)["result"]["prompts"]
+    assert [prompt["name"] for prompt in prompts] == ["recall-context"]
+    foreign = {"name": "recall-context-claude-recall", "arguments": {}}
+    assert server.rpc("prompts/get", foreign, path, **header)["error"]["code"] == -32602
+    assert server.rpc("resources/list", None, path, **header)["result"]["resources"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "unnamed"),
+    [
+        ("/mcp/seen/", "`retain`", ("`search`", "earlier sessions")),
+        ("/packs/claude-recall/mcp", "earlier sessions", ("`search`", "`retain`")),
+    ],
+)
+def test_a_memory_server_introduces_itself_as_one(
+    server: PackServer, path: str, named: str, unnamed: tuple[str, ...]
+) -> None:
+    head = {"accept": "application/json, text/event-stream"}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    events = server.client.post(path, json=hello, headers=head).text
+    result = json.loads(events.partition("data: ")[2].strip().splitlines()[0])["result"]
+    assert named in result["instructions"]
+    assert not [word for word in unnamed if word in result["instructions"]]
+    assert "documents" not in result["serverInfo"]["description"]
+
+
+def test_a_packs_own_endpoint_refuses_in_its_protocol(server: PackServer) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    reply = server.client.post("/packs/sekha/mcp", json=body)
+    assert (reply.status_code, reply.json()["jsonrpc"], reply.json()["error"]["code"]) == (
+        401,
+        "2.0",
+        -32600,
+    )
+
+
+def test_a_bank_that_no_url_can_name_is_named_by_no_argument(server: PackServer) -> None:
+    for name in ("é", "a b", "x/y"):
+        with pytest.raises(Refused, match="a bank id has") as refused:
+            server.rest("hindsight_put", {"bank_id": name, "content": "x", "context": "y"})
+        assert refused.value.code == 400
+    with pytest.raises(Refused):
+        server.rpc("tools/list", None, "/mcp/%C3%A9/")
+
+
+def test_a_route_of_a_bank_is_that_banks_whatever_the_header_says(server: PackServer) -> None:
+    items = {"items": [{"content": "The key hangs behind the stove"}]}
+    base = "/v1/default/banks"
+    header = {"X-Bank-Id": "route-bob"}
+    stored = server.client.post(f"{base}/route-alice/memories", json=items, headers=header)
+    assert stored.json()["bank_id"] == "route-alice"
+    ask = {"query": "Where does the key hang?", "bank_id": "route-alice"}
+    elsewhere = server.client.post(f"{base}/route-bob/memories/recall", json={"query": ask["query"]})
+    assert elsewhere.json()["results"] == []
+    refused = server.client.post(f"{base}/route-bob/memories/recall", json=ask)
+    assert refused.status_code == 400
+
+
+def test_a_key_that_no_door_knows_is_told_what_to_do(server: PackServer) -> None:
+    with pytest.raises(Refused) as refused:  # this server has a key, for sekha alone
+        server.rest("retain", {"content": "x"}, key="your-secret-key")
+    assert refused.value.code == 401
+    for mend in ("remove the Authorization header", "ctx key create", "HINDSIGHT_API_TENANT_API_KEY"):
+        assert mend in refused.value.message
+
+
+def test_a_server_without_any_key_takes_no_offence_at_one(tmp_path: Path) -> None:
+    with served(pack_project(tmp_path)) as server:
+        assert server.rest("retain", {"content": "x"}, key="your-secret-key")["success"] is True

@@ -330,11 +330,11 @@ def test_sk8_exports_are_json_or_markdown_with_and_without_metadata(server: Pack
         (message["role"], message["content"]) for message in TALK
     ]
     assert json.loads(as_json["content"])["messages"] == as_json["messages"]
-    bare = data(
+    plain_export = data(
         server, "memory_export", {"conversation_id": id, "format": "markdown", "include_metadata": False}
     )
-    assert bare["conversation"] == {"id": id, "label": "Export me"}
-    assert bare["content"].startswith("# Export me\n\n**user**\n\nLet's design")
+    assert plain_export["conversation"] == {"id": id, "label": "Export me"}
+    assert plain_export["content"].startswith("# Export me\n\n**user**\n\nLet's design")
     full = data(server, "memory_export", {"conversation_id": id, "format": "markdown"})
     assert "- folder: /sk8" in full["content"]
     assert server.sekha("memory_export", {"conversation_id": id, "format": "pdf"}).status_code == 400

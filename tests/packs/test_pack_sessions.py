@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import RateLimited
-from ctx.packs.sessions import MAX_SESSIONS, Rate, Sessions
+from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, Rate, Sessions
 
 
 class Clock:
@@ -66,6 +66,18 @@ def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Pa
     assert stat.S_IMODE(os.stat(tmp_path / "new").st_mode) == 0o700
 
 
+def test_a_session_ends_after_a_day_without_a_call_and_its_place_begins_another(tmp_path: Path) -> None:
+    clock = Clock()
+    sessions = Sessions(str(tmp_path / "sessions.json"), clock=clock)
+    first = sessions.open(None, place="/project")
+    clock.now += IDLE_MS - 1
+    assert sessions.open(None, place="/project") == first  # which was a sign of life
+    clock.now += IDLE_MS
+    second = sessions.open(None, place="/project")
+    assert second != first
+    assert sessions.open(None, place="/project") == second
+
+
 def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
     ours = Sessions(str(path))
@@ -73,9 +85,9 @@ def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
     entries = json.loads(path.read_text())
     path.write_text(json.dumps([["theirs", {"a": 1}], 7, *entries]))
     ours.set(mine, "k", "v")
-    written = json.loads(path.read_text())
-    assert written[:2] == [["theirs", {"a": 1}], 7]
-    assert written[2][1]["kv"] == {"k": "v"}
+    entries_of_file = json.loads(path.read_text())
+    assert entries_of_file[:2] == [["theirs", {"a": 1}], 7]
+    assert entries_of_file[2][1]["kv"] == {"k": "v"}
     path.write_text(json.dumps([["theirs", {"a": 2}]]))
     ours.close()  # nothing of ours changed: nothing is written
     assert json.loads(path.read_text()) == [["theirs", {"a": 2}]]

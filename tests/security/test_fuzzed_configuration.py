@@ -26,7 +26,7 @@ from ctx.toml import tables_of
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-PACK_KEYS = ("default_bank", "rate_limit_per_minute")
+PACK_KEYS = ("default_bank", "profile", "rate_limit_per_minute")
 _PLAIN_KEYS = {
     "chunking": "max_tokens overlap_tokens",
     "retrieval": "final_limit fusion hybrid_alpha candidate_k_keyword candidate_k_vector max_chunks_per_doc snippet_chars",

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import threading
+from collections.abc import Mapping
 
 import httpx
 import pytest
@@ -362,13 +363,12 @@ def test_64_clients_at_once_each_get_their_own_answer(serve: Serve, services: Se
 
 
 def test_a_packs_route_answers_unwrapped_with_the_path_and_the_body(serve: Serve, services: Services) -> None:
-    def answer(parameters: object, arguments: dict[str, JSON], caller: Caller) -> JSON:
-        assert isinstance(parameters, dict)
-        if parameters["tool"] == "none":
+    def answer(texts: Mapping[str, list[str]], arguments: dict[str, JSON], caller: Caller) -> JSON:
+        if texts["tool"] == ["none"]:
             raise EmbeddingsDisabled("no")
         return {
             "success": True,
-            "data": {"tool": parameters["tool"], "got": arguments, "pack": caller.pack},
+            "data": {**texts, "got": arguments, "pack": caller.pack},
             "error": None,
         }
 
@@ -377,10 +377,10 @@ def test_a_packs_route_answers_unwrapped_with_the_path_and_the_body(serve: Serve
 
     route = PackRoute("POST", "/mcp/tools/{tool}", "diary", answer, error_body=envelope)
     client = serve(services._replace(pack_routes=[route])).client
-    reply = client.post("/mcp/tools/memory_store", json={"label": "x"})
+    reply = client.post("/mcp/tools/memory_store?tag=a&tag=b&tool=other", json={"label": "x"})
     assert reply.json() == {
         "success": True,
-        "data": {"tool": "memory_store", "got": {"label": "x"}, "pack": "diary"},
+        "data": {"tool": ["memory_store"], "tag": ["a", "b"], "got": {"label": "x"}, "pack": "diary"},
         "error": None,
     }
     failed = client.post("/mcp/tools/none", json={})

@@ -9,7 +9,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView, check_id
 from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import visible
+from ctx.memory.reader import FORGOTTEN, visible
 from ctx.memory.records import public_name
 from ctx.types import JSON
 
@@ -63,14 +63,16 @@ class Reading(BankView):
         cursor: str | None = None,
         include_superseded: bool = False,
         as_of: JSON = None,
+        forgotten: bool = False,
     ) -> JSON:
         """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of `ctx.memory.columns.ORDERS`;
-        with `-` in front, descending. Pages stay right while others write."""
+        with `-` in front, descending. Pages stay right while others write. `forgotten`: those, and no others."""
         descending, name = order.startswith("-"), order.removeprefix("-")
         if name not in ORDERS:
             raise BadRequest(f"order: one of {', '.join(ORDERS)}, with '-' in front for descending")
         limit = whole("limit", limit, 1, MAX_LIMIT)
-        conditions = [self._shown(as_of, include_superseded), compile_filter(filter)]
+        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
+        conditions = [condition, compile_filter(filter)]
         key, sign, direction = order_key(name), "<" if descending else ">", "DESC" if descending else "ASC"
         if cursor is not None:
             conditions.append(Condition(f"({key}, m.no) {sign} (?, ?)", _open_cursor(cursor, order)))
@@ -80,9 +82,18 @@ class Reading(BankView):
             records = self._records(view, page)
         return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
 
-    def count(self, filter: JSON = None, *, include_superseded: bool = False, as_of: JSON = None) -> int:
+    def count(
+        self,
+        filter: JSON = None,
+        *,
+        include_superseded: bool = False,
+        as_of: JSON = None,
+        forgotten: bool = False,
+    ) -> int:
+        """How many `browse` would show."""
+        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
         with self._view() as view:
-            return view.count([self._shown(as_of, include_superseded), compile_filter(filter)])
+            return view.count([condition, compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.

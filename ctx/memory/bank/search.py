@@ -177,7 +177,10 @@ class Searching(BankView):
         return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
 
     def replaced(self, memory: Memory) -> list[tuple[Candidate, str]]:
-        """The current memories whose place a new one plainly takes, each with the reason."""
+        """The current memories whose place a new one plainly takes, each with the reason: of the same label and folder, if it has such.
+
+        What holds in one project says nothing of another.
+        """
         statement = Statement.of(memory.text)
         if memory.kind != "fact" or (statement.slot is None and not statement.changes):
             return []
@@ -186,16 +189,16 @@ class Searching(BankView):
         uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
         return [
             (candidate, reason)
-            for candidate, cosine in self._neighbours(memory.text)
+            for candidate, cosine in self._neighbours(memory.text, _beside(memory))
             if candidate.kind == memory.kind
             and candidate.uttered_ms <= uttered_ms
             and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
         ]
 
-    def _neighbours(self, text: str) -> list[tuple[Candidate, float | None]]:
+    def _neighbours(self, text: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
         """The current memories nearest to a text, with the cosine."""
         with self._view() as view:
-            conditions = [visible(self._now())]
+            conditions = [visible(self._now()), *within]
             legs = search_legs(
                 view, self._embedding, text[:MAX_CHARS], "hybrid", conditions, NEIGHBOURS, superseded=False
             )
@@ -363,3 +366,8 @@ def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Ca
         tuple(memory.flags),
         tuple((row.id, row.text, row.uttered_ms) for row in replaced.get(memory.id, ())),
     )
+
+
+def _beside(memory: Memory) -> Condition:
+    """Where what a memory replaces must stand."""
+    return Condition("m.label IS ? AND m.folder IS ?", (memory.label, memory.folder))

@@ -1,0 +1,98 @@
+"""Arguments as models, clients and query strings send them, brought to what a schema asks for; nothing is dropped in silence.
+
+Only tools of packs and their routes are so lenient: a cold search needs none of this.
+"""
+
+import json
+from collections.abc import Mapping
+
+from ctx.errors import BadRequest
+from ctx.text import did_you_mean, nearest
+from ctx.types import JSON
+
+_MEANT = (
+    0.75  # how like a known name an unknown one is that was meant for it: 'importance' for 'importance_score'
+)
+
+
+def put_right(
+    schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = ()
+) -> tuple[dict[str, JSON], list[str]]:
+    """The arguments that the schema names, with JSON text parsed where a list or an object is asked for; and the names of the others.
+
+    `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly a known one: it was
+    meant.
+    """
+    properties: dict[str, JSON] = schema.get("properties", {})
+    names = (*properties, *also)
+    unknown = [name for name, value in arguments.items() if name not in names and value is not None]
+    for name in unknown:
+        match = nearest(name, names, cutoff=_MEANT)
+        if match is not None:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
+    passed = {
+        name: _parsed(properties.get(name), value) for name, value in arguments.items() if name in names
+    }
+    return passed, unknown
+
+
+def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
+    """Raises `BadRequest` for an argument that the schema does not name, with the nearest that it does."""
+    properties = schema.get("properties", {})
+    for name in arguments:
+        if name not in properties:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; {did_you_mean(name, properties)}")
+
+
+def without_absent(schema: JSON, value: JSON) -> JSON:
+    """The value without the nulls that stand where a field would: a client that sends every field asks nothing by them.
+
+    What the schema leaves open (metadata) stays as it is.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [without_absent(schema.get("items"), entry) for entry in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    return {
+        name: without_absent(properties.get(name), entry)
+        for name, entry in value.items()
+        if entry is not None
+    }
+
+
+def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
+    """Arguments of a query string, as the types that the schema asks for; of several of one name the last, where no list is asked for.
+
+    What does not read as its type stays text, which the check then names.
+    """
+    properties = schema.get("properties", {})
+    return {name: _typed(properties.get(name), values) for name, values in texts.items()}
+
+
+def _typed(rule: JSON, values: list[str]) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if kind == "array":
+        return values
+    text = values[-1]
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind in ("integer", "number"):
+        try:
+            return int(text) if kind == "integer" else float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _parsed(rule: JSON, value: JSON) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if not isinstance(value, str) or kind not in ("array", "object"):
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, list if kind == "array" else dict) else value

@@ -1,0 +1,109 @@
+-- What Hindsight's scripts share: how a memory is shown, and which memories the tags of a request admit.
+local shared = {}
+
+-- A memory's name, as recall gives it.
+function shared.fact(id) return "fact_" .. string.sub(string.gsub(id, "-", ""), 1, 12) end
+
+-- One result of recall: what the seed shows, then when it was said and happened, how sure the match is, and what it replaced.
+function shared.result(hit, id)
+  local record = hit.record
+  local replaced = json.array({})
+  for _, older in ipairs(hit.replaced or {}) do
+    replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
+  end
+  return {
+    id = id,
+    text = record.text,
+    type = record.type or "world",
+    context = record.context or "general",
+    event_date = record.event_date and time.iso(record.event_date) or json.null,
+    said = record.said,
+    happened = record.happened or json.null,
+    score = hit.score,
+    tags = json.array(record.tags),
+    flags = json.array(record.flags),
+    replaced = replaced,
+  }
+end
+
+local function iso(ms) return ms and time.iso(ms) or json.null end
+
+-- A memory over Hindsight's REST. The names given with it stand in its metadata, as its own clients want them: texts.
+function shared.unit(record)
+  local metadata, entities = json.object({}), json.array({})
+  for name, value in pairs(record.metadata or {}) do
+    if name == "entities" and type(value) == "table" then
+      for _, entity in ipairs(value) do entities[#entities + 1] = entity end
+    else
+      metadata[name] = type(value) == "string" and value or json.encode(value)
+    end
+  end
+  return {
+    id = record.id,
+    text = record.text,
+    type = record.type or "world",
+    fact_type = record.type or "world",
+    context = record.context or json.null,
+    date = record.said,
+    mentioned_at = record.said,
+    occurred_start = iso(record.event_date),
+    occurred_end = iso(record.event_end or record.event_date),
+    document_id = record.document_id or json.null,
+    entities = entities,
+    metadata = metadata,
+    tags = json.array(record.tags),
+    state = record.deleted_at and "invalidated" or "valid",
+    invalidated_at = iso(record.deleted_at),
+    updated_at = iso(record.updated),
+  }
+end
+
+-- Adds to a filter what `tags` and `tags_match` admit: any and all let through what has no tags, the others do not.
+function shared.admit_tags(filter, tags, match)
+  match = match or "any"
+  if match == "exact" then
+    filter.tags = tags and #tags > 0 and { has_all = tags, has_only = tags } or { exists = false }
+  elseif tags and #tags > 0 then
+    local operator = string.find(match, "all") and "has_all" or "has_any"
+    local tagged = { tags = { [operator] = tags } }
+    if string.find(match, "strict") then
+      filter.tags = tagged.tags
+    else
+      filter.all = filter.all or json.array({})
+      filter.all[#filter.all + 1] = { any = { tagged, { tags = { exists = false } } } }
+    end
+  end
+  return filter
+end
+
+shared.TAGS_MATCH = { type = "string", enum = { "any", "all", "any_strict", "all_strict", "exact" }, default = "any" }
+
+-- The text of a content: a text, or blocks of text.
+function shared.text_of(content)
+  if type(content) == "string" then return content end
+  local parts = {}
+  for _, block in ipairs(content) do
+    if block.type ~= "text" then
+      error.throw({ kind = "invalid_params", message = "content: blocks of type '" .. tostring(block.type) .. "' are not kept here; send text" })
+    end
+    parts[#parts + 1] = block.text
+  end
+  return table.concat(parts, "\n")
+end
+
+-- A bank, as Hindsight shows it.
+function shared.profile(context)
+  local config = context.bank.config() or {}
+  return {
+    bank_id = context.bank.id,
+    name = config.name or context.bank.id,
+    mission = config.mission or "",
+    disposition = {
+      skepticism = config.skepticism or 3,
+      literalism = config.literalism or 3,
+      empathy = config.empathy or 3,
+    },
+  }
+end
+
+return shared
