@@ -5,9 +5,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from ctx.cli.common import NO_PROJECT, action, parser, plain, print_json, table
+from ctx.cli.common import (
+    NO_PROJECT,
+    action,
+    memory_configuration,
+    parser,
+    plain,
+    print_json,
+    table,
+)
 from ctx.cli.output import Output
-from ctx.cli.serve import memory_configuration
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
