@@ -15,16 +15,14 @@ from ctx.cli.common import (
     table,
 )
 from ctx.cli.output import Output
+from ctx.cli.sessions import DEFAULT_BANK, run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.products import PRODUCTS, import_replies
-from ctx.packs.packs import OWN_BANK
-from ctx.packs.settings import SHIPPED
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
-DEFAULT_BANK = "default"
 _TEXT_WIDTH = 88
 _PAGE = 50
 
@@ -34,6 +32,8 @@ Run = Callable[[Workspace, argparse.Namespace], int]
 def run(command: str, argv: list[str]) -> int:
     options = _options()
     args = options.parse_args(argv)
+    if args.action in ("recall", "capture"):
+        return run_session(args)
     config = memory_configuration(args.config)
     if config.path is None and not os.path.exists(config.db.path):
         raise ConfigError(NO_PROJECT)  # nor has the user memories of their own
@@ -47,6 +47,11 @@ def _options() -> argparse.ArgumentParser:
     _reading_options(actions)
     _changing_options(actions)
     _moving_options(actions)
+    session_options(action(actions, "recall", "what to begin a session with"), recalling=True)
+    session_options(
+        action(actions, "capture", "keep what was asked to be remembered: a hook's JSON on standard input"),
+        recalling=False,
+    )
     return options
 
 
@@ -389,6 +394,10 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     content = _read(args.file)
+    # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
+    from ctx.packs.packs import OWN_BANK
+    from ctx.packs.settings import SHIPPED
+
     private = args.product in SHIPPED and args.product != "hindsight" and not workspace.config.memory.shared
     bank = workspace.memory.bank(
         args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),

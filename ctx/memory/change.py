@@ -174,6 +174,11 @@ class Slot(NamedTuple):
     types: frozenset[str]
     single: bool
 
+    @property
+    def lasting(self) -> bool:
+        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes just now."""
+        return self.single or bool(set(self.key) & _ATTRIBUTES)
+
 
 def says_change(text: str) -> bool:
     """Whether a text says by itself that something is no longer as it was."""
@@ -245,7 +250,7 @@ def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
         return False
     if terms(earlier.value) == terms(later.value):
         return False
-    return earlier.single or bool(earlier.types & later.types) or bool(set(earlier.key) & _ATTRIBUTES)
+    return earlier.lasting or bool(earlier.types & later.types)
 
 
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
