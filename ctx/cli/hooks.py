@@ -250,17 +250,17 @@ def without_hooks(client: Hooked, text: str | None) -> str | None:
     for event, entry in _entries_of(client, text).items():
         rows = _events(revised)[event]
         if len(rows) == 1:
-            cut = removed("json", "hooks", revised, event)
+            shortened = removed("json", "hooks", revised, event)
         else:
-            cut = _cut(revised, event, rows.index(entry))
-        if cut is None:
+            shortened = _cut(revised, event, rows.index(entry))
+        if shortened is None:
             return None
-        revised = cut
+        revised = shortened
     try:
-        bare = json.loads(revised or "{}") in ({}, dict(client.opening))
+        emptied = json.loads(revised or "{}") in ({}, dict(client.opening))
     except ValueError:
         return None
-    return "" if bare and _entries_of(client, text) else revised
+    return "" if emptied and _entries_of(client, text) else revised
 
 
 def _opened(client: Hooked, text: str) -> str | None:

@@ -162,8 +162,8 @@ def _session(payload: JSON) -> str | None:
 
 def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
     """Keeps a statement once a session, so that what was forgotten since stays forgotten; whether it is new."""
-    place = payload.get("cwd") or next(iter(payload.get("workspace_roots") or ()), "")
-    project = os.path.basename(place.rstrip("/")) if isinstance(place, str) else ""
+    folder = payload.get("cwd") or next(iter(payload.get("workspace_roots") or ()), "")
+    project = os.path.basename(folder.rstrip("/")) if isinstance(folder, str) else ""
     key = hashlib.sha256(f"{_session(payload)} {gist(statement)}".encode()).hexdigest()
     reply = bank.put(
         statement,

@@ -61,8 +61,8 @@ def _lasting_sentence(sentence: str) -> str | None:
         return None
     request = _REMEMBER.match(sentence)
     if request is not None:
-        asked = request["what"].strip().rstrip("?")
-        return _capital(asked) if _telling(asked) else None
+        statement = request["what"].strip().rstrip("?")
+        return _capital(statement) if _telling(statement) else None
     if _ASKED.search(sentence) or not _telling(sentence):
         return None
     if _RULE.search(sentence) or _STATE.match(sentence) or _holds(sentence):
@@ -79,8 +79,8 @@ def _holds(sentence: str) -> bool:
     """Whether a sentence gives one of the speaker's own things its value, or says that it has another one now."""
     if not _OWN.match(sentence):
         return False
-    own = slot(first_person(sentence))
-    return own is not None and (own.lasting or says_change(sentence))
+    attribute = slot(first_person(sentence))
+    return attribute is not None and (attribute.lasting or says_change(sentence))
 
 
 def _capital(sentence: str) -> str:

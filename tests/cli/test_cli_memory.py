@@ -231,3 +231,22 @@ def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert counted == {"count": 6, "deleted": False}
     assert ctx("memory", "delete", "alice", "--yes", cwd=folder).returncode == 0
     assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}
+
+
+def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
+    exported = ctx("memory", "export", "--bank", "alice", "--folder", "notes", "--dry-run", cwd=folder)
+    assert exported.stdout == "export (dry run): 1 written\n"
+    assert not (folder / "notes").exists()
+    assert ctx("memory", "sync", "--bank", "alice", "--folder", "notes", cwd=folder).returncode == 0
+    (path,) = (folder / "notes").glob("*.md")
+    path.write_text(path.read_text().replace("black tea now", "white tea now"))
+    synced = ctx("memory", "sync", "--bank", "alice", "--folder", "notes", cwd=folder)
+    assert synced.stdout == "import: 1 changed\nexport: 1 unchanged\n", synced.stderr
+    assert "white tea" in ctx("memory", "list", "--bank", "alice", cwd=folder).stdout
+    path.unlink()
+    kept = ctx("memory", "import", "--bank", "alice", "--folder", "notes", cwd=folder)
+    assert "--prune does" in kept.stderr
+    pruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", "--prune", cwd=folder)
+    assert pruned.stdout == "import: 1 missing, 1 forgotten\n"
+    contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)
+    assert contradiction.returncode == 2

@@ -88,9 +88,9 @@ def test_what_was_changed_meanwhile_stays_when_the_hooks_go(client: str, text: s
     entries = {
         hook.event: {"command": f"ctx memory {hook.action} --hook {client} || true"} for hook in row.hooks
     }
-    written = with_hooks(row, text, entries)
-    assert written is not None
-    later = written.replace("{", '{"added": [1, 2], ', 1).replace(', "hooks"', ', \n"hooks"')
+    edited = with_hooks(row, text, entries)
+    assert edited is not None
+    later = edited.replace("{", '{"added": [1, 2], ', 1).replace(', "hooks"', ', \n"hooks"')
     without = without_hooks(row, later)
     assert without is not None
     remainder = {key: rows for key, rows in (json.loads(text).get("hooks") or {}).items() if rows}
@@ -198,11 +198,11 @@ def test_a_hook_is_quiet_and_harmless_where_there_is_nothing(tmp_path: Path, act
     home = {"HOME": str(tmp_path)}
     nowhere = ctx("memory", action, "--hook", "codex", cwd=tmp_path, env=home, input_text=payload)
     assert (nowhere.returncode, nowhere.stdout, nowhere.stderr) == (0, "", "")
-    missing = ctx(
+    unfound = ctx(
         "memory", action, "--hook", "codex", "--config", "gone.toml", cwd=tmp_path, env=home, input_text="}{"
     )
-    assert (missing.returncode, missing.stdout) == (0, "")
-    assert "Traceback" not in missing.stderr
+    assert (unfound.returncode, unfound.stdout) == (0, "")
+    assert "Traceback" not in unfound.stderr
     assert os.listdir(tmp_path) == []
 
 
