@@ -10,7 +10,8 @@ from ctx.cli.sessions import DEFAULT_BANK
 from ctx.errors import BadRequest, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
-from ctx.memory.products import PRODUCTS, import_replies
+from ctx.memory.imports.item import Source
+from ctx.memory.products import PRODUCTS, import_from, read_source
 from ctx.types import JSON
 from ctx.workspace import Workspace
 
@@ -52,7 +53,10 @@ def moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]
         "--from",
         dest="product",
         choices=PRODUCTS,
-        help="the product whose replies these are: retrieve_memory, recall or memory_export",
+        help="another product's: what its tools reply or it exports, its file, its folder of notes",
+    )
+    importing.add_argument(
+        "--user", metavar="NAME", help="of mem0: whose memories, where there are several people's"
     )
     sync = with_bank(
         action(actions, "sync", "read what was changed in a folder, then write what changed in the bank")
@@ -132,7 +136,11 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     if _check_folder(args):
         folder = Folder(workspace.memory.bank(args.bank or DEFAULT_BANK, _BY_HAND), args.folder)
         return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
-    content = _read(args.file)
+    source = Source(None, sys.stdin.buffer.read()) if args.file == "-" else read_source(args.file)
+    if source.path is not None and args.product is None and not source.content:
+        raise BadRequest(
+            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME another product's"
+        )
     # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
     from ctx.packs.packs import OWN_BANK
     from ctx.packs.settings import SHIPPED
@@ -144,29 +152,28 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     )
     counts: JSON
     if args.product is not None:
-        counts = import_replies(bank, args.product, content)
+        counts = import_from(bank, args.product, source._replace(user=args.user))
     else:
         try:
-            counts = bank.import_(content.decode("utf-8").split("\n"))
+            counts = bank.import_(source.content.decode("utf-8").split("\n"))
         except UnicodeDecodeError as error:
             raise BadRequest("not an export: it is not UTF-8") from error
     if args.json:
         print_json({"bank": bank.id, **counts})
     else:
         print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
-        for id in counts.get("conflicts", []):
-            print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
-    return 1 if counts.get("conflicts") else 0
+        _name_what_was_left(counts)
+    return 1 if counts.get("conflicts") or counts.get("unread") else 0
 
 
-def _read(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError as error:
-        raise BadRequest(f"{plain(file)} cannot be read: {error.strerror}") from error
+def _name_what_was_left(counts: JSON) -> None:
+    for id in counts.get("conflicts", []):
+        print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
+    unread = counts.get("unread", [])
+    for entry in unread[:_NAMED]:
+        print(f"  {plain(entry['where'])}: {plain(entry['reason'])}", file=sys.stderr)
+    if len(unread) > _NAMED:
+        print(f"  and {len(unread) - _NAMED:,} more; --json names them all", file=sys.stderr)
 
 
 MOVING: dict[str, Run] = {"export": _export, "import": _import, "sync": _sync}

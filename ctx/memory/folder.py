@@ -115,8 +115,8 @@ class Folder:
                 ids.add(self._take_in(entry, reply))
             except CtxError as error:
                 reply["conflicts"].append(_conflict(entry.path, error.message))
-        gone = sorted(set(self._ledger.get("ids", ())) - ids)
-        doomed = [id for id in gone if (record := self._bank.get(id)) and not record["superseded_by"]]
+        absent = sorted(set(self._ledger.get("ids", ())) - ids)
+        doomed = [id for id in absent if (record := self._bank.get(id)) and not record["superseded_by"]]
         # A file that could not be read is not a file that is gone.
         reply["missing"] = len(doomed) if not reply["conflicts"] else 0
         if prune and reply["missing"]:
@@ -126,7 +126,7 @@ class Folder:
                 reply["forgotten"] += deleted["count"]
                 reply["op_ids"] += [deleted["op_id"]] if deleted["op_id"] else []
         if not dry_run and not reply["conflicts"]:
-            self._write_ledger([id for id in ids if id] + ([] if prune else gone))
+            self._write_ledger([id for id in ids if id] + ([] if prune else absent))
         return reply
 
     def _take_in(self, entry: Entry, reply: dict[str, JSON]) -> str | None:
@@ -175,20 +175,20 @@ class Folder:
 
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
         """The files that are memories, by path; what cannot be read is named among the conflicts."""
-        seen: dict[str, str] = {}
+        paths: dict[str, str] = {}
         for path in sorted(self._paths()):
             try:
                 text = self._read(path)
                 note = from_note(text)
-                if note.id is not None and note.id in seen:
-                    raise Conflict(f"it has the id of {seen[note.id]}; a new memory has none")
+                if note.id is not None and note.id in paths:
+                    raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
             except (CtxError, OSError, UnicodeDecodeError) as error:
                 conflicts.append(
                     _conflict(path, str(getattr(error, "message", None) or getattr(error, "strerror", error)))
                 )
                 continue
             if note.id is not None:
-                seen[note.id] = path
+                paths[note.id] = path
             record = self._bank.get(note.id, include_deleted=True) if note.id else None
             yield Entry(path, text, note, record)
 

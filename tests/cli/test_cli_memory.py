@@ -159,11 +159,19 @@ def test_what_the_real_products_reply_is_imported_once(
             assert (record["context"], record["type"]) == ("languages", "world")
 
 
-def test_a_database_file_of_a_real_product_is_refused_in_words(folder: Path) -> None:
+def test_what_could_not_be_imported_is_named(folder: Path) -> None:
     (folder / "claude-recall.db").write_bytes(b"SQLite format 3\0" + bytes(100))
     process = ctx("memory", "import", "claude-recall.db", "--from", "claude-recall", cwd=folder)
     assert process.returncode == 2
-    assert "does not document" in process.stderr
+    assert "cannot be read" in process.stderr
+    content = '[{"id": "1", "memory": "Ada likes tea"}, {"id": "2"}]'
+    process = ctx("memory", "import", "--from", "mem0", cwd=folder, input_text=content)
+    assert process.returncode == 1
+    assert process.stdout.startswith("Imported 1 into 'default'")
+    assert "entry 2: the field 'text' is missing" in process.stderr
+    process = ctx("memory", "import", "docs", cwd=folder)
+    assert process.returncode == 2
+    assert "--from NAME" in process.stderr
 
 
 def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
