@@ -317,7 +317,9 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     verb = "Would move" if args.dry_run else "Moved"
     sentence = f"{verb} {counts['imported']:,} memories into '{args.into}'; {counts['skipped']:,} were there already."
     if counts["conflicts"]:
-        sentence += f" '{args.name}' stays: {len(counts['conflicts'])} memories differ under one id."
+        sentence = (
+            f"Nothing was moved: {len(counts['conflicts'])} memories of '{args.name}' differ under one id."
+        )
     _report(args, counts, sentence, None)
     return 1 if counts["conflicts"] else 0
 

@@ -82,9 +82,9 @@ def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> _
     if present is not None:
         return _Stored(False, present["id"])
     outdated = [ids[key] for key in item.replaces if key in ids]
-    holding = [id for id in outdated if (record := bank.get(id)) and record["superseded_by"] is None]
+    current = [id for id in outdated if (record := bank.get(id)) and record["superseded_by"] is None]
     reply = bank.put(
-        **item.fields, alias=item.key, dedupe="exact", supersedes=holding, idempotency_key=request
+        **item.fields, alias=item.key, dedupe="exact", supersedes=current, idempotency_key=request
     )
     return _Stored(bool(reply["created"]), reply["id"])
 

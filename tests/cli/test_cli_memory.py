@@ -252,8 +252,8 @@ def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     assert synced.stdout == "import: 1 changed\nexport: 1 unchanged\n", synced.stderr
     assert "white tea" in ctx("memory", "list", "--bank", "alice", cwd=folder).stdout
     path.unlink()
-    kept = ctx("memory", "import", "--bank", "alice", "--folder", "notes", cwd=folder)
-    assert "--prune does" in kept.stderr
+    unpruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", cwd=folder)
+    assert "--prune does" in unpruned.stderr
     pruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", "--prune", cwd=folder)
     assert pruned.stdout == "import: 1 missing, 1 forgotten\n"
     contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)

@@ -56,10 +56,10 @@ def test_a_folder_fills_another_store_with_the_same_memories(
     Folder(bank, str(notes)).export()
     before = _files(notes)
     with MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), clock) as store:
-        other = store.bank("alice")
-        assert Folder(other, str(notes)).import_()["new"] == 2
-        assert Folder(other, str(notes)).import_()["unchanged"] == 2
-        assert Folder(other, str(tmp_path / "theirs")).export()["written"] == 2
+        successor = store.bank("alice")
+        assert Folder(successor, str(notes)).import_()["new"] == 2
+        assert Folder(successor, str(notes)).import_()["unchanged"] == 2
+        assert Folder(successor, str(tmp_path / "theirs")).export()["written"] == 2
     assert _files(tmp_path / "theirs") == before == _files(notes)
 
 
@@ -168,9 +168,9 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
 
 def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path) -> None:
     Folder(bank, str(tmp_path / "notes")).export()
-    other = type(bank)(bank._resources, "bob", bank.source)
+    stranger = type(bank)(bank._resources, "bob", bank.source)
     with pytest.raises(Conflict, match="alice"):
-        Folder(other, str(tmp_path / "notes"))
+        Folder(stranger, str(tmp_path / "notes"))
     (tmp_path / "file").write_text("")
     with pytest.raises(BadRequest, match="not a folder"):
         Folder(bank, str(tmp_path / "file"))

@@ -105,8 +105,8 @@ def test_an_export_of_mem0_is_imported_once_and_what_is_no_memory_is_named(bank:
     [record] = [item for item in bank.browse()["items"] if "TechCorp" in item["text"]]
     assert (record["tags"], record["session"]) == (["professional_details"], "r1")
     assert (record["said"], record["metadata"]) == ("2025-03-02T04:07:09Z", {"type": "professional"})
-    again = import_from(bank, "mem0", Source(None, json.dumps(MEM0["results"]).encode()))
-    assert (again["imported"], again["skipped"]) == (0, 2)
+    repeat = import_from(bank, "mem0", Source(None, json.dumps(MEM0["results"]).encode()))
+    assert (repeat["imported"], repeat["skipped"]) == (0, 2)
     bank.delete(record["id"])
     assert import_from(bank, "mem0", _piped(MEM0))["imported"] == 0
     assert bank.count() == 1

@@ -112,12 +112,12 @@ def _items(note: _Note, lines: list[str], first_line: int) -> Iterator[Item | Un
 
 def _listed(note: _Note, line: str, number: int) -> Item | Unread | None:
     """The observation or relation in a line; None for any other."""
-    where = f"{note.path} line {number}"
+    position = f"{note.path} line {number}"
     relation = _RELATION.match(line)
     if relation is not None:
         kind = (relation["kind"].strip(" :") or "relates_to").replace("_", " ")
         context = (relation["context"] or "").strip("()") or None
-        return _item(note, where, f"{note.title} {kind} {relation['target']}", "relation", (), context)
+        return _item(note, position, f"{note.title} {kind} {relation['target']}", "relation", (), context)
     observation = None if _TASK.match(line) else _OBSERVATION.match(line)
     if observation is None:
         return None
@@ -128,9 +128,9 @@ def _listed(note: _Note, line: str, number: int) -> Item | Unread | None:
     tags = tuple(match["tag"] for match in _TAG.finditer(text))
     statement = " ".join(_TAG.sub(" ", text).split())
     if not statement:
-        return Unread(where, "an observation that says nothing")
+        return Unread(position, "an observation that says nothing")
     context = trailing["context"] if trailing is not None else None
-    return _item(note, where, statement, observation["category"].strip(), tags, context)
+    return _item(note, position, statement, observation["category"].strip(), tags, context)
 
 
 def _item(note: _Note, where: str, text: str, kind: str, tags: tuple[str, ...], context: str | None) -> Item:

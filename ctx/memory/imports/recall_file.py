@@ -54,16 +54,16 @@ def _rows(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
 
 
 def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item | Unread:
-    where = f"row {no}"
+    position = f"row {no}"
     try:
         value = json.loads(row["value"])
     except (ValueError, TypeError):
         value = row["value"]  # an older version kept plain text
     text = _text(value)
     if text is None:
-        return Unread(where, f"'{row['key']}' has no text in its value")
+        return Unread(position, f"'{row['key']}' has no text in its value")
     if row.get("is_active") == 0 and not row.get("superseded_by"):
-        return Unread(where, f"'{row['key']}' was switched off there, and by nothing that takes its place")
+        return Unread(position, f"'{row['key']}' was switched off there, and by nothing that takes its place")
     kept_metadata = {name: row.get(name) for name in ("project_id", "file_path", "confidence_score", "scope")}
     fields = {
         "text": text,
@@ -72,7 +72,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
         "context": str(row["project_id"]).rstrip("/").rsplit("/", 1)[-1] if row.get("project_id") else None,
         "metadata": present({**kept_metadata, "type": row["type"]}),
     }
-    return Item(where, row["key"], present(fields), replaces=predecessors)
+    return Item(position, row["key"], present(fields), replaces=predecessors)
 
 
 def _text(value: JSON, depth: int = 0) -> str | None:
