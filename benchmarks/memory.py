@@ -4,6 +4,7 @@
     python benchmarks/memory.py --quick          5,000 and 20,000
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
+    python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
 Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from memory_life import life
+from memory_life import changes, life
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.embed import open_embedder
@@ -283,6 +284,7 @@ def main() -> int:
     parser.add_argument(
         "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
     )
+    parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()
@@ -294,6 +296,9 @@ def main() -> int:
         return 0
     if options.life:
         print(json.dumps(life(), indent=2, ensure_ascii=False))
+        return 0
+    if options.changes:
+        print(json.dumps(changes(), indent=2, ensure_ascii=False))
         return 0
     if options.recall:
         with tempfile.TemporaryDirectory() as folder:

@@ -52,8 +52,9 @@ class Line(NamedTuple):
     question: str
 
 
-def read_lines() -> list[Line]:
-    lines = (Path(__file__).parent / "memory_life.tsv").read_text().splitlines()
+def read_lines(name: str = "memory_life.tsv") -> list[Line]:
+    """The lines of one of the sets beside this file."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
     return [Line._make(line.split("\t")) for line in lines]
 
 
@@ -73,7 +74,7 @@ def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
         clock[0] += 20 * 60_000
         bank.put(text, context="general", type="world", **fields)  # type: ignore[arg-type]
 
-    changes = [line for line in lines if line.kind.startswith("change")]
+    changes = [line for line in lines if line.kind.startswith(("change", "later", "beside"))]
     facts = [line.text for line in lines if line.kind == "fact"]
     for text in [line.text for line in changes]:
         put(text)
@@ -125,6 +126,56 @@ def _rank(text: str, texts: list[str]) -> int:
     return texts.index(text) if text in texts else 1_000
 
 
+def changes() -> dict[str, Any]:
+    """Where the newest holds, and where two statements stand beside each other, in other sentences than those of `life`.
+
+    Of 50 pairs the later one is to stand first and the earlier one behind it; of 20 both hold, and neither may be put away. The
+    pairs called `later` were written when the mechanism was done.
+    """
+    lines = read_lines("memory_changes.tsv")
+    clock = [parse_ms(NOW) - 10 * DAY_MS]
+    with tempfile.TemporaryDirectory() as folder:
+        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        with store:
+            bank = store.bank("changes")
+            fill(bank, clock, [*lines, *(line for line in read_lines() if line.kind == "fact")])
+            clock[0] = parse_ms(NOW)
+            records = bank.browse(limit=1000, include_superseded=True)["items"]
+            superseded = {record["text"] for record in records if record["superseded_by"]}
+            rankings = {line.question: _texts(bank, line.question, RECALL) for line in lines}
+    figures: dict[str, str] = {}
+    misses: list[Line] = []
+    for kind in ("change", "later"):
+        pairs = [line for line in lines if line.kind == kind]
+        above = [line for line in pairs if _above(line, rankings[line.question])]
+        first = [line for line in pairs if rankings[line.question][:1] == [line.second]]
+        figures[f"{kind}: newest above"] = f"{len(above)}/{len(pairs)}"
+        figures[f"{kind}: newest first"] = f"{len(first)}/{len(pairs)}"
+        figures[f"{kind}: replaced when stored"] = (
+            f"{sum(line.text in superseded for line in pairs)}/{len(pairs)}"
+        )
+        misses += [line for line in pairs if line not in first]
+    neighbours = [line for line in lines if line.kind == "beside"]
+    holding = [line for line in neighbours if not {line.text, line.second} & superseded]
+    answered = [line for line in neighbours if rankings[line.question][:1] == [line.text]]
+    figures["beside: both hold"] = f"{len(holding)}/{len(neighbours)}"
+    figures["beside: first"] = f"{len(answered)}/{len(neighbours)}"
+    misses += [line for line in neighbours if line not in answered or line not in holding]
+    return {
+        "figures": figures,
+        "misses": [f"{line.question} -> {rankings[line.question][:2]}" for line in misses],
+    }
+
+
+def _above(line: Line, texts: list[str]) -> bool:
+    return _rank(line.second, texts) < _rank(line.text, texts)
+
+
+def _texts(bank: MemoryBank, question: str, options: dict[str, Any]) -> list[str]:
+    results = bank.search(question, filter={"kind": "fact"}, **options)["results"]
+    return [result["record"]["text"] for result in results]
+
+
 def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
     """The figures of `search` with the options that the `recall` tool gives it."""
     lines = read_lines()
@@ -137,8 +188,7 @@ def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
             clock[0] = parse_ms(NOW)
 
             def recall(question: str) -> list[str]:
-                found = bank.search(question, filter={"kind": "fact"}, **(options or RECALL))["results"]
-                return [result["record"]["text"] for result in found]
+                return _texts(bank, question, options or RECALL)
 
             return {"memories": bank.count(), **judge(recall, lines)}
 

@@ -118,6 +118,15 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
     return config
 
 
+def memory_configuration(explicit: str | None) -> Config:
+    """The configuration that counts here; without one, memories are the user's and not this folder's.
+    Raises `ConfigError`.
+    """
+    if find_config(explicit, os.environ, os.getcwd()) is None:
+        return default_config(os.path.expanduser("~"))
+    return configuration(explicit)
+
+
 def print_json(value: JSON) -> None:
     """One JSON document on standard output."""
     import json  # 3 ms that a plain search does not need

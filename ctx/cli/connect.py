@@ -9,14 +9,14 @@ cannot do that, it starts `ctx mcp --url` which can.
 
 import os
 import re
-import shutil
 import sys
 from typing import Any
 
-from ctx import files
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, removed
+from ctx.cli.foreign import difference, own_command, read_text, write_text
+from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.project import Location, find_config, project_root
 from ctx.server.address import remote
@@ -30,6 +30,8 @@ def run(command: str, argv: list[str]) -> int:
     args = _options().parse_args(argv)
     _check(args)
     location = find_config(args.config, os.environ, os.getcwd())
+    if args.memory:
+        return connect_memory(location, args)
     name = args.name or entry_name(location, args)
     if args.list:
         return _list(name, args.json)
@@ -61,6 +63,18 @@ def _options() -> Any:
     options.add_argument("--url", help="the server's address (default: [server] bind)")
     options.add_argument("--bank", help="a memory bank, as /mcp/BANK of that address")
     options.add_argument(
+        "--memory",
+        action="store_true",
+        help="the client's hooks instead: recall when a session starts, capture what you asked to remember "
+        "when it ends (claude-code, codex, cursor)",
+    )
+    options.add_argument(
+        "--budget-tokens",
+        type=int,
+        metavar="N",
+        help="of --memory: how much is recalled at most (default: 1000)",
+    )
+    options.add_argument(
         "--stdio", action="store_true", help="let the client start `ctx mcp` itself, without a server"
     )
     options.add_argument(
@@ -88,6 +102,10 @@ def _check(args: Any) -> None:
         raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
+    if args.memory and not args.client:
+        raise BadRequest("--memory wants a client's name")
+    if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
+        raise BadRequest("--budget-tokens is of --memory, from 50 to 20,000")
     if args.stdio and (args.url or args.key_env):
         raise BadRequest("--stdio is without a server; leave --url and --key-env out")
 
@@ -115,7 +133,7 @@ def _connect(client: Client, location: Location | None, name: str, args: Any) ->
     if args.print:
         print(f"# {path}\n{snippet.rstrip()}")
         return 0
-    content = _read(path)
+    content = read_text(path)
     present = entries(client.form, client.key, content)
     if not args.replace:
         _check_replaced(client, present.get(name), entry, name)
@@ -130,9 +148,9 @@ def _connect(client: Client, location: Location | None, name: str, args: Any) ->
         print(f"{client.title} is connected already: '{name}' in {path}")
         return 0
     if args.dry_run:
-        print(_diff(path, content or "", revised), end="")
+        print(difference(path, content or "", revised), end="")
         return 0
-    _write(path, revised, private=args.scope != "project")
+    write_text(path, revised, private=args.scope != "project")
     backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
     print(f"{client.title}: wrote '{name}' into {path}{backup_note}")
     _print_next(client, server, args)
@@ -216,7 +234,7 @@ def _list(name: str, as_json: bool) -> int:
     rows: list[dict[str, JSON]] = []
     for key, client in sorted(CLIENTS.items()):
         path = _path(client, client.user, name) if client.user else None
-        present = entries(client.form, client.key, _read(path)) if path else {}
+        present = entries(client.form, client.key, read_text(path)) if path else {}
         rows.append(
             {
                 "client": key,
@@ -253,12 +271,12 @@ def _remove(client: Client, name: str, args: Any) -> int:
     if template is None:
         raise BadRequest(f"{client.title} is configured by hand: {client.then}")
     path = _path(client, template, name)
-    content = _read(path)
+    content = read_text(path)
     present = entries(client.form, client.key, content)
     if content is None or name not in present:
         labels = f" (it has: {', '.join(sorted(present))})" if present else ""
         raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")
-    backup = _read(f"{path}.bak")
+    backup = read_text(f"{path}.bak")
     if backup is not None and edited(client.form, client.key, backup, name, present[name]) == content:
         revised: str | None = backup
     else:
@@ -268,10 +286,10 @@ def _remove(client: Client, name: str, args: Any) -> int:
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
     if args.dry_run:
-        print(_diff(path, content, revised), end="")
+        print(difference(path, content, revised), end="")
         return 0
     if revised or revised == backup:
-        _write(path, revised, private=args.scope != "project")
+        write_text(path, revised, private=args.scope != "project")
     else:
         os.unlink(path)
     if revised == backup:
@@ -300,7 +318,7 @@ def _server(client: Client, location: Location | None, args: Any) -> Server:
         # What a project shares works in any checkout: its client starts in the project's folder.
         arguments += ("--config", os.path.abspath(location.path)) if args.scope != "project" else ()
         arguments += ("--bank", args.bank) if args.bank else ()
-    command = "ctx" if args.scope == "project" else _command()
+    command = "ctx" if args.scope == "project" else own_command()
     return Server(url, command, arguments, args.key_env, piped=alone or by_proxy)
 
 
@@ -310,44 +328,3 @@ def _bound(location: Location | None) -> str:
     host, _, port = configuration_at(location).server.bind.rpartition(":")
     everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
     return f"http://{'127.0.0.1' if everywhere else host}:{port}"
-
-
-def _command() -> str:
-    # Programs with windows do not see a shell's PATH.
-    beside = os.path.join(os.path.dirname(sys.executable), "ctx")
-    return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
-
-
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-
-
-def _write(path: str, text: str, *, private: bool) -> None:
-    """Replaces the file in one step, its old text beside it as `.bak`; permissions stay as they were."""
-    folder = os.path.dirname(path)
-    try:
-        os.makedirs(folder, exist_ok=True)
-        mode = 0o600 if private else 0o644
-        if os.path.exists(path):
-            mode = os.stat(path).st_mode & 0o777
-            with open(path, "rb") as file:
-                files.replace(path + ".bak", file.read(), mode=mode)
-        files.replace(path, text.encode(), mode=mode)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _diff(path: str, old: str, new: str) -> str:
-    import difflib  # 5 ms, for --dry-run alone
-
-    return "".join(
-        difflib.unified_diff(
-            old.splitlines(keepends=True), new.splitlines(keepends=True), path, f"{path} (new)"
-        )
-    )

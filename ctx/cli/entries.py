@@ -14,7 +14,7 @@ from ctx.types import JSON
 Entry = dict[str, JSON]
 
 
-def edited(form: str, key: str, text: str | None, name: str, entry: Entry) -> str | None:
+def edited(form: str, key: str, text: str | None, name: str, entry: JSON) -> str | None:
     """The file with the entry under `key`; None where it cannot be edited safely."""
     if form == "yaml":
         return _yaml(name, entry)  # the file is this entry's alone
@@ -40,7 +40,7 @@ def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
 
             document = tomllib.loads(text or "")
         else:
-            document = json.loads(text or "{}", object_pairs_hook=_distinct)
+            document = json.loads(text or "{}", object_pairs_hook=distinct)
     except (ValueError, RecursionError):
         return {}
     table = document.get(key, {}) if isinstance(document, dict) else {}
@@ -59,44 +59,44 @@ def _yaml_entries(text: str, key: str) -> dict[str, JSON]:
     return {str(row.get("name")): row for row in rows}
 
 
-def _edit_json(text: str, key: str, name: str, entry: Entry) -> str | None:
+def _edit_json(text: str, key: str, name: str, entry: JSON) -> str | None:
     before_text = text
     text = text if text.strip() else "{}\n"
     try:
-        before = json.loads(text, object_pairs_hook=_distinct)
+        before = json.loads(text, object_pairs_hook=distinct)
     except ValueError:
         return None
     if not isinstance(before, dict) or not isinstance(before.get(key, {}), dict):
         return None
     if before.get(key, {}).get(name) == entry:
         return before_text
-    step = _indent(text)
-    tables, end = _members(text, text.index("{"))
+    step = indent_of(text)
+    tables, end = members_of(text, text.index("{"))
     span = tables.get(key)
     if span is None:
         value = json.dumps({name: entry}, indent=step, ensure_ascii=False)
-        revised = _insert(text, text.index("{"), end, bool(tables), key, value, step, 1)
+        revised = inserted(text, text.index("{"), end, bool(tables), key, value, step, 1)
     else:
-        members, end = _members(text, span[0])
+        members, end = members_of(text, span[0])
         value = json.dumps(entry, indent=step, ensure_ascii=False)
         if name in members:
             start, stop = members[name]
             revised = text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
         else:
-            revised = _insert(text, span[0], end, bool(members), name, value, step, 2)
+            revised = inserted(text, span[0], end, bool(members), name, value, step, 2)
     expected = {**before, key: {**before.get(key, {}), name: entry}}
     # The edit is of the text; that it means what was meant is seen by reading it again.
     return revised if json.loads(revised) == expected else None
 
 
-def _distinct(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+def distinct(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a name comes twice: which one counts is the client's own affair")
     return table
 
 
-def _indent(text: str) -> str:
+def indent_of(text: str) -> str:
     match = re.search(r"\n([ \t]+)\"", text)
     return match[1] if match else "  "
 
@@ -104,7 +104,7 @@ def _indent(text: str) -> str:
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
+def members_of(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
     """Where the value of each member of the object at `start` lies, and where its closing brace is. The
     text is known to be JSON.
     """
@@ -127,7 +127,7 @@ def _members(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
     return spans, position
 
 
-def _insert(
+def inserted(
     text: str, start: int, end: int, others: bool, key: str, value: str, step: str, depth: int
 ) -> str:
     """The text with one more member at the end of the object between the braces at `start` and `end`."""
@@ -210,13 +210,13 @@ def _cut_json(text: str, key: str, name: str) -> str | None:
     other.
     """
     try:
-        before = json.loads(text, object_pairs_hook=_distinct)
+        before = json.loads(text, object_pairs_hook=distinct)
     except ValueError:
         return None
     if not isinstance(before, dict) or name not in before.get(key, {}):
         return None
     remainder = {label: entry for label, entry in before[key].items() if label != name}
-    tables, _ = _members(text, text.index("{"))
+    tables, _ = members_of(text, text.index("{"))
     if remainder:
         revised, expected = _without(text, tables[key][0], name), {**before, key: remainder}
     else:
@@ -229,7 +229,7 @@ def _cut_json(text: str, key: str, name: str) -> str | None:
 
 def _without(text: str, start: int, name: str) -> str:
     """The text without a member of the object at `start`, nor the comma that parted it from its neighbour."""
-    members, _ = _members(text, start)
+    members, _ = members_of(text, start)
     names = list(members)
     position = names.index(name)
     if position + 1 < len(names):  # from where its name begins to where the next one does

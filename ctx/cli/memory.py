@@ -3,30 +3,34 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from ctx.cli.common import NO_PROJECT, action, parser, plain, print_json, table
-from ctx.cli.output import Output
-from ctx.cli.serve import memory_configuration
+from ctx.cli.common import (
+    NO_PROJECT,
+    action,
+    memory_configuration,
+    parser,
+    plain,
+    print_json,
+    table,
+)
+from ctx.cli.memory_moving import MOVING, Run, bank_there, moving_options, with_bank
+from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.memory import MemoryBank, MemoryStore, Provenance
-from ctx.memory.products import PRODUCTS, import_replies
-from ctx.packs.packs import OWN_BANK
-from ctx.settings import SHIPPED_PACKS
+from ctx.memory import MemoryBank, Provenance
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
-DEFAULT_BANK = "default"
 _TEXT_WIDTH = 88
 _PAGE = 50
-
-Run = Callable[[Workspace, argparse.Namespace], int]
 
 
 def run(command: str, argv: list[str]) -> int:
     options = _options()
     args = options.parse_args(argv)
+    if args.action in ("recall", "capture"):
+        return run_session(args)
     config = memory_configuration(args.config)
     if config.path is None and not os.path.exists(config.db.path):
         raise ConfigError(NO_PROJECT)  # nor has the user memories of their own
@@ -39,15 +43,11 @@ def _options() -> argparse.ArgumentParser:
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
     _reading_options(actions)
     _changing_options(actions)
-    _moving_options(actions)
-    return options
-
-
-def _with_bank(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    options.add_argument(
-        "--bank",
-        default=DEFAULT_BANK,
-        help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
+    moving_options(actions)
+    session_options(action(actions, "recall", "what to begin a session with"), recalling=True)
+    session_options(
+        action(actions, "capture", "keep what was asked to be remembered: a hook's JSON on standard input"),
+        recalling=False,
     )
     return options
 
@@ -64,8 +64,8 @@ def _with_filter(options: argparse.ArgumentParser) -> None:
 def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     banks = action(actions, "banks", "list the banks, and how much is in them")
     banks.add_argument("--limit", type=int, default=200, help="at most so many (default: 200)")
-    listing = _with_bank(action(actions, "list", "list memories, the latest first"))
-    searching = _with_bank(action(actions, "search", "find memories"))
+    listing = with_bank(action(actions, "list", "list memories, the latest first"))
+    searching = with_bank(action(actions, "search", "find memories"))
     searching.add_argument("query", nargs="+", help="a question, or words")
     for options in (listing, searching):
         options.add_argument("--limit", type=int, default=20, help="at most so many (default: 20)")
@@ -73,13 +73,13 @@ def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParse
         options.add_argument("--superseded", action="store_true", help="also what a later statement replaced")
         _with_filter(options)
     for name, purpose in (("show", "show one memory whole"), ("history", "show every change of a memory")):
-        _with_bank(action(actions, name, purpose)).add_argument(
+        with_bank(action(actions, name, purpose)).add_argument(
             "id", help="its id, as list and search give it"
         )
 
 
 def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    edit = _with_bank(action(actions, "edit", "correct a memory; the version before is kept"))
+    edit = with_bank(action(actions, "edit", "correct a memory; the version before is kept"))
     edit.add_argument("id", help="its id")
     edit.add_argument("text", nargs="?", help="the corrected text")
     edit.add_argument("--context", help="its context")
@@ -87,13 +87,13 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
     edit.add_argument("--tag", action="append", help="its tags, all of them")
     edit.add_argument("--said", metavar="DATE", help="when it was said")
     edit.add_argument("--happened", metavar="DATE", help="when it happened")
-    forget = _with_bank(action(actions, "forget", "forget memories; `undo` brings them back"))
+    forget = with_bank(action(actions, "forget", "forget memories; `undo` brings them back"))
     forget.add_argument("id", nargs="*", help="their ids; or options that choose")
     _with_filter(forget)
     forget.add_argument(
         "--purge", action="store_true", help="erase for good: text, words, vectors and history"
     )
-    undo = _with_bank(action(actions, "undo", "take an operation back"))
+    undo = with_bank(action(actions, "undo", "take an operation back"))
     undo.add_argument("op_id", help="the operation, as its reply or `history` names it")
     rename = action(actions, "rename", "give a bank another name")
     rename.add_argument("name", help="the bank")
@@ -106,20 +106,6 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
     delete.add_argument("--yes", action="store_true", help="really; without it only counts")
     for options in (forget, merge):
         options.add_argument("--dry-run", action="store_true", help="only say what would be done")
-
-
-def _moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    export = _with_bank(action(actions, "export", "write a bank's memories, one line of JSON each"))
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
-    importing = action(actions, "import", "read what export wrote, or what another product's tools replied")
-    importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
-    importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
-    importing.add_argument(
-        "--from",
-        dest="product",
-        choices=PRODUCTS,
-        help="the product whose replies these are: retrieve_memory, recall or memory_export",
-    )
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -143,7 +129,7 @@ def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _list(workspace: Workspace, args: argparse.Namespace) -> int:
-    bank = _bank(workspace.memory, args.bank)
+    bank = bank_there(workspace.memory, args.bank)
     items: list[JSON] = []
     cursor = None
     while len(items) < args.limit:
@@ -167,7 +153,7 @@ def _list(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _search(workspace: Workspace, args: argparse.Namespace) -> int:
-    bank = _bank(workspace.memory, args.bank)
+    bank = bank_there(workspace.memory, args.bank)
     reply = bank.search(
         " ".join(args.query),
         limit=args.limit,
@@ -186,7 +172,7 @@ def _search(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _show(workspace: Workspace, args: argparse.Namespace) -> int:
-    bank = _bank(workspace.memory, args.bank)
+    bank = bank_there(workspace.memory, args.bank)
     record = bank.get(args.id, include_deleted=True)
     if record is None:
         raise NotFound(f"no memory with the id '{args.id[:80]}' in '{bank.id}'")
@@ -227,7 +213,7 @@ def _shown(value: JSON) -> str:
 
 
 def _history(workspace: Workspace, args: argparse.Namespace) -> int:
-    changes = _bank(workspace.memory, args.bank).history(args.id)
+    changes = bank_there(workspace.memory, args.bank).history(args.id)
     if args.json:
         print_json({"history": changes})
         return 0
@@ -252,15 +238,6 @@ def _print_records(entries: list[tuple[JSON, float | None]]) -> None:
         rows.append(row if score is None else (f"{score:.2f}", *row))
     heads = ("ID", "SAID", "MEMORY")
     print(table(rows, heads if entries[0][1] is None else ("SCORE", *heads)))
-
-
-def _bank(store: MemoryStore, id: str) -> MemoryBank:
-    """A bank that is there. Raises `NotFound`."""
-    bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
-    if not bank.exists():
-        names = ", ".join(sorted(store.banks())[:20]) or "none"
-        raise NotFound(f"no memory bank called '{id}' (there are: {names})")
-    return bank
 
 
 def _filter(args: argparse.Namespace) -> JSON:
@@ -291,13 +268,13 @@ def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
     patch: JSON = {name: value for name, value in values.items() if value is not None}
     if not patch:
         raise BadRequest("edit: give the corrected text, or an option that changes something")
-    reply = _bank(workspace.memory, args.bank).update(args.id, patch)
+    reply = bank_there(workspace.memory, args.bank).update(args.id, patch)
     changed = ", ".join(reply["changed"]) or "nothing"
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
 
 
 def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
-    bank, filter = _bank(workspace.memory, args.bank), _filter(args)
+    bank, filter = bank_there(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
     ids = args.id or ([record["id"] for record in _every(bank, filter)] if args.purge else [])
@@ -325,7 +302,7 @@ def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:
 
 
 def _undo(workspace: Workspace, args: argparse.Namespace) -> int:
-    reply = _bank(workspace.memory, args.bank).undo(args.op_id)
+    reply = bank_there(workspace.memory, args.bank).undo(args.op_id)
     return _report(args, reply, f"Took back {reply['count']:,} changes.", reply["op_id"])
 
 
@@ -340,14 +317,16 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     verb = "Would move" if args.dry_run else "Moved"
     sentence = f"{verb} {counts['imported']:,} memories into '{args.into}'; {counts['skipped']:,} were there already."
     if counts["conflicts"]:
-        sentence += f" '{args.name}' stays: {len(counts['conflicts'])} memories differ under one id."
+        sentence = (
+            f"Nothing was moved: {len(counts['conflicts'])} memories of '{args.name}' differ under one id."
+        )
     _report(args, counts, sentence, None)
     return 1 if counts["conflicts"] else 0
 
 
 def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
     if not args.yes:
-        count = _bank(workspace.memory, args.name).count(include_superseded=True)
+        count = bank_there(workspace.memory, args.name).count(include_superseded=True)
         sentence = f"'{args.name}' holds {count:,} memories; --yes removes them for good."
         return _report(args, {"count": count, "deleted": False}, sentence, None)
     count = workspace.memory.delete(args.name)
@@ -365,57 +344,6 @@ def _report(args: argparse.Namespace, reply: JSON, sentence: str, op_id: str | N
     return 0
 
 
-# -- moving --------------------------------------------------------------------------------------------------------
-
-
-def _export(workspace: Workspace, args: argparse.Namespace) -> int:
-    bank = _bank(workspace.memory, args.bank)
-    count = 0
-    with Output(args.output) as out:
-        for line in bank.export():
-            out.write(line + "\n")
-            count += 1
-    target = f" to {plain(args.output)}" if args.output else ""
-    print(f"Exported {count:,} memories of '{bank.id}'{target}", file=sys.stderr)
-    return 0
-
-
-def _import(workspace: Workspace, args: argparse.Namespace) -> int:
-    content = _read(args.file)
-    private = (
-        args.product in SHIPPED_PACKS and args.product != "hindsight" and not workspace.config.memory.shared
-    )
-    bank = workspace.memory.bank(
-        args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),
-        Provenance(pack=args.product, transport="cli", tool="import"),
-    )
-    counts: JSON
-    if args.product is not None:
-        counts = import_replies(bank, args.product, content)
-    else:
-        try:
-            counts = bank.import_(content.decode("utf-8").split("\n"))
-        except UnicodeDecodeError as error:
-            raise BadRequest("not an export: it is not UTF-8") from error
-    if args.json:
-        print_json({"bank": bank.id, **counts})
-    else:
-        print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
-        for id in counts.get("conflicts", []):
-            print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
-    return 1 if counts.get("conflicts") else 0
-
-
-def _read(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError as error:
-        raise BadRequest(f"{plain(file)} cannot be read: {error.strerror}") from error
-
-
 _ACTIONS: dict[str, Run] = {
     "banks": _banks,
     "list": _list,
@@ -428,6 +356,5 @@ _ACTIONS: dict[str, Run] = {
     "rename": _rename,
     "merge": _merge,
     "delete": _delete,
-    "export": _export,
-    "import": _import,
+    **MOVING,
 }

@@ -5,13 +5,11 @@ import logging
 import os
 
 from ctx.assemble import mcp_server, server_advice, server_settings, services
-from ctx.cli.common import configuration, parser, print_json
+from ctx.cli.common import configuration, memory_configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
 from ctx.cli.running import Registration, Running, state_folder
 from ctx.clock import now_ms
-from ctx.config import Config, default_config
 from ctx.errors import BadRequest, ConfigError
-from ctx.project import find_config
 from ctx.server.app import create_app
 from ctx.server.endpoints import router
 from ctx.server.openapi import Described, describe
@@ -97,15 +95,6 @@ def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
             ", ".join(settings.cors_origins),
             ", ".join(names) or "no other",
         )
-
-
-def memory_configuration(explicit: str | None) -> Config:
-    """The configuration that counts here; without one, memories are the user's and not this folder's.
-    Raises `ConfigError`.
-    """
-    if find_config(explicit, os.environ, os.getcwd()) is None:
-        return default_config(os.path.expanduser("~"))
-    return configuration(explicit)
 
 
 def _mcp(argv: list[str]) -> int:

@@ -18,13 +18,28 @@ _CUE = re.compile(
     r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
-    r"|since\s+(?:this|last|yesterday|today|then)|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
+    # an end, a beginning, another holder, another place on a scale
+    r"|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|broke\s+up|separated|resign\w+|fired"
+    r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
+    r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
+    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
     r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
-    r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|umgezogen|gewechselt|wechselte|geändert|ersetzt|verschoben|neuerdings|ab\s+sofort|seit)\b"
+    r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
+    r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
 _EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
+# What says that something comes on top of what there is, and puts nothing in its place.
+_ADDING = re.compile(
+    r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem|zusätzlich|ebenfalls)\b"
+)
+# What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)\b(?:from|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold)\s+((?:[\w.'’:-]+\s*){1,4})"
+    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
+    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt)|,\s*(?:and\s+)?not)"
+    r"\s+((?:[\w.'’:-]+\s*){1,4})"
+)
+_HOURS = re.compile(
+    r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
 )
 # Somebody else than the speaker: their statements do not replace the speaker's own.
 _KIN = frozenset(
@@ -174,10 +189,15 @@ class Slot(NamedTuple):
     types: frozenset[str]
     single: bool
 
+    @property
+    def lasting(self) -> bool:
+        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes just now."""
+        return self.single or bool(set(self.key) & _ATTRIBUTES)
+
 
 def says_change(text: str) -> bool:
     """Whether a text says by itself that something is no longer as it was."""
-    return _CUE.search(text) is not None
+    return _CUE.search(text) is not None and _ADDING.search(text) is None
 
 
 def slot(text: str) -> Slot | None:
@@ -200,8 +220,9 @@ def slot(text: str) -> Slot | None:
 
 
 def content(text: str) -> set[str]:
-    """The terms of a text that say something: without stop words, the speaker, and the words that say that something changed."""
-    words = terms(" ".join(normal_words(_CUE.sub(" ", text))))
+    """The terms of a text that say what it is about: without stop words, the speaker, what says that something changed, and times of
+    day, which are what is said of it."""
+    words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
     return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
 
 
@@ -245,7 +266,7 @@ def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
         return False
     if terms(earlier.value) == terms(later.value):
         return False
-    return earlier.single or bool(earlier.types & later.types) or bool(set(earlier.key) & _ATTRIBUTES)
+    return earlier.lasting or bool(earlier.types & later.types)
 
 
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:

@@ -272,7 +272,7 @@ class Memory(NamedTuple):
         int | None, Column("INTEGER", "event_end", _last_moment, compared=TIME, since=2)
     ] = None
     contexts: Annotated[
-        list[str], Column("TEXT NOT NULL DEFAULT '[]'", "contexts", compared=LIST, since=2)
+        list[str], Column("TEXT NOT NULL DEFAULT '[]'", "contexts", names, compared=LIST, since=2)
     ] = None  # type: ignore[assignment]
     document_id: Annotated[str | None, Column("TEXT", "document_id", short_text, compared=TEXT, since=2)] = (
         None
@@ -341,4 +341,8 @@ def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dic
         if name not in allowed:
             raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
         values[COLUMN_OF[name]] = CHECKS[name](name, value)
+    if "contexts" in values:  # outside, all of them; in the table, those besides the first
+        contexts = values["contexts"]
+        values.setdefault("context", contexts[0] if contexts else None)
+        values["contexts"] = [context for context in contexts if context != values["context"]]
     return values

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ctx.memory.change import Statement, newest_first, updates
+from ctx.memory.change import RELATED, Statement, likeness, newest_first, updates
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
@@ -105,29 +105,63 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
 
 
 def current(
-    hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]]
+    hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]], query: str
 ) -> list[MemoryHit]:
-    """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older ones names it."""
+    """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older ones names it.
+
+    Of one thing speaks a later statement that tells of a change, and so do two that answer the question equally well: whoever asks
+    where something is wants to hear the place that was named last. What the question names, the later one must name too.
+    """
     best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
+    named = Statement.of(query).titled
     updated_by: dict[int, set[int]] = {}
     for earlier in facts:
         for later in facts:
             if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
                 continue
-            answers = best[later].score >= best[earlier].score * (
-                CUE_SHARE if statements[later].changes else NO_CUE_SHARE
-            )
+            older, newer = statements[earlier], statements[later]
+            if named & older.terms - newer.terms:
+                continue
             cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-            if answers and updates(statements[earlier], statements[later], cosine):
+            if _updates(best[earlier], best[later], older, newer, cosine):
                 updated_by.setdefault(earlier, set()).add(later)
     ordered = []
     for index in newest_first(len(best), updated_by):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
         ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
     return [*ordered, *further]
+
+
+def _updates(
+    earlier: MemoryHit, later: MemoryHit, older: Statement, newer: Statement, cosine: float | None
+) -> bool:
+    """Whether a later memory is to stand before an earlier one."""
+    if _answers(earlier, later, NO_CUE_SHARE) and _of_one_matter(older, newer, cosine):
+        return True
+    if not updates(older, newer, cosine):
+        return False
+    share = CUE_SHARE if newer.changes else NO_CUE_SHARE
+    # Where the two have much to do with each other, the question need not say it again.
+    close = likeness(older, newer, cosine) >= RELATED or bool(older.names & newer.terms)
+    return later.score >= earlier.score * share if close else _answers(earlier, later, share)
+
+
+def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
+    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and by those words of it
+    that it holds, each weighed by its rarity."""
+    return (
+        later.score >= earlier.score * share
+        and later.signals["lexical"] >= earlier.signals["lexical"] * share
+    )
+
+
+def _of_one_matter(earlier: Statement, later: Statement, cosine: float | None) -> bool:
+    """Whether two short statements are about one thing and of the same people."""
+    related = earlier.short and later.short and likeness(earlier, later, cosine) >= RELATED
+    return related and earlier.others == later.others
 
 
 def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:

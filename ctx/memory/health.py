@@ -68,10 +68,13 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
 
 
 def _broken_line(reader: Reader) -> int | None:
-    """The number of the first line of the bank's journal that does not follow from the one before."""
-    head, last = "", 0
-    for line in reader.journal():
-        if line.hash != journal_hash(head, line.op_id, line.op, line.at_ms, line.actor, line.detail):
-            return line.no
-        head, last = line.hash, line.no
-    return None if head == reader.bank.head else last
+    """The number of the first line of the bank's journals that does not follow from the one before."""
+    for last_hash, lines in reader.chains():
+        head, last = "", 0
+        for line in lines:
+            if line.hash != journal_hash(head, line.op_id, line.op, line.at_ms, line.actor, line.detail):
+                return line.no
+            head, last = line.hash, line.no
+        if head != last_hash:
+            return last
+    return None

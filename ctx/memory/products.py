@@ -1,123 +1,100 @@
-"""Memories from the products whose dialects the packs speak, in the format that their documentation shows.
+"""Memories from other products: what their tools reply, what they export, and the files in which they keep them.
 
-What they document are the replies of their tools, so those are what is read: `retrieve_memory` or `search` of Claude Recall, `recall` or
-`hindsight_search` of Hindsight, `memory_export` of Sekha; one JSON document, or one a line. Their database files are nowhere described.
+    claude-recall   replies of `retrieve_memory` and `search`; its SQLite file
+    hindsight       replies of `recall` and `hindsight_search`; the REST API's list and recall
+    sekha           `memory_export`
+    mem0            `get_all` and the export of the platform
+    basic-memory    a folder of its notes, or one of them
+
+What was imported before is skipped, what was forgotten since too. What cannot be read is named by the place where it stands, and the
+others are imported.
 """
 
-import json
+import os
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from ctx.errors import BadRequest, Conflict
+from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
+from ctx.memory.imports import basic_memory, recall_file, replies
+from ctx.memory.imports.item import Item, Source, Unread
 from ctx.types import JSON
 
-SQLITE = b"SQLite format 3\0"
+_READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
+    "basic-memory": basic_memory.read,
+    "claude-recall": replies.read_claude_recall,
+    "hindsight": replies.read_hindsight,
+    "mem0": replies.read_mem0,
+    "sekha": replies.read_sekha,
+}
+PRODUCTS = tuple(_READERS)
 
 
-def import_replies(bank: MemoryBank, product: str, content: bytes) -> dict[str, int]:
-    """`{"imported", "skipped"}`; what was imported before is skipped. Raises `BadRequest` for what is not such a reply."""
-    if content.startswith(SQLITE):
-        raise BadRequest(
-            f"this is a database file, whose format {product} does not document; save what its tools reply and import that"
-        )
-    store = _STORES[product]
-    counts = {"imported": 0, "skipped": 0}
-    for entry in _entries(product, content):
+class _Stored(NamedTuple):
+    created: bool
+    id: str
+
+
+def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
+    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for what is not that product's at all."""
+    read = _READERS[product]
+    if source.content.startswith(recall_file.SQLITE):
+        if product != "claude-recall":
+            raise BadRequest(
+                f"this is a database file; of {product} what its tools and its interface reply is read"
+            )
+        read = recall_file.read
+    counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "unread": []}
+    ids: dict[str, str] = {}  # of what was stored, by the product's own names: a later one may take its place
+    for item in _oldest_first(read(source), counts["unread"]):
         try:
-            before = bank.count()
-            store(bank, entry)
-            counts["imported" if bank.count() > before else "skipped"] += 1
+            stored = _store(bank, product, item, ids)
         except Conflict:
             counts["skipped"] += 1
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BadRequest(f"an entry lacks {error}: not what {product} replies") from error
+            continue
+        except CtxError as error:
+            counts["unread"].append(Unread(item.where, error.message)._asdict())
+            continue
+        counts["imported" if stored.created else "skipped"] += 1
+        ids[item.key] = stored.id
     return counts
 
 
-def _entries(product: str, content: bytes) -> Iterator[dict[str, JSON]]:
-    """The memories or conversations in one reply, or in several, one a line."""
-    text = content.decode("utf-8-sig", "strict")
+def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[Item]:
+    """The memories in the order in which they were said, so that the newest takes the older one's place."""
+    readable = []
+    for item in items:
+        if isinstance(item, Unread):
+            unread.append(item._asdict())
+        else:
+            readable.append(item)
+    return sorted(readable, key=lambda item: str(item.fields.get("timestamp") or "9999"))
+
+
+def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> _Stored:
+    """Stores one memory, or one conversation. Raises `Conflict` where it was imported before and is not the same any more."""
+    request = f"import:{product}:{item.key}"
+    if item.messages:
+        before = bank.count()
+        reply = bank.put_many(list(item.messages), item.fields, idempotency_key=request)
+        return _Stored(bank.count() > before, reply["id"])
+    present = bank.get(item.key, include_deleted=True)
+    if present is not None:
+        return _Stored(False, present["id"])
+    outdated = [ids[key] for key in item.replaces if key in ids]
+    current = [id for id in outdated if (record := bank.get(id)) and record["superseded_by"] is None]
+    reply = bank.put(
+        **item.fields, alias=item.key, dedupe="exact", supersedes=current, idempotency_key=request
+    )
+    return _Stored(bool(reply["created"]), reply["id"])
+
+
+def read_source(path: str) -> Source:
+    """A file or a folder to import. Raises `BadRequest`."""
+    if os.path.isdir(path):
+        return Source(path, b"")
     try:
-        replies = [json.loads(text)]
-    except ValueError:
-        try:
-            replies = [json.loads(line) for line in text.split("\n") if line.strip()]
-        except ValueError as error:
-            raise BadRequest(f"not JSON: {error}") from error
-    for reply in replies:
-        entries = _unwrapped(reply)
-        if isinstance(entries, dict):
-            entries = entries.get(
-                "memories", entries.get("results", [entries] if product == "sekha" else None)
-            )
-        if not isinstance(entries, list):
-            raise BadRequest(f"not what {product} replies")
-        for entry in entries:
-            inner = _unwrapped(entry)
-            if not isinstance(inner, dict):
-                raise BadRequest(f"not what {product} replies")
-            yield inner
-
-
-def _unwrapped(reply: JSON) -> JSON:
-    """Without the envelope of Sekha (`data`) and that of the REST route (`result`)."""
-    for name in ("result", "data"):
-        if isinstance(reply, dict) and isinstance(reply.get(name), dict):
-            reply = reply[name]
-    return reply
-
-
-def _claude_recall(bank: MemoryBank, entry: dict[str, JSON]) -> None:
-    bank.put(
-        entry["content"],
-        metadata=entry.get("metadata") or {},
-        session=entry.get("sessionId"),
-        timestamp=entry.get("timestamp"),
-        alias=entry["id"],
-        dedupe="exact",
-        idempotency_key=f"import:claude-recall:{entry['id']}",
-    )
-
-
-def _hindsight(bank: MemoryBank, entry: dict[str, JSON]) -> None:
-    bank.put(
-        entry["text"],
-        type=entry.get("type") or "world",
-        context=entry.get("context") or "general",
-        event_date=entry.get("event_date"),
-        alias=entry["id"],
-        dedupe="exact",
-        idempotency_key=f"import:hindsight:{entry['id']}",
-    )
-
-
-def _sekha(bank: MemoryBank, entry: dict[str, JSON]) -> None:
-    conversation = entry["conversation"]
-    bank.put_many(
-        [
-            {
-                "text": message["content"],
-                "role": message["role"],
-                "timestamp": message.get("timestamp"),
-                "metadata": message.get("metadata") or {},
-            }
-            for message in entry["messages"]
-        ],
-        {
-            "label": conversation["label"],
-            "folder": conversation.get("folder", "/"),
-            "status": conversation.get("status", "active"),
-            "importance": conversation.get("importance_score", 5),
-            "timestamp": conversation.get("created_at"),
-            "metadata": {"sekha_id": conversation["id"]},
-        },
-        idempotency_key=f"import:sekha:{conversation['id']}",
-    )
-
-
-_STORES: dict[str, Callable[[MemoryBank, dict[str, JSON]], None]] = {
-    "claude-recall": _claude_recall,
-    "hindsight": _hindsight,
-    "sekha": _sekha,
-}
-PRODUCTS = tuple(_STORES)
+        with open(path, "rb") as file:
+            return Source(path, file.read())
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}") from error

@@ -13,6 +13,11 @@ from ctx.memory.columns import JSON_COLUMNS, Memory
 from ctx.memory.filters import Condition
 from ctx.types import JSON
 
+# The bank of a number, and those that were merged into it, however often: their journals go on in its own.
+LINEAGE = (
+    "(WITH RECURSIVE lineage (no) AS (SELECT ? UNION SELECT b.bank_no FROM memory_banks b JOIN lineage l"
+    " ON json_extract(b.config, '$.merged_into') = l.no WHERE b.bank LIKE '/%') SELECT no FROM lineage)"
+)
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
 PARTING = "|"  # between the terms of two passages; the tokenizer drops it
@@ -117,7 +122,7 @@ class Reader:
     """One bank in one snapshot; `bank.bank_no` is `ABSENT` where nothing was ever written to it."""
 
     def __init__(self, connection: sqlite3.Connection, bank: str) -> None:
-        self._connection = connection
+        self.connection = connection
         self.bank = self.bank_row(bank) or BankRow(ABSENT, bank, config={})
         self.bank_no = self.bank.bank_no
 
@@ -127,14 +132,14 @@ class Reader:
         return self.bank_no != ABSENT
 
     def bank_row(self, bank: str) -> BankRow | None:
-        row = self._connection.execute(
+        row = self.connection.execute(
             f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?", (bank,)
         ).fetchone()
         return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]]) if row else None
 
     def banks(self) -> list[str]:
         """The names of all banks of the file. (A slash begins the name of one that was removed.)"""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank"
         )
         return [row[0] for row in cursor]
@@ -148,13 +153,13 @@ class Reader:
         return {candidate.no: candidate for candidate in self._numbered(_CANDIDATE, nos, Candidate._make)}
 
     def _numbered(self, select: str, nos: Iterable[int], make: JSON) -> Iterator[JSON]:
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             f"{select} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, json.dumps(list(nos)))
         )
         return map(make, cursor)
 
     def _first(self, clause: str, *values: JSON) -> Memory | None:
-        row = self._connection.execute(
+        row = self.connection.execute(
             f"{_SELECT} WHERE m.bank_no = ? AND {clause}", (self.bank_no, *values)
         ).fetchone()
         return memory_of(row) if row else None
@@ -183,7 +188,7 @@ class Reader:
 
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
         """Which memory took the place of each of these, where one did."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
             " AND id IN (SELECT value FROM json_each(?))",
             (self.bank_no, json.dumps(list(ids))),
@@ -192,7 +197,7 @@ class Reader:
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Candidate]]:
         """The memories whose place each of these took, latest first; those that took none are left out."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             f"{_CANDIDATE} WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
             " AND m.superseded_by IN (SELECT value FROM json_each(?)) ORDER BY m.valid_from_ms DESC, m.no DESC",
             (self.bank_no, json.dumps(list(ids))),
@@ -207,7 +212,7 @@ class Reader:
     ) -> Iterator[Memory]:
         """Rows under all conditions. `order` is the caller's constant, never a user's text."""
         clause, values = self._where(conditions)
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             f"{_SELECT} WHERE {clause} ORDER BY {order} LIMIT ?", (*values, limit)
         )
         return map(memory_of, cursor)
@@ -228,12 +233,12 @@ class Reader:
         if among is not None:
             clause, values = f"+{clause} AND {_NUMBERED}", (*values, json.dumps(list(among)))
         ending = f" ORDER BY {order} LIMIT {limit:d}" if order else ""
-        cursor = self._connection.execute(f"SELECT m.no FROM memories m WHERE {clause}{ending}", values)
+        cursor = self.connection.execute(f"SELECT m.no FROM memories m WHERE {clause}{ending}", values)
         return [row[0] for row in cursor]
 
     def count(self, conditions: Sequence[Condition]) -> int:
         clause, values = self._where(conditions)
-        row = self._connection.execute(f"SELECT count(*) FROM memories m WHERE {clause}", values).fetchone()
+        row = self.connection.execute(f"SELECT count(*) FROM memories m WHERE {clause}", values).fetchone()
         return int(row[0])
 
     def summary(
@@ -241,7 +246,7 @@ class Reader:
     ) -> list[JSON]:
         """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
         clause, values = self._where(conditions)
-        return self._connection.execute(
+        return self.connection.execute(
             f"SELECT {group or 'NULL'} AS value, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
             f" sum(length(m.text)) FROM memories m WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
             (*group_values, *values),
@@ -249,7 +254,7 @@ class Reader:
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
         """What containers hold: (members, their characters, the first one's text) by the container's id."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT parent, count(*), sum(length(text)), text, min(ifnull(ordinal, 0)) FROM memories"
             " WHERE bank_no = ? AND deleted_ms IS NULL AND parent IN (SELECT value FROM json_each(?)) GROUP BY parent",
             (self.bank_no, json.dumps(list(ids))),
@@ -269,7 +274,7 @@ class Reader:
     def aliases(self, nos: Iterable[int]) -> dict[int, list[str]]:
         """The names that memories were given, by number; those without are left out."""
         aliases: dict[int, list[str]] = {}
-        for no, alias in self._connection.execute(
+        for no, alias in self.connection.execute(
             "SELECT memory_no, alias FROM memory_aliases INDEXED BY memory_aliases_by_memory"
             " WHERE memory_no IN (SELECT value FROM json_each(?)) AND bank_no = ? ORDER BY alias",
             (json.dumps(list(nos)), self.bank_no),
@@ -279,7 +284,7 @@ class Reader:
 
     def links(self, memory_no: int) -> list[tuple[str, float]]:
         """(id, likeness) of near duplicates, both ways, most alike first."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?1"
             " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?1) l"
             " JOIN memories m ON m.no = l.no WHERE m.bank_no = ?2 AND m.deleted_ms IS NULL ORDER BY l.score DESC, m.id",
@@ -288,14 +293,14 @@ class Reader:
         return [(row[0], row[1]) for row in cursor]
 
     def sessions(self, memory_no: int) -> list[str]:
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT session FROM memory_sessions WHERE memory_no = ? ORDER BY session", (memory_no,)
         )
         return [row[0] for row in cursor]
 
     def reply(self, key: str) -> tuple[str, JSON] | None:
         """(hash of the request, reply) kept under an idempotency key."""
-        row = self._connection.execute(
+        row = self.connection.execute(
             "SELECT request, reply FROM memory_replies WHERE bank_no = ? AND key = ?", (self.bank_no, key)
         ).fetchone()
         return (row[0], json.loads(row[1])) if row else None
@@ -305,7 +310,7 @@ class Reader:
         """How many memories of the bank hold each term; terms of none are left out."""
         frequencies = {}
         for word in words:
-            row = self._connection.execute(
+            row = self.connection.execute(
                 "SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{self.bank_no}:{word}",)
             ).fetchone()
             if row:
@@ -321,7 +326,7 @@ class Reader:
         posting = self._posting(frequencies)
         if posting is None:
             return []
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank LIMIT ?",
             (*posting, k),
         )
@@ -331,7 +336,7 @@ class Reader:
             return [no for no in likeliest if no in passing]
         # The conditions took some: ask again with them inside, which looks up a row for every entry read.
         clause, values = self._where(conditions)
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT m.no FROM memory_words w CROSS JOIN memories m ON m.no = w.rowid"
             f" WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {clause} ORDER BY w.rank LIMIT ?",
             (*posting, *values, k),
@@ -351,7 +356,7 @@ class Reader:
         match = " OR ".join('"{}:{}"'.format(self.bank_no, word.replace('"', "")) for word in chosen)
         if entries <= MAX_POSTINGS:
             return Posting(match, 0)
-        newest = self._connection.execute(
+        newest = self.connection.execute(
             "SELECT no FROM memories WHERE bank_no = ? ORDER BY created_ms DESC, no DESC LIMIT 1 OFFSET ?",
             (self.bank_no, MAX_POSTINGS),
         ).fetchone()
@@ -359,7 +364,7 @@ class Reader:
 
     def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
         """The terms stored for these memories, as `segments` gave them."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT rowid, terms FROM memory_words WHERE rowid IN (SELECT value FROM json_each(?))",
             (json.dumps(list(nos)),),
         )
@@ -371,7 +376,7 @@ class Reader:
 
     # -- vectors -------------------------------------------------------------------------------------------------
     def model_no(self, model: str) -> int | None:
-        row = self._connection.execute(
+        row = self.connection.execute(
             "SELECT model_no FROM memory_models WHERE model = ?", (model,)
         ).fetchone()
         return row[0] if row else None
@@ -380,7 +385,7 @@ class Reader:
         """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
         narrowed = "" if nos is None else " AND memory_no IN (SELECT value FROM json_each(?))"
         values = () if nos is None else (json.dumps(list(nos)),)
-        yield from self._connection.execute(
+        yield from self.connection.execute(
             "SELECT memory_no, vector FROM memory_vectors WHERE bank_no = ? AND model_no = ?"
             f"{narrowed} ORDER BY memory_no, ordinal",
             (self.bank_no, model_no, *values),
@@ -388,7 +393,7 @@ class Reader:
 
     def withdrawn(self) -> list[tuple[int, bool]]:
         """(number, deleted?) of memories that were deleted or superseded."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT no, deleted_ms IS NOT NULL FROM memories INDEXED BY memories_withdrawn"
             " WHERE bank_no = ? AND (deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL)",
             (self.bank_no,),
@@ -397,7 +402,7 @@ class Reader:
 
     def changed_since(self, seq: int) -> list[tuple[int, bool, bool]]:
         """(number, deleted?, superseded?) of memories changed after `seq`."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT no, deleted_ms IS NOT NULL, valid_to_ms IS NOT NULL FROM memories INDEXED BY memories_by_seq"
             " WHERE bank_no = ? AND seq > ?",
             (self.bank_no, seq),
@@ -407,7 +412,7 @@ class Reader:
     def without_vectors(self, model: str, limit: int) -> list[tuple[str, Memory]]:
         """(bank, memory) of memories of any bank that the model has not embedded, oldest first."""
         columns = ", ".join(f"m.{name}" for name in COLUMN_NAMES)
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             f"SELECT b.bank, {columns} FROM memories m JOIN memory_banks b ON b.bank_no = m.bank_no"
             " WHERE m.deleted_ms IS NULL AND NOT EXISTS (SELECT 1 FROM memory_vectors v"
             " WHERE v.bank_no = m.bank_no AND v.model_no = ? AND v.memory_no = m.no) ORDER BY m.no LIMIT ?",
@@ -417,17 +422,17 @@ class Reader:
 
     # -- history -------------------------------------------------------------------------------------------------
     def operation(self, op_id: JSON) -> int | None:
-        """The number of a journal line of this bank."""
+        """The number of a journal line of this bank, or of one that was merged into it."""
         if not isinstance(op_id, str):
             return None
-        row = self._connection.execute(
-            "SELECT no FROM memory_journal WHERE bank_no = ? AND op_id = ?", (self.bank_no, op_id)
+        row = self.connection.execute(
+            f"SELECT no FROM memory_journal WHERE bank_no IN {LINEAGE} AND op_id = ?", (self.bank_no, op_id)
         ).fetchone()
         return row[0] if row else None
 
     def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
         """(memory number, version it made, what was before) of every change an operation made, latest version first."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = h.memory_no"
             " WHERE h.op_no = ? AND m.bank_no = ? ORDER BY h.memory_no, h.version DESC",
             (op_no, self.bank_no),
@@ -436,9 +441,9 @@ class Reader:
 
     def history(self, memory_no: int) -> list[Change]:
         """Every change of one memory, oldest first."""
-        cursor = self._connection.execute(
+        cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, j.op_id, j.op, j.at_ms, j.actor, h.before FROM memory_history h"
-            " JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no = ? ORDER BY h.version",
+            f" JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no IN {LINEAGE} ORDER BY h.version",
             (memory_no, self.bank_no),
         )
         return [
@@ -447,17 +452,29 @@ class Reader:
         ]
 
     def journal(self, after: int = 0, limit: int = -1) -> Iterator[JournalLine]:
-        """The bank's journal, in order."""
-        cursor = self._connection.execute(
+        """The bank's journal, in order, with those of the banks that were merged into it."""
+        cursor = self.connection.execute(
             f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal"
-            " WHERE bank_no = ? AND no > ? ORDER BY no LIMIT ?",
+            f" WHERE bank_no IN {LINEAGE} AND no > ? ORDER BY no LIMIT ?",
             (self.bank_no, after, limit),
         )
         return map(JournalLine._make, cursor)
 
+    def chains(self) -> Iterator[tuple[str, list[JournalLine]]]:
+        """(the last hash, the lines) of the bank's own journal and of each that was merged into it: every one is a chain."""
+        banks = self.connection.execute(
+            f"SELECT bank_no, head FROM memory_banks WHERE bank_no IN {LINEAGE}", (self.bank_no,)
+        ).fetchall()
+        for bank_no, head in banks:
+            cursor = self.connection.execute(
+                f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal WHERE bank_no = ? ORDER BY no",
+                (bank_no,),
+            )
+            yield head, list(map(JournalLine._make, cursor))
+
     def scalar(self, sql: str, *values: JSON) -> JSON:
         """The first value that a statement of the house's own answers; None where it answers none."""
-        row = self._connection.execute(sql, values).fetchone()
+        row = self.connection.execute(sql, values).fetchone()
         return row[0] if row else None
 
 

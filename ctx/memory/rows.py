@@ -10,31 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ctx.errors import Busy, StoreError
-from ctx.memory.reader import Reader
+from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.schema import bring_up_to_date
-from ctx.memory.writer import Writer
+from ctx.memory.writer import EMPTYING, Writer
 from ctx.store.schema import Connection, attached, connect, transaction
 from ctx.types import JSON
 
-_MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
-# What belongs to a bank and goes with it; the memories come behind what is found by them.
+# What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with their journals.
 _OF_BANK = (
-    f"DELETE FROM memory_words WHERE rowid IN {_MEMBERS}",
-    f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
-    f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
-    f"DELETE FROM memory_history WHERE memory_no IN {_MEMBERS}",
-    *(
-        f"DELETE FROM {table} WHERE bank_no = ?"
-        for table in (
-            "memory_vectors",
-            "memory_aliases",
-            "memory_replies",
-            "memory_journal",
-            "memories",
-        )
-    ),
+    *EMPTYING,
+    f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = purges + 1, head = ''"
-    " WHERE bank_no = ?",
+    f" WHERE bank_no IN {LINEAGE}",
 )
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 

@@ -1,6 +1,5 @@
 """All banks of one catalog file."""
 
-import json
 import logging
 import threading
 import uuid
@@ -87,24 +86,17 @@ class MemoryStore:
         self.rows.rename_bank(id, name)
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
-        """Moves what a bank holds into another, and removes it: `{"imported", "skipped", "conflicts"}`.
+        """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped", "conflicts"}`.
 
-        What the other has already, the same, is skipped. Where a memory of another content has its id, nothing is removed.
+        What the other has already, the same, is skipped. Where a memory of another content has its id, nothing is changed.
         Raises `NotFound`, `BadRequest`.
         """
         if id not in self.banks():
             raise NotFound(f"no memory bank called '{id[:80]}'")
         if id == into:
             raise BadRequest("a bank cannot be merged into itself")
-        lines = list(self.bank(id).export(include_deleted=True))
-        if dry_run:
-            present = {
-                record["id"] for line in lines if (record := self.bank(into).get(json.loads(line)["id"]))
-            }
-            return {"imported": len(lines) - len(present), "skipped": len(present), "conflicts": []}
-        counts = self.bank(into, source).import_(lines)
-        if not counts["conflicts"]:
-            self.rows.drop_bank(id)
+        counts = self.bank(into, source).absorb(id, dry_run=dry_run)
+        if not dry_run and not counts["conflicts"]:
             self.embedding.close()
         return counts
 

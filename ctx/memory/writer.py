@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sqlite3
 import uuid
 from collections.abc import Sequence
@@ -15,6 +16,18 @@ from ctx.types import JSON
 
 _INSERT = f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"
 _NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
+_MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
+# What a bank holds and what belongs to it, but for its journal; the memories come behind what is found by them.
+EMPTYING = (
+    f"DELETE FROM memory_words WHERE rowid IN {_MEMBERS}",
+    f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
+    f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
+    f"DELETE FROM memory_history WHERE memory_no IN {_MEMBERS}",
+    *(
+        f"DELETE FROM {table} WHERE bank_no = ?"
+        for table in ("memory_vectors", "memory_aliases", "memory_replies", "memories")
+    ),
+)
 _DOOMED = "(SELECT no FROM doomed)"
 # What belongs to a memory and goes with it when it is purged.
 _BELONGINGS = (
@@ -56,7 +69,7 @@ class Writer(Reader):
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
         try:
-            no = self._connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).lastrowid
+            no = self.connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).lastrowid
         except sqlite3.IntegrityError as error:
             raise Conflict(f"a memory with the id {memory.id} is there already") from error
         assert no is not None
@@ -82,7 +95,7 @@ class Writer(Reader):
             canonical(getattr(changed, name)) if name in JSON_COLUMNS else getattr(changed, name)
             for name in columns
         ]
-        self._connection.execute(
+        self.connection.execute(
             f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE no = ? AND bank_no = ?",
             (*values, memory.no, self.bank_no),
         )
@@ -96,7 +109,7 @@ class Writer(Reader):
     def delete_under(self, conditions: Sequence[Condition], deleted_ms: int) -> int:
         """Soft-deletes every undeleted row under the conditions with all that it contains; how many."""
         self._mark_doomed(conditions)
-        run = self._connection.execute
+        run = self.connection.execute
         ids = [row[0] for row in run(f"SELECT id FROM memories WHERE no IN {_DOOMED} ORDER BY no")]
         if not ids:
             return 0
@@ -126,7 +139,7 @@ class Writer(Reader):
     def _mark_doomed(self, conditions: Sequence[Condition]) -> None:
         """Puts the numbers of the rows under the conditions, and of all that they contain, into a table of its own."""
         clause, values = self._where([UNDELETED, *conditions])
-        run = self._connection.execute
+        run = self.connection.execute
         run("CREATE TEMP TABLE IF NOT EXISTS doomed (no INTEGER PRIMARY KEY)")
         run("DELETE FROM doomed")
         run(f"INSERT INTO doomed SELECT m.no FROM memories m WHERE {clause}", values)
@@ -145,20 +158,57 @@ class Writer(Reader):
             self._drop_words(memory)
             self._revive([memory.id])
         for sql in _BELONGINGS:
-            self._connection.execute(sql, {"bank": self.bank_no, "no": memory.no})
+            self.connection.execute(sql, {"bank": self.bank_no, "no": memory.no})
         # A reply that was kept names the memory; what it named is gone.
-        self._connection.execute(
+        self.connection.execute(
             "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?)", (self.bank_no, memory.id)
         )
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
         )
         self._ids.append(memory.id)
         self._count += 1
 
+    def take_over(self, other: Reader, nos: Sequence[int]) -> None:
+        """Moves these memories of another bank into this one, as they are, with their history, and ends that bank.
+
+        What else it held goes. Its journal stays a chain of its own, of which this bank's now tells: an operation on a memory
+        that was moved can be taken back here.
+        """
+        run = self.connection.execute
+        own, theirs, members = self.bank_no, other.bank_no, json.dumps(list(nos))
+        moving = "(SELECT value FROM json_each(?))"
+        live = run(
+            f"SELECT count(*), ifnull(sum(term_count), 0) FROM memories WHERE no IN {moving} AND deleted_ms IS NULL",
+            (members,),
+        ).fetchone()
+        prefix, successor = re.compile(rf"(?<!\S){theirs}:"), f"{own}:"
+        words = run(f"SELECT rowid, terms FROM memory_words WHERE rowid IN {moving}", (members,))
+        for no, terms in words.fetchall():
+            run("UPDATE memory_words SET terms = ? WHERE rowid = ?", (prefix.sub(successor, terms), no))
+        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no IN {moving}", (own, self.op_no, members))
+        for table in ("memory_vectors", "memory_aliases"):
+            run(
+                f"UPDATE OR IGNORE {table} SET bank_no = ? WHERE bank_no = ? AND memory_no IN {moving}",
+                (own, theirs, members),
+            )
+        run("UPDATE OR IGNORE memory_replies SET bank_no = ? WHERE bank_no = ?", (own, theirs))
+        self._count_live(live[0], live[1])
+        # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory reads them anew.
+        run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (own,))
+        for sql in EMPTYING:
+            run(sql, (theirs,))
+        run(
+            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = purges + 1"
+            " WHERE bank_no = ?",
+            (canonical({"merged_into": own}), theirs),
+        )
+        self._count += len(nos)
+        self.detail(bank=other.bank.bank, bank_no=theirs)
+
     def touch(self, nos: Sequence[int], session: str | None) -> None:
         """Counts a reading: not a new version."""
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memories SET accessed_ms = max(accessed_ms, ?), access_count = access_count + 1"
             " WHERE +bank_no = ? AND no IN (SELECT value FROM json_each(?))",
             (self.at_ms, self.bank_no, json.dumps(list(nos))),
@@ -168,7 +218,7 @@ class Writer(Reader):
                 self.join_session(no, session)
 
     def join_session(self, memory_no: int, session: str) -> None:
-        self._connection.execute("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", (memory_no, session))
+        self.connection.execute("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", (memory_no, session))
 
     def next_ordinal(self, parent: str) -> int:
         return int(
@@ -182,7 +232,7 @@ class Writer(Reader):
     def alias(self, memory: Memory, alias: str) -> None:
         """Gives a memory another name. Raises `Conflict` where another has it."""
         try:
-            self._connection.execute(
+            self.connection.execute(
                 "INSERT INTO memory_aliases VALUES (?, ?, ?)", (self.bank_no, alias, memory.no)
             )
         except sqlite3.IntegrityError as error:
@@ -190,17 +240,17 @@ class Writer(Reader):
 
     def link(self, memory: Memory, other_no: int, score: float) -> None:
         """Notes that two memories are nearly the same."""
-        self._connection.execute(
+        self.connection.execute(
             "INSERT OR REPLACE INTO memory_links VALUES (?, ?, 'near', ?)", (memory.no, other_no, score)
         )
 
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
-        self._connection.execute(
+        self.connection.execute(
             "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
         )
 
     def configure(self, config: JSON) -> None:
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memory_banks SET config = ? WHERE bank_no = ?", (canonical(config), self.bank_no)
         )
         self._detail["config"] = config
@@ -209,22 +259,22 @@ class Writer(Reader):
     # -- words and vectors ---------------------------------------------------------------------------------------
     def _put_words(self, memory: Memory, parts: list[list[str]]) -> None:
         stored = f" {PARTING} ".join(" ".join(f"{self.bank_no}:{word}" for word in part) for part in parts)
-        self._connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (memory.no, stored))
+        self.connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (memory.no, stored))
         self._count_live(1, memory.term_count)
 
     def _drop_words(self, memory: Memory) -> None:
-        self._connection.execute("DELETE FROM memory_words WHERE rowid = ?", (memory.no,))
+        self.connection.execute("DELETE FROM memory_words WHERE rowid = ?", (memory.no,))
         self._count_live(-1, -memory.term_count)
 
     def _count_live(self, memories: int, terms: int) -> None:
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memory_banks SET live = live + ?, live_terms = live_terms + ? WHERE bank_no = ?",
             (memories, terms, self.bank_no),
         )
 
     def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
         """Replaces the vectors of a memory; none: it is found by its words until it is embedded."""
-        self._connection.execute(
+        self.connection.execute(
             "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
             " AND model_no IN (SELECT model_no FROM memory_models)",
             (self.bank_no, memory.no),
@@ -233,10 +283,10 @@ class Writer(Reader):
             return
         model_no = self.model_no(model)
         if model_no is None:
-            model_no = self._connection.execute(
+            model_no = self.connection.execute(
                 "INSERT INTO memory_models (model) VALUES (?)", (model,)
             ).lastrowid
-        self._connection.executemany(
+        self.connection.executemany(
             "INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)",
             [(self.bank_no, model_no, memory.no, ordinal, vector) for ordinal, vector in enumerate(vectors)],
         )
@@ -244,7 +294,7 @@ class Writer(Reader):
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
         """Adds the vectors a memory was stored without; it counts as a change for projections, not as a version."""
         self.put_vectors(memory, model, vectors)
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
         )
         self._count += 1
@@ -255,7 +305,7 @@ class Writer(Reader):
         self._detail.update(entries)
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
-        self._connection.execute(
+        self.connection.execute(
             "INSERT INTO memory_history VALUES (?, ?, ?, ?)",
             (memory.no, memory.version, self.op_no, None if before is None else canonical(before)),
         )
@@ -277,11 +327,11 @@ class Writer(Reader):
         actor, detail_text = canonical(self._actor), canonical(detail)
         head = self.scalar("SELECT head FROM memory_banks WHERE bank_no = ?", self.bank_no)
         link = journal_hash(head, self.op_id, self.op, self.at_ms, actor, detail_text)
-        self._connection.execute(
+        self.connection.execute(
             "INSERT INTO memory_journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self.op_no, self.bank_no, self.op_id, self.op, self.at_ms, actor, detail_text, link),
         )
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no)
         )
 

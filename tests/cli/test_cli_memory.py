@@ -159,11 +159,19 @@ def test_what_the_real_products_reply_is_imported_once(
             assert (record["context"], record["type"]) == ("languages", "world")
 
 
-def test_a_database_file_of_a_real_product_is_refused_in_words(folder: Path) -> None:
+def test_what_could_not_be_imported_is_named(folder: Path) -> None:
     (folder / "claude-recall.db").write_bytes(b"SQLite format 3\0" + bytes(100))
     process = ctx("memory", "import", "claude-recall.db", "--from", "claude-recall", cwd=folder)
     assert process.returncode == 2
-    assert "does not document" in process.stderr
+    assert "cannot be read" in process.stderr
+    content = '[{"id": "1", "memory": "Ada likes tea"}, {"id": "2"}]'
+    process = ctx("memory", "import", "--from", "mem0", cwd=folder, input_text=content)
+    assert process.returncode == 1
+    assert process.stdout.startswith("Imported 1 into 'default'")
+    assert "entry 2: the field 'text' is missing" in process.stderr
+    process = ctx("memory", "import", "docs", cwd=folder)
+    assert process.returncode == 2
+    assert "--from NAME" in process.stderr
 
 
 def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
@@ -231,3 +239,22 @@ def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert counted == {"count": 6, "deleted": False}
     assert ctx("memory", "delete", "alice", "--yes", cwd=folder).returncode == 0
     assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}
+
+
+def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
+    exported = ctx("memory", "export", "--bank", "alice", "--folder", "notes", "--dry-run", cwd=folder)
+    assert exported.stdout == "export (dry run): 1 written\n"
+    assert not (folder / "notes").exists()
+    assert ctx("memory", "sync", "--bank", "alice", "--folder", "notes", cwd=folder).returncode == 0
+    (path,) = (folder / "notes").glob("*.md")
+    path.write_text(path.read_text().replace("black tea now", "white tea now"))
+    synced = ctx("memory", "sync", "--bank", "alice", "--folder", "notes", cwd=folder)
+    assert synced.stdout == "import: 1 changed\nexport: 1 unchanged\n", synced.stderr
+    assert "white tea" in ctx("memory", "list", "--bank", "alice", cwd=folder).stdout
+    path.unlink()
+    unpruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", cwd=folder)
+    assert "--prune does" in unpruned.stderr
+    pruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", "--prune", cwd=folder)
+    assert pruned.stdout == "import: 1 missing, 1 forgotten\n"
+    contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)
+    assert contradiction.returncode == 2

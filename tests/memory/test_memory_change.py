@@ -94,6 +94,59 @@ def test_of_two_that_are_not_plainly_one_matter_the_later_stands_first(
     assert matches[1]["updated_by"] == [matches[0]["record"]["id"]]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        (
+            "Lunch break at the office is at noon",
+            "Lunch break at the office is at one",
+            "When is lunch break at the office?",
+        ),
+        (
+            "The invoice template is in Dropbox",
+            "We keep the invoice template in Notion",
+            "Where is the invoice template?",
+        ),
+        (
+            "Payments go through Stripe",
+            "We cancelled Stripe; Adyen takes the payments",
+            "Which service takes payments?",
+        ),
+        ("The review is on Monday", "The review slipped to Tuesday", "On which day is the review?"),
+    ],
+)
+def test_of_two_answers_to_one_question_the_later_stands_first(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    bank.put(earlier)
+    clock.pass_ms(DAY_MS)
+    bank.put("The harbour freezes over in winter")
+    bank.put(later)
+    assert texts(bank, question)[0] == later
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        (
+            "The office in Oslo opens at eight",
+            "The office in Madrid opens at ten",
+            "When does the office in Oslo open?",
+        ),
+        ("The blue disk holds the photos", "The red disk holds the music", "What is on the blue disk?"),
+        ("I like hiking in the Alps", "I now like climbing in the gym as well", "Where do I like hiking?"),
+        ("Nora moved from sales to research", "Ines moved from support to sales", "Where did Nora move?"),
+    ],
+)
+def test_what_the_question_names_keeps_its_own_answer_first(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    bank.put(earlier)
+    clock.pass_ms(DAY_MS)
+    bank.put(later)
+    assert texts(bank, question)[0] == earlier
+
+
 def test_no_ranking_puts_a_thing_above_what_updates_it() -> None:
     assert newest_first(4, {0: {2}, 2: {3}}) == [3, 2, 0, 1]
     assert newest_first(2, {0: {1}, 1: {0}}) in ([0, 1], [1, 0])

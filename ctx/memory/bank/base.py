@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ctx.errors import BadRequest, NotFound, StoreError
 from ctx.memory.columns import Memory, moment_ms, short_text
@@ -41,6 +41,10 @@ class BankView:
         self.source = source
         self._resources = resources
         self._embedding = resources.embedding
+
+    def with_id(self, id: str) -> Self:
+        """The same bank for one `put`: what it stores has this id, as it had where it comes from."""
+        return type(self)(self._resources._replace(new_id=lambda: id), self.id, self.source)
 
     def _view(self) -> AbstractContextManager[Reader]:
         """One snapshot of the bank, which may not be there."""

@@ -8,7 +8,7 @@ from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.columns import Memory
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import UNDELETED
+from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import from_line, to_line
 from ctx.memory.writer import Writer
 from ctx.types import JSON
@@ -41,8 +41,7 @@ class Moving(BankView):
         conditions = [_EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
         with self._view() as view:
             for memory in view.select(conditions, "m.created_ms, m.id"):
-                names = view.aliases([memory.no]).get(memory.no, [])
-                yield to_line(memory, names, view.sessions(memory.no))
+                yield _line_of(view, memory)
 
     def import_(self, lines: Iterable[str]) -> JSON:
         """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
@@ -61,6 +60,22 @@ class Moving(BankView):
             self._take_in(batch, counts)
         return counts
 
+    def absorb(self, bank: str, *, dry_run: bool = False) -> JSON:
+        """Takes over what another bank of the store holds, with its history and journal: `{"imported", "skipped", "conflicts"}`.
+
+        What is here already, the same, is skipped. Where a memory of another content has its id, it is named and nothing is done.
+        """
+        with self._view() as view:
+            counts = _compared(view, Reader(view.connection, bank))[0]
+        if dry_run or counts["conflicts"]:
+            return counts
+        with self._writing("merge") as writer:
+            other = Reader(writer.connection, bank)
+            counts, nos = _compared(writer, other)
+            if not counts["conflicts"]:
+                writer.take_over(other, nos)
+        return counts
+
     def _take_in(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
         vectors = self._embedding.packed([line.memory.text for line in batch])
         with self._writing("import") as writer:
@@ -69,9 +84,7 @@ class Moving(BankView):
                 if stored is None:
                     self._insert(writer, line, packed)
                     counts["imported"] += 1
-                elif line.text == to_line(
-                    stored, writer.aliases([stored.no]).get(stored.no, []), writer.sessions(stored.no)
-                ):
+                elif line.text == _line_of(writer, stored):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
@@ -86,6 +99,26 @@ class Moving(BankView):
                 raise Conflict(f"line {line.number}: {error.message}") from error
         for session in line.sessions:
             writer.join_session(stored.no, session)
+
+
+def _compared(view: Reader, other: Reader) -> tuple[JSON, list[int]]:
+    """What taking over another bank would come to, and the numbers of what would be moved."""
+    counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
+    nos = []
+    for memory in other.select([_EVERYTHING]):
+        stored = view.row(memory.id)
+        if stored is None:
+            nos.append(memory.no)
+        elif _line_of(view, stored) == _line_of(other, memory):
+            counts["skipped"] += 1
+        else:
+            counts["conflicts"].append(memory.id)
+    counts["imported"] = len(nos)
+    return counts, nos
+
+
+def _line_of(view: Reader, memory: Memory) -> str:
+    return to_line(memory, view.aliases([memory.no]).get(memory.no, []), view.sessions(memory.no))
 
 
 def _read(lines: Iterable[str]) -> Iterator[_Line]:

@@ -232,7 +232,9 @@ class Searching(BankView):
             hits = aged(hits, question.half_life_days, now_ms)
         if lifted is None and question.mode != "semantic":
             vectors = legs.vectors or self._embedding.of_bank(view)
-            hits = current(hits, vectors.vectors_of if vectors is not None else lambda nos: {})
+            hits = current(
+                hits, vectors.vectors_of if vectors is not None else lambda nos: {}, question.query
+            )
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 

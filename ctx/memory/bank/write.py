@@ -421,8 +421,9 @@ class Writing(Searching, BankView):
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     """The memory that is there, with what a second saying adds: a context, tags, metadata, a longer life, a later day."""
     changes: dict[str, JSON] = {}
-    if memory.context and memory.context not in all_contexts(twin):
-        changes["contexts"] = [*twin.contexts, memory.context]
+    known_contexts = all_contexts(twin)
+    if added_contexts := [context for context in all_contexts(memory) if context not in known_contexts]:
+        changes["contexts"] = [*twin.contexts, *added_contexts]
     if added_tags := [tag for tag in memory.tags if tag not in twin.tags]:
         changes["tags"] = [*twin.tags, *added_tags]
     changes["metadata"] = {**twin.metadata, **memory.metadata}

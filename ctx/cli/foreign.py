@@ -1,0 +1,52 @@
+"""Files that belong to other programs: read, replaced with the old text beside them as `.bak`, shown as a diff."""
+
+import os
+import shutil
+import sys
+
+from ctx import files
+from ctx.errors import ConfigError
+
+
+def own_command() -> str:
+    """How another program starts `ctx`."""
+    # Programs with windows do not see a shell's PATH.
+    beside = os.path.join(os.path.dirname(sys.executable), "ctx")
+    return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
+
+
+def read_text(path: str) -> str | None:
+    """The text of a file, its line ends as they are; None where there is no file. Raises `ConfigError`."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def write_text(path: str, text: str, *, private: bool) -> None:
+    """Replaces the file in one step, its old text beside it as `.bak`; permissions stay as they were."""
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        mode = 0o600 if private else 0o644
+        if os.path.exists(path):
+            mode = os.stat(path).st_mode & 0o777
+            with open(path, "rb") as file:
+                files.replace(path + ".bak", file.read(), mode=mode)
+        files.replace(path, text.encode(), mode=mode)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def difference(path: str, old: str, new: str) -> str:
+    """A change as a unified diff."""
+    import difflib  # 5 ms, for --dry-run alone
+
+    return "".join(
+        difflib.unified_diff(
+            old.splitlines(keepends=True), new.splitlines(keepends=True), path, f"{path} (new)"
+        )
+    )

@@ -1,0 +1,181 @@
+"""`ctx memory export`, `import` and `sync`: memories as lines of JSON, as Markdown files, and from other products."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from ctx.cli.common import action, plain, print_json
+from ctx.cli.output import Output
+from ctx.cli.sessions import DEFAULT_BANK
+from ctx.errors import BadRequest, NotFound
+from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.folder import Folder
+from ctx.memory.imports.item import Source
+from ctx.memory.products import PRODUCTS, import_from, read_source
+from ctx.types import JSON
+from ctx.workspace import Workspace
+
+Run = Callable[[Workspace, argparse.Namespace], int]
+_NAMED = 20  # conflicts and the like that are printed; --json has them all
+
+
+def with_bank(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    options.add_argument(
+        "--bank",
+        default=DEFAULT_BANK,
+        help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
+    )
+    return options
+
+
+def bank_there(store: MemoryStore, id: str) -> MemoryBank:
+    """A bank that is there. Raises `NotFound`."""
+    bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
+    if not bank.exists():
+        names = ", ".join(sorted(store.banks())[:20]) or "none"
+        raise NotFound(f"no memory bank called '{id}' (there are: {names})")
+    return bank
+
+
+def moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    export = with_bank(
+        action(actions, "export", "write a bank's memories: a line of JSON each, or a folder of Markdown")
+    )
+    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    importing = action(
+        actions,
+        "import",
+        "read what export wrote, what was changed in a folder, or another product's memories",
+    )
+    importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
+    importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
+    importing.add_argument(
+        "--from",
+        dest="product",
+        choices=PRODUCTS,
+        help="another product's: what its tools reply or it exports, its file, its folder of notes",
+    )
+    importing.add_argument(
+        "--user", metavar="NAME", help="of mem0: whose memories, where there are several people's"
+    )
+    sync = with_bank(
+        action(actions, "sync", "read what was changed in a folder, then write what changed in the bank")
+    )
+    for options in (export, importing, sync):
+        options.add_argument(
+            "--folder",
+            metavar="DIR",
+            help="a folder of Markdown files, one a memory",
+            required=options is sync,
+        )
+        options.add_argument(
+            "--dry-run", action="store_true", help="of a folder: only say what would be done"
+        )
+    for options in (export, importing):
+        options.add_argument("--format", choices=("jsonl", "markdown"), help="markdown wants --folder")
+    for options in (importing, sync):
+        options.add_argument(
+            "--prune", action="store_true", help="of a folder: forget the memories whose files were deleted"
+        )
+
+
+def _check_folder(args: argparse.Namespace) -> bool:
+    """Whether a folder is meant. Raises `BadRequest` for options that contradict each other."""
+    if args.format == "markdown" and not args.folder:
+        raise BadRequest("--format markdown wants --folder DIR")
+    if args.format == "jsonl" and args.folder:
+        raise BadRequest("--folder is for --format markdown")
+    if not args.folder and (args.dry_run or getattr(args, "prune", False)):
+        raise BadRequest("--dry-run and --prune are for a --folder")
+    return args.folder is not None
+
+
+def _export(workspace: Workspace, args: argparse.Namespace) -> int:
+    bank = bank_there(workspace.memory, args.bank)
+    if _check_folder(args):
+        return _told(args, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)})
+    count = 0
+    with Output(args.output) as out:
+        for line in bank.export():
+            out.write(line + "\n")
+            count += 1
+    target = f" to {plain(args.output)}" if args.output else ""
+    print(f"Exported {count:,} memories of '{bank.id}'{target}", file=sys.stderr)
+    return 0
+
+
+def _sync(workspace: Workspace, args: argparse.Namespace) -> int:
+    folder = Folder(workspace.memory.bank(args.bank, _BY_HAND), args.folder)
+    replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
+    if not args.dry_run:  # what it would write depends on what it would have read
+        replies["export"] = folder.export()
+    return _told(args, replies)
+
+
+_BY_HAND = Provenance(transport="cli", tool="ctx memory")
+_COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "forgotten")
+
+
+def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
+    """Prints what was done to a folder; 1 where something was left because both sides had changed it."""
+    conflicts = {entry["file"]: entry["reason"] for reply in replies.values() for entry in reply["conflicts"]}
+    if args.json:
+        print_json({"bank": args.bank or DEFAULT_BANK, **replies})
+        return 1 if conflicts else 0
+    for name, reply in replies.items():
+        counts = [f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key)]
+        print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {', '.join(counts) or 'nothing to do'}")
+    if replies.get("import", {}).get("missing") and not args.prune:
+        print("Of memories whose files are gone nothing was forgotten; --prune does.", file=sys.stderr)
+    for path, reason in list(conflicts.items())[:_NAMED]:
+        print(f"  {plain(path)}: {plain(reason)}", file=sys.stderr)
+    return 1 if conflicts else 0
+
+
+def _import(workspace: Workspace, args: argparse.Namespace) -> int:
+    if _check_folder(args):
+        folder = Folder(workspace.memory.bank(args.bank or DEFAULT_BANK, _BY_HAND), args.folder)
+        return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
+    source = Source(None, sys.stdin.buffer.read()) if args.file == "-" else read_source(args.file)
+    if source.path is not None and args.product is None and not source.content:
+        raise BadRequest(
+            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME another product's"
+        )
+    # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
+    from ctx.packs.packs import OWN_BANK
+    from ctx.settings import SHIPPED_PACKS
+
+    private = (
+        args.product in SHIPPED_PACKS and args.product != "hindsight" and not workspace.config.memory.shared
+    )
+    bank = workspace.memory.bank(
+        args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),
+        Provenance(pack=args.product, transport="cli", tool="import"),
+    )
+    counts: JSON
+    if args.product is not None:
+        counts = import_from(bank, args.product, source._replace(user=args.user))
+    else:
+        try:
+            counts = bank.import_(source.content.decode("utf-8").split("\n"))
+        except UnicodeDecodeError as error:
+            raise BadRequest("not an export: it is not UTF-8") from error
+    if args.json:
+        print_json({"bank": bank.id, **counts})
+    else:
+        print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
+        _name_what_was_left(counts)
+    return 1 if counts.get("conflicts") or counts.get("unread") else 0
+
+
+def _name_what_was_left(counts: JSON) -> None:
+    for id in counts.get("conflicts", []):
+        print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
+    unread = counts.get("unread", [])
+    for entry in unread[:_NAMED]:
+        print(f"  {plain(entry['where'])}: {plain(entry['reason'])}", file=sys.stderr)
+    if len(unread) > _NAMED:
+        print(f"  and {len(unread) - _NAMED:,} more; --json names them all", file=sys.stderr)
+
+
+MOVING: dict[str, Run] = {"export": _export, "import": _import, "sync": _sync}

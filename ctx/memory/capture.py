@@ -1,0 +1,87 @@
+"""What of a person's words is meant to last: what they ask to remember, their standing wishes, and how things are with them.
+
+It is told by the form of a sentence, so that the same words give the same answer and nothing is asked of a model. It
+rather misses than invents: a task ("fix the parser"), a question, code and what was pasted are never captured.
+"""
+
+import re
+
+from ctx.memory.change import says_change, slot
+from ctx.memory.evidence import sentences
+from ctx.memory.gist import first_person
+
+MIN_WORDS = 3
+MAX_CHARS = 300  # of a sentence: what is longer is a report, not a wish
+MAX_CAPTURED = 20  # of one message: who pastes a document did not say it
+
+# Blocks that are not the speaker's words: code, quotations, what a client adds to a message.
+_FOREIGN = re.compile(
+    r"```[\s\S]*?(?:```|\Z)|<([a-z][\w-]*)\b[^>]*>[\s\S]*?</\1>|^[ \t]*>.*$|^(?: {4}|\t).*$", re.MULTILINE
+)
+_REMEMBER = re.compile(
+    r"(?i)^(?:please\s+|and\s+|also\s+|bitte\s+)?(?:(?:can|could|will)\s+you\s+(?:please\s+)?)?"
+    r"(?:remember|memori[sz]e|keep\s+in\s+mind|note|don['’]t\s+forget|do\s+not\s+forget|for\s+the\s+(?:record|future)"
+    r"|merke?\s+dir|vergiss\s+nicht)\s*(?:[,:]|\s)\s*(?:for\s+(?:later|the\s+future)\s*[,:]?\s*)?(?:that\s+|dass\s+|to\s+)?(?P<what>\S.*)$"
+)
+_RULE = re.compile(
+    r"(?i)^(?:please\s+|bitte\s+)?(?:always|never|from\s+now\s+on|in\s+(?:the\s+)?future|going\s+forward|by\s+default"
+    r"|immer|niemals|ab\s+(?:jetzt|sofort)|in\s+zukunft)\b"
+    r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
+)
+_STATE = re.compile(
+    r"(?i)^(?:i|we)\s+(?:now\s+|really\s+|currently\s+|much\s+|strongly\s+)?"
+    r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own|am\s+allergic|am\s+a\b|are\s+a\b)"
+    r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|arbeite|heiße|bin\s+allergisch)"
+)
+_OWN = re.compile(
+    r"(?i)^(?!(?:i|we)\s+(?:\w+\s+)?(?:want|need|like|think|guess)\b)(?:i|we|my|our|ich|wir|mein\w*|unser\w*)\b"
+)
+_VAGUE = re.compile(
+    r"(?i)^\W*(?:this|that|it|these|those|to|the\s+(?:above|following)|dies|das)\b(?:\W*$|\s+(?:too|as\s+well|one)\b)"
+)
+_ASKED = re.compile(
+    r"(?i)\?\s*$|^(?:what|who|when|where|why|how|which|is|are|do|does|did|can|could|should|would|will)\b"
+)
+
+
+def lasting(text: str) -> list[str]:
+    """The sentences of a person's message that are worth keeping, in order, each once."""
+    captured: dict[str, None] = {}
+    for sentence in sentences(_FOREIGN.sub("\n", text)):
+        statement = _lasting_sentence(sentence.strip(" -*•\t"))
+        if statement:
+            captured[statement] = None
+        if len(captured) == MAX_CAPTURED:
+            break
+    return list(captured)
+
+
+def _lasting_sentence(sentence: str) -> str | None:
+    if len(sentence) > MAX_CHARS:
+        return None
+    request = _REMEMBER.match(sentence)
+    if request is not None:
+        statement = request["what"].strip().rstrip("?")
+        return _capital(statement) if _telling(statement) else None
+    if _ASKED.search(sentence) or not _telling(sentence):
+        return None
+    if _RULE.search(sentence) or _STATE.match(sentence) or _holds(sentence):
+        return sentence
+    return None
+
+
+def _telling(sentence: str) -> bool:
+    """Whether there is enough in a sentence to be understood when nothing else of the talk is there."""
+    return len(sentence.split()) >= MIN_WORDS and not _VAGUE.search(sentence) and "`" * 3 not in sentence
+
+
+def _holds(sentence: str) -> bool:
+    """Whether a sentence gives one of the speaker's own things its value, or says that it has another one now."""
+    if not _OWN.match(sentence):
+        return False
+    attribute = slot(first_person(sentence))
+    return attribute is not None and (attribute.lasting or says_change(sentence))
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

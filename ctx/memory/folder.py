@@ -1,0 +1,232 @@
+"""A bank as a folder of Markdown files, both ways: what is in the store is written, what a person changed is read.
+
+One file a fact that holds (ctx/memory/notes.py); conversations and what was replaced stay in the store. A file keeps its name and may be
+moved within the folder; a new file is a new memory; a file that is gone forgets its memory only where that is asked. `LEDGER` says which
+memories the folder has had, so that one which was stored since is not taken for one whose file was deleted. Every file is replaced
+at once and whole, and the ledger last.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ctx import files
+from ctx.errors import BadRequest, Conflict, CtxError
+from ctx.memory.bank import MemoryBank
+from ctx.memory.notes import MAX_NOTE_CHARS, Note, changes, file_name, from_note, settings, to_note
+from ctx.types import JSON
+
+LEDGER = ".ctx-memories.json"
+_NOT_MEMORIES = ("readme.md",)
+_PAGE = 1000
+
+
+class Entry(NamedTuple):
+    """A file of the folder: its path below it, what it says, and its memory as it stands in the bank."""
+
+    path: str
+    text: str
+    note: Note
+    record: JSON | None
+
+
+class Folder:
+    """One bank's folder. Raises `BadRequest` for a path that is none, and `Conflict` for the folder of another bank."""
+
+    def __init__(self, bank: MemoryBank, path: str) -> None:
+        self._bank = bank
+        self.path = os.path.realpath(path)
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise BadRequest(f"{path} is not a folder")
+        self._ledger = self._read_ledger()
+        name = self._ledger.get("bank", bank.id)
+        if name != bank.id:
+            raise Conflict(f"{path} is the folder of the bank '{name}', not of '{bank.id}'")
+
+    # -- the store into the folder -------------------------------------------------------------------------------
+    def export(self, *, dry_run: bool = False) -> JSON:
+        """Writes what changed in the store: `{"written", "removed", "unchanged", "conflicts", "dry_run"}`.
+
+        What was edited in the folder and not imported is never written over: it is a conflict, named, and left.
+        """
+        reply: dict[str, JSON] = {
+            "written": 0,
+            "removed": 0,
+            "unchanged": 0,
+            "conflicts": [],
+            "dry_run": dry_run,
+        }
+        entries = {entry.note.id: entry for entry in self._entries(reply["conflicts"]) if entry.note.id}
+        ids = []
+        for record in self._facts():
+            ids.append(record["id"])
+            entry = entries.pop(record["id"], None)
+            text = to_note(record)
+            if entry is not None and entry.text == text:
+                reply["unchanged"] += 1
+            elif entry is not None and entry.note.edited and changes(entry.note, record):
+                reply["conflicts"].append(_conflict(entry.path, "it was edited: import it first"))
+            else:
+                path = entry.path if entry is not None else file_name(record)
+                if entry is None and os.path.lexists(os.path.join(self.path, path)):
+                    reply["conflicts"].append(_conflict(path, "it stands where a memory's file belongs"))
+                    continue
+                self._write(path, text, dry_run)
+                reply["written"] += 1
+        for entry in entries.values():  # forgotten, replaced, or not of this store
+            self._withdraw(entry, reply)
+        if not dry_run:
+            self._write_ledger(ids)
+        return reply
+
+    def _withdraw(self, entry: Entry, reply: dict[str, JSON]) -> None:
+        if entry.record is None:
+            reply["conflicts"].append(_conflict(entry.path, "its memory is not in the bank: import it first"))
+        elif entry.note.edited and changes(entry.note, entry.record):
+            reply["conflicts"].append(_conflict(entry.path, "it was edited, and its memory no longer holds"))
+        else:
+            if not reply["dry_run"]:
+                os.unlink(os.path.join(self.path, entry.path))
+            reply["removed"] += 1
+
+    # -- the folder into the store -------------------------------------------------------------------------------
+    def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
+        """Reads what changed in the folder: `{"new", "changed", "unchanged", "missing", "forgotten", "conflicts", "op_ids", "dry_run"}`.
+
+        An edit is an edit with history; what both sides changed is a conflict, named, and left. Files that are gone are counted
+        (`missing`), and their memories forgotten with `prune`, in one operation that can be undone. The head of a file that was
+        taken in is brought up to date.
+        """
+        reply: dict[str, JSON] = {
+            "new": 0,
+            "changed": 0,
+            "unchanged": 0,
+            "missing": 0,
+            "forgotten": 0,
+            "conflicts": [],
+            "op_ids": [],
+            "dry_run": dry_run,
+        }
+        ids = set()
+        for entry in list(self._entries(reply["conflicts"])):
+            ids.add(entry.note.id)
+            try:
+                ids.add(self._take_in(entry, reply))
+            except CtxError as error:
+                reply["conflicts"].append(_conflict(entry.path, error.message))
+        absent = sorted(set(self._ledger.get("ids", ())) - ids)
+        doomed = [id for id in absent if (record := self._bank.get(id)) and not record["superseded_by"]]
+        # A file that could not be read is not a file that is gone.
+        reply["missing"] = len(doomed) if not reply["conflicts"] else 0
+        if prune and reply["missing"]:
+            for start in range(0, len(doomed), _PAGE):
+                filter = {"id": {"in": doomed[start : start + _PAGE]}}
+                deleted = self._bank.delete_where(filter, reason="its file was deleted", dry_run=dry_run)
+                reply["forgotten"] += deleted["count"]
+                reply["op_ids"] += [deleted["op_id"]] if deleted["op_id"] else []
+        if not dry_run and not reply["conflicts"]:
+            self._write_ledger([id for id in ids if id] + ([] if prune else absent))
+        return reply
+
+    def _take_in(self, entry: Entry, reply: dict[str, JSON]) -> str | None:
+        """Stores what a file says; the id of its memory."""
+        note, record = entry.note, entry.record
+        if record is None:
+            reply["new"] += 1
+            return None if reply["dry_run"] else self._store_new(entry, reply)
+        patch = changes(note, record)
+        if not patch or (not note.edited and note.version < record["version"]):
+            reply["unchanged"] += 1  # the same, or as it was written before the memory was changed
+            return note.id
+        if record["deleted_at"] or record["superseded_by"]:
+            raise Conflict("it was edited, and its memory no longer holds")
+        if note.version < record["version"]:
+            raise Conflict(
+                f"both were changed since: the memory has version {record['version']}, the file {note.version}"
+            )
+        reply["changed"] += 1
+        if not reply["dry_run"]:
+            updated = self._bank.update(record["id"], patch, expect_version=record["version"])
+            reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
+            self._write(entry.path, to_note(updated["record"]), False)
+        return note.id
+
+    def _store_new(self, entry: Entry, reply: dict[str, JSON]) -> str | None:
+        bank = self._bank.with_id(entry.note.id) if entry.note.id else self._bank
+        stored = bank.put(**settings(entry.note.fields))
+        reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
+        record = self._bank.get(stored["id"])
+        if stored["created"] and record is not None:
+            self._write(entry.path, to_note(record), False)
+        elif record is not None and record["id"] != entry.note.id:
+            raise Conflict(f"it says the same as the memory {record['id']}, which is one already")
+        return str(stored["id"])
+
+    # -- files ---------------------------------------------------------------------------------------------------
+    def _facts(self) -> Iterator[JSON]:
+        cursor = None
+        while True:
+            page = self._bank.browse({"kind": "fact"}, order="created", limit=_PAGE, cursor=cursor)
+            yield from page["items"]
+            cursor = page["cursor"]
+            if cursor is None:
+                return
+
+    def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
+        """The files that are memories, by path; what cannot be read is named among the conflicts."""
+        paths: dict[str, str] = {}
+        for path in sorted(self._paths()):
+            try:
+                text = self._read(path)
+                note = from_note(text)
+                if note.id is not None and note.id in paths:
+                    raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
+            except (CtxError, OSError, UnicodeDecodeError) as error:
+                conflicts.append(
+                    _conflict(path, str(getattr(error, "message", None) or getattr(error, "strerror", error)))
+                )
+                continue
+            if note.id is not None:
+                paths[note.id] = path
+            record = self._bank.get(note.id, include_deleted=True) if note.id else None
+            yield Entry(path, text, note, record)
+
+    def _paths(self) -> Iterator[str]:
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in names:
+                if name.endswith(".md") and not name.startswith(".") and name.lower() not in _NOT_MEMORIES:
+                    yield os.path.relpath(os.path.join(folder, name), self.path)
+
+    def _read(self, path: str) -> str:
+        content = files.read_file(os.path.join(self.path, path), beneath=self.path)
+        if len(content) > 4 * MAX_NOTE_CHARS:
+            raise BadRequest("too large for a memory")
+        return content.decode("utf-8")
+
+    def _write(self, path: str, text: str, dry_run: bool) -> None:
+        if not dry_run:
+            files.make_folder(self.path)
+            files.replace(os.path.join(self.path, path), text.encode(), beneath=self.path)
+
+    def _read_ledger(self) -> dict[str, JSON]:
+        try:
+            ledger = json.loads(files.read_file(os.path.join(self.path, LEDGER), beneath=self.path))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise BadRequest(
+                f"{LEDGER} cannot be read: {error}; without it nothing is pruned, so delete it"
+            ) from error
+        return ledger if isinstance(ledger, dict) else {}
+
+    def _write_ledger(self, ids: list[str]) -> None:
+        ledger = {"bank": self._bank.id, "ids": sorted(set(ids))}
+        if ledger != self._ledger:
+            self._write(LEDGER, json.dumps(ledger, indent=0) + "\n", False)
+            self._ledger = ledger
+
+
+def _conflict(path: str, reason: str) -> JSON:
+    return {"file": path, "reason": reason}

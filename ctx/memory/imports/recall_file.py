@@ -1,0 +1,84 @@
+"""Claude Recall's own file: `~/.claude-recall/claude-recall.db`, a table `memories` with the value as JSON.
+
+Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); columns of older versions are enough.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from ctx.errors import BadRequest
+from ctx.memory.imports.item import Item, Source, Unread, present
+from ctx.types import JSON
+
+SQLITE = b"SQLite format 3\0"
+_NEEDED = ("key", "value", "type", "timestamp")
+_OPTIONAL = ("project_id", "file_path", "is_active", "superseded_by", "confidence_score", "scope")
+_TEXTS = ("content", "text", "value", "raw", "description", "title", "what_should_do", "what_failed")
+_MAX_DEPTH = 4
+
+
+def read(source: Source) -> Iterator[Item | Unread]:
+    """The memories of the file, superseded ones too. The file is only read, also beside the product that writes it."""
+    if source.path is None:
+        raise BadRequest("a database file is read where it lies: name it instead of piping it")
+    try:
+        connection = sqlite3.connect(f"file:{quote(source.path)}?mode=ro", uri=True)
+        try:
+            yield from _rows(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise BadRequest(f"{source.path} cannot be read: {error}") from error
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(memories)")]
+    absent = [name for name in _NEEDED if name not in columns]
+    if absent:
+        raise BadRequest(f"not Claude Recall's file: the table `memories` lacks {', '.join(absent)}")
+    chosen = [*_NEEDED, *(name for name in _OPTIONAL if name in columns)]
+    rows = [
+        (no, dict(zip(chosen, values, strict=True)))
+        for no, *values in connection.execute(
+            f"SELECT rowid, {', '.join(chosen)} FROM memories ORDER BY timestamp, rowid"
+        )
+    ]
+    predecessors: dict[str, list[str]] = {}
+    for _, row in rows:
+        if row.get("superseded_by"):
+            predecessors.setdefault(row["superseded_by"], []).append(row["key"])
+    for no, row in rows:
+        yield _item(no, row, tuple(predecessors.get(row["key"], ())))
+
+
+def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item | Unread:
+    position = f"row {no}"
+    try:
+        value = json.loads(row["value"])
+    except (ValueError, TypeError):
+        value = row["value"]  # an older version kept plain text
+    text = _text(value)
+    if text is None:
+        return Unread(position, f"'{row['key']}' has no text in its value")
+    if row.get("is_active") == 0 and not row.get("superseded_by"):
+        return Unread(position, f"'{row['key']}' was switched off there, and by nothing that takes its place")
+    kept_metadata = {name: row.get(name) for name in ("project_id", "file_path", "confidence_score", "scope")}
+    fields = {
+        "text": text,
+        "type": row["type"],
+        "timestamp": row["timestamp"],
+        "context": str(row["project_id"]).rstrip("/").rsplit("/", 1)[-1] if row.get("project_id") else None,
+        "metadata": present({**kept_metadata, "type": row["type"]}),
+    }
+    return Item(position, row["key"], present(fields), replaces=predecessors)
+
+
+def _text(value: JSON, depth: int = 0) -> str | None:
+    """The sentence in a value: itself, or what stands under the first of the names that the product has had for it."""
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if not isinstance(value, dict) or depth == _MAX_DEPTH:
+        return None
+    return next((text for name in _TEXTS if (text := _text(value.get(name), depth + 1)) is not None), None)

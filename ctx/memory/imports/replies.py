@@ -1,0 +1,182 @@
+"""JSON of other products: what their tools reply and their interfaces list; one document, or one a line.
+
+Sources: the seeds' documents for Claude Recall, Hindsight's tools and Sekha; Hindsight's REST as of its API 1.x; mem0's
+https://docs.mem0.ai/cookbooks/essentials/exporting-memories and `get_all` (2026-11).
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ctx.errors import BadRequest
+from ctx.memory.imports.item import Item, Source, Unread, present
+from ctx.types import JSON
+
+_LISTS = ("memories", "results", "items")  # the keys under which a reply lists what is in it
+Convert = Callable[[dict[str, JSON]], Item]
+
+
+class _Entry(NamedTuple):
+    where: str
+    value: JSON
+
+
+def read_claude_recall(source: Source) -> Iterator[Item | Unread]:
+    return _converted(source, "claude-recall", _claude_recall)
+
+
+def read_hindsight(source: Source) -> Iterator[Item | Unread]:
+    return _converted(source, "hindsight", _hindsight)
+
+
+def read_sekha(source: Source) -> Iterator[Item | Unread]:
+    return _converted(source, "sekha", _sekha)
+
+
+def read_mem0(source: Source) -> Iterator[Item | Unread]:
+    """Raises `BadRequest` where there are several people's memories and none was chosen: one bank is one person's."""
+    entries = list(_entries(source, "mem0"))
+    values = [entry.value for entry in entries if isinstance(entry, _Entry) and isinstance(entry.value, dict)]
+    users = sorted({str(value["user_id"]) for value in values if value.get("user_id")})
+    if len(users) > 1 and source.user is None:
+        raise BadRequest(
+            f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, --bank the bank for them"
+        )
+    chosen = [
+        entry
+        for entry in entries
+        if isinstance(entry, Unread)
+        or source.user is None
+        or (isinstance(entry.value, dict) and entry.value.get("user_id") == source.user)
+    ]
+    return (_item(entry, "mem0", _mem0) for entry in chosen)
+
+
+def _converted(source: Source, product: str, convert: Convert) -> Iterator[Item | Unread]:
+    for entry in _entries(source, product):
+        yield _item(entry, product, convert)
+
+
+def _item(entry: "_Entry | Unread", product: str, convert: Convert) -> Item | Unread:
+    if isinstance(entry, Unread):
+        return entry
+    value = _unwrapped(entry.value)
+    if not isinstance(value, dict):
+        return Unread(entry.where, f"not what {product} writes: an object is needed")
+    try:
+        return convert(value)._replace(where=entry.where)
+    except KeyError as error:
+        return Unread(entry.where, f"the field {error} is missing")
+    except (TypeError, AttributeError) as error:
+        return Unread(entry.where, f"not what {product} writes: {error}")
+
+
+def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
+    """The memories or conversations in one document, or in several, one a line. Raises `BadRequest` for what is no JSON at all."""
+    try:
+        text = source.content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"not what {product} writes: it is not UTF-8") from error
+    try:
+        yield from _listed(json.loads(text), "entry ", product)
+        return
+    except (ValueError, RecursionError) as error:
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if len(lines) < 2 or not any(_parsed(line) for _, line in lines):
+            raise BadRequest(f"not JSON: {error}") from error
+    for number, line in lines:
+        document = _parsed(line)
+        if document is None:
+            yield Unread(f"line {number}", "not JSON")
+        else:
+            yield from _listed(document[0], f"line {number}, entry ", product)
+
+
+def _parsed(line: str) -> tuple[JSON] | None:
+    try:
+        return (json.loads(line),)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unread"]:
+    document = _unwrapped(document)
+    listed = document
+    if isinstance(document, dict):
+        listed = next((document[name] for name in _LISTS if isinstance(document.get(name), list)), [document])
+        total = document.get("total", document.get("count"))
+        if listed is not document and isinstance(total, int) and total > len(listed) and "offset" in document:
+            yield Unread(
+                "the end", f"the list holds {len(listed):,} of {total:,}: import its other pages too"
+            )
+    if not isinstance(listed, list):
+        raise BadRequest(f"not what {product} writes")
+    for number, value in enumerate(listed, 1):
+        yield _Entry(f"{place}{number}", value)
+
+
+def _unwrapped(reply: JSON) -> JSON:
+    """Without the envelope of Sekha (`data`) and that of the REST route (`result`)."""
+    for name in ("result", "data"):
+        if isinstance(reply, dict) and isinstance(reply.get(name), dict):
+            reply = reply[name]
+    return reply
+
+
+def _claude_recall(entry: dict[str, JSON]) -> Item:
+    optional = {
+        "session": entry.get("sessionId"),
+        "timestamp": entry.get("timestamp"),
+        "metadata": entry.get("metadata"),
+    }
+    return Item("", entry["id"], {"text": entry["content"], **present(optional)})
+
+
+def _hindsight(entry: dict[str, JSON]) -> Item:
+    optional = {
+        "type": entry.get("type") or entry.get("fact_type") or "world",
+        "context": entry.get("context") or "general",
+        "event_date": entry.get("event_date") or entry.get("occurred_start"),
+        "event_end": entry.get("occurred_end"),
+        "timestamp": entry.get("mentioned_at") or entry.get("date"),
+        "tags": entry.get("tags"),
+        "metadata": entry.get("metadata"),
+        "document_id": entry.get("document_id"),
+    }
+    return Item("", entry["id"], {"text": entry["text"], **present(optional)})
+
+
+def _sekha(entry: dict[str, JSON]) -> Item:
+    conversation = entry["conversation"]
+    messages = tuple(
+        {
+            "text": message["content"],
+            "role": message["role"],
+            "timestamp": message.get("timestamp"),
+            "metadata": message.get("metadata") or {},
+        }
+        for message in entry["messages"]
+    )
+    container = {
+        "label": conversation["label"],
+        "folder": conversation.get("folder", "/"),
+        "status": conversation.get("status", "active"),
+        "importance": conversation.get("importance_score", 5),
+        "timestamp": conversation.get("created_at"),
+        "metadata": {"sekha_id": conversation["id"]},
+    }
+    return Item("", conversation["id"], container, messages)
+
+
+def _mem0(entry: dict[str, JSON]) -> Item:
+    """A memory of mem0. Its owners other than the user (agent, app) are kept as metadata, the run as the session."""
+    owners = present({name: entry.get(name) for name in ("agent_id", "app_id", "actor_id", "role")})
+    optional = {
+        "metadata": {**(entry.get("metadata") or {}), **owners},
+        "tags": entry.get("categories"),
+        "session": entry.get("run_id"),
+        "timestamp": entry.get("updated_at") or entry.get("created_at"),
+        "expires_at": entry.get("expiration_date"),
+    }
+    text = entry["memory"] if "memory" in entry else entry["text"]
+    return Item("", str(entry["id"]), {"text": text, "type": "world", **present(optional)})

@@ -1,0 +1,142 @@
+"""A memory as a Markdown file that a person reads and changes: front matter, and the text.
+
+    ---
+    id: "0a1b…"
+    said: "2026-11-20T10:00:00Z"
+    happened: "2026-11-18"
+    contexts: ["work"]
+    tags: []
+    version: 3
+    digest: "5e1c…"
+    ---
+
+    I prefer tabs.
+
+The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the file without that
+line: by the two it is told whether the file, the memory, or both were changed since.
+"""
+
+import hashlib
+import json
+import re
+import uuid
+from typing import NamedTuple
+
+from ctx.errors import BadRequest
+from ctx.formats.frontmatter import read_front_matter
+from ctx.memory.columns import moment_ms
+from ctx.types import JSON
+
+MAX_NOTE_CHARS = 1_100_000  # a memory's text, and what stands before it
+_DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_SLUG_WORDS = 6
+# What stands in the front matter besides the id, as a record has it; without a value only these are written.
+_FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
+_ALWAYS = ("said", "contexts", "tags")
+_USUAL = {"importance": 5}
+
+
+class Note(NamedTuple):
+    """A file, read: `fields` are what stands in it, and `edited` says that it is not as it was written."""
+
+    id: str | None
+    version: int
+    fields: dict[str, JSON]
+    edited: bool
+
+
+def to_note(record: JSON) -> str:
+    """The file of a record."""
+    lines = [_line("id", record["id"])]
+    for name in _FIELDS:
+        value = record[name]
+        if name in _ALWAYS or value not in (None, "", [], _USUAL.get(name)):
+            lines.append(_line(name, value))
+    lines.append(_line("version", record["version"]))
+    body = f"---\n\n{record['text']}\n"
+    digest = _digest("---\n" + "".join(lines) + body)
+    return "---\n" + "".join(lines) + _line("digest", digest) + body
+
+
+def from_note(text: str) -> Note:
+    """A file as a memory's fields. Raises `BadRequest` that says what is wrong with it."""
+    if len(text) > MAX_NOTE_CHARS:
+        raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    front = read_front_matter(text)
+    metadata = front.metadata if front is not None else {}
+    body = text[front.end if front is not None else 0 :]
+    body = body.removeprefix("\n").removesuffix("\n")
+    if not body.strip():
+        raise BadRequest("there is no text in it")
+    match = _DIGEST.search(text[: front.end] if front is not None else "")
+    edited = match is None or match[1] != _digest(text[: match.start()] + text[match.end() :])
+    version = metadata.get("version", 0)
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise BadRequest("version: a whole number is needed")
+    return Note(_id(metadata.get("id")), version, {"text": body, **_fields(metadata)}, edited)
+
+
+def changes(note: Note, record: JSON) -> dict[str, JSON]:
+    """What a file says otherwise than a record, as a patch of `update`; {} where both say the same."""
+    differing = {
+        name: value
+        for name, value in note.fields.items()
+        if _comparable(name, value) != _comparable(name, record[name])
+    }
+    return settings(differing)
+
+
+def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
+    """A note's fields under the names that `put` and `update` have for them."""
+    columns = {name: value for name, value in fields.items() if name not in ("said", "happened")}
+    if "said" in fields:
+        columns["timestamp"] = fields["said"]
+    if "happened" in fields:
+        first, _, last = str(fields["happened"] or "").partition("/")
+        columns["event_date"] = first.strip() or None
+        # A day is from its first moment to its last; a moment is no span.
+        columns["event_end"] = last.strip() or (first.strip() if _DAY.fullmatch(first.strip()) else None)
+    return columns
+
+
+def file_name(record: JSON) -> str:
+    """The name of a memory's file where it has none yet: its first words, and enough of its id to be its own."""
+    words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:_SLUG_WORDS]
+    slug = "-".join(words)[:60] or "memory"
+    return f"{slug}-{record['id'][:8]}.md"
+
+
+def _line(name: str, value: JSON) -> str:
+    # JSON is YAML, so every value is one that needs no rules of quoting.
+    return f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _id(value: JSON) -> str | None:
+    if value is None:
+        return None
+    try:
+        return str(uuid.UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        raise BadRequest("id: not a memory's; a new memory has none") from None
+
+
+def _fields(metadata: dict[str, JSON]) -> dict[str, JSON]:
+    """The front matter's part of a memory; keys of other programs are passed over."""
+    fields = {name: metadata[name] for name in _FIELDS if name in metadata}
+    for name in ("contexts", "tags"):
+        value = fields.get(name)
+        if isinstance(value, str):
+            fields[name] = [part.strip() for part in value.split(",") if part.strip()]
+        elif name in fields and value is None:
+            fields[name] = []
+    return fields
+
+
+def _comparable(name: str, value: JSON) -> JSON:
+    return moment_ms("said", value) if name == "said" else value

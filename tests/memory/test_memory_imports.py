@@ -1,0 +1,258 @@
+"""Memories of other products, from what they really write."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from memory_kit import WordEmbedder
+
+from ctx.errors import BadRequest
+from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.imports.item import Source
+from ctx.memory.products import import_from, read_source
+from ctx.types import JSON
+
+MEM0 = {
+    "count": 2,
+    "results": [
+        {
+            "id": "f4cbdb08-7062-4f3e-8eb2-9f5c80dfe64c",
+            "memory": "Dev works at TechCorp as a senior engineer",
+            "user_id": "dev",
+            "agent_id": None,
+            "run_id": "r1",
+            "hash": "a1",
+            "metadata": {"type": "professional"},
+            "categories": ["professional_details"],
+            "created_at": "2025-02-26T20:07:09-08:00",
+            "updated_at": "2025-03-01T20:07:09-08:00",
+        },
+        {
+            "id": "2",
+            "memory": "Dev prefers morning meetings",
+            "user_id": "dev",
+            "created_at": "2025-02-26T20:07:09Z",
+        },
+        {"id": "3", "user_id": "dev"},
+    ],
+}
+HINDSIGHT_LIST = {
+    "items": [
+        {
+            "id": "6f1c2b9e-0d55-4b1b-9f0e-0a6f5b8a7c11",
+            "text": "Alice visited the museum",
+            "context": "culture",
+            "date": "2026-10-07T09:00:00Z",
+            "fact_type": "experience",
+            "occurred_start": "2026-10-06T00:00:00Z",
+            "occurred_end": "2026-10-06T23:59:59Z",
+            "entities": "Alice",
+            "tags": ["art"],
+        }
+    ],
+    "total": 3,
+    "limit": 1,
+    "offset": 0,
+}
+NOTE = """---
+title: Coffee Brewing Methods
+type: note
+tags: [coffee, brewing]
+permalink: coffee-brewing-methods
+modified: 2026-03-04T05:06:07+00:00
+---
+# Coffee Brewing Methods
+
+Notes from a year
+of mornings.
+
+## Observations
+- [method] Pour over provides more clarity than French press
+- [technique] Water at 95 degrees extracts best #water (measured twice)
+- [ ] buy a kettle
+- [a link](https://example.org) is no observation
+
+```
+- [code] nor is this
+```
+
+## Relations
+- relates_to [[Coffee Bean Origins]]
+- [[Tea]]
+"""
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Iterator[MemoryBank]:
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder()) as store:
+        yield store.bank("alice")
+
+
+def _piped(reply: JSON, **fields: str) -> Source:
+    return Source(None, json.dumps(reply).encode(), **fields)
+
+
+def _texts(bank: MemoryBank, **options: bool) -> list[str]:
+    return sorted(record["text"] for record in bank.browse(**options)["items"])  # type: ignore[arg-type]
+
+
+def test_an_export_of_mem0_is_imported_once_and_what_is_no_memory_is_named(bank: MemoryBank) -> None:
+    counts = import_from(bank, "mem0", _piped(MEM0))
+    assert (counts["imported"], counts["skipped"]) == (2, 0)
+    assert counts["unread"] == [{"where": "entry 3", "reason": "the field 'text' is missing"}]
+    [record] = [item for item in bank.browse()["items"] if "TechCorp" in item["text"]]
+    assert (record["tags"], record["session"]) == (["professional_details"], "r1")
+    assert (record["said"], record["metadata"]) == ("2025-03-02T04:07:09Z", {"type": "professional"})
+    repeat = import_from(bank, "mem0", Source(None, json.dumps(MEM0["results"]).encode()))
+    assert (repeat["imported"], repeat["skipped"]) == (0, 2)
+    bank.delete(record["id"])
+    assert import_from(bank, "mem0", _piped(MEM0))["imported"] == 0
+    assert bank.count() == 1
+
+
+def test_one_bank_is_one_persons(bank: MemoryBank) -> None:
+    both = [
+        {"id": "1", "memory": "I live in Rome", "user_id": "ann"},
+        {"id": "2", "memory": "I live in Bonn", "user_id": "ben"},
+    ]
+    with pytest.raises(BadRequest, match="ann, ben"):
+        import_from(bank, "mem0", _piped(both))
+    assert import_from(bank, "mem0", _piped(both, user="ben"))["imported"] == 1
+    assert _texts(bank) == ["I live in Bonn"]
+
+
+def test_hindsights_list_is_imported_with_its_times_and_pages_that_lack_are_named(bank: MemoryBank) -> None:
+    counts = import_from(bank, "hindsight", _piped(HINDSIGHT_LIST))
+    assert counts["imported"] == 1
+    assert [entry["where"] for entry in counts["unread"]] == ["the end"]
+    [record] = bank.browse()["items"]
+    assert (record["type"], record["context"], record["tags"]) == ("experience", "culture", ["art"])
+    assert (record["said"], record["happened"]) == ("2026-10-07T09:00:00Z", "2026-10-06")
+    assert bank.get("6f1c2b9e-0d55-4b1b-9f0e-0a6f5b8a7c11") is not None
+
+
+def test_a_broken_line_is_named_and_the_others_are_imported(bank: MemoryBank) -> None:
+    lines = [
+        '{"id": "1", "text": "Ada likes tea"}',
+        '{"id": "2", "te',
+        '{"id": "3", "text": 5}',
+        '{"id": "4", "text": "Bob likes cake"}',
+    ]
+    counts = import_from(bank, "hindsight", Source(None, "\n".join(lines).encode()))
+    assert (counts["imported"], [entry["where"] for entry in counts["unread"]]) == (
+        2,
+        ["line 2", "line 3, entry 1"],
+    )
+    with pytest.raises(BadRequest, match="not JSON"):
+        import_from(bank, "hindsight", Source(None, b"nothing of the kind"))
+
+
+def test_the_newest_of_an_export_takes_the_older_ones_place_whatever_their_order(bank: MemoryBank) -> None:
+    rows = [
+        {"id": "2", "memory": "I live in Paris", "created_at": "2026-02-01T00:00:00Z"},
+        {"id": "1", "memory": "I live in Berlin", "created_at": "2025-02-01T00:00:00Z"},
+    ]
+    import_from(bank, "mem0", _piped(rows))
+    assert _texts(bank) == ["I live in Paris"]
+
+
+def _recall_file(path: Path, rows: list[tuple[JSON, ...]]) -> Source:
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE TABLE memories (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, value TEXT NOT NULL,"
+        " type TEXT NOT NULL, project_id TEXT, timestamp INTEGER NOT NULL, is_active BOOLEAN DEFAULT 1, superseded_by TEXT)"
+    )
+    connection.executemany(
+        "INSERT INTO memories (key, value, type, project_id, timestamp, is_active, superseded_by) VALUES (?,?,?,?,?,?,?)",
+        rows,
+    )
+    connection.commit()
+    connection.close()
+    return read_source(str(path))
+
+
+def test_claude_recalls_own_file_is_read_with_what_replaced_what(bank: MemoryBank, tmp_path: Path) -> None:
+    ms = 1_780_000_000_000
+    source = _recall_file(
+        tmp_path / "claude recall?.db",
+        [
+            (
+                "new",
+                json.dumps({"title": "Editor", "content": {"value": "Helix"}}),
+                "preference",
+                "/w/app",
+                ms + 9,
+                1,
+                None,
+            ),
+            ("old", json.dumps({"content": "Vim is the editor"}), "preference", "/w/app", ms, 0, "new"),
+            ("plain", "kept as plain text", "project-knowledge", None, ms, 1, None),
+            ("empty", json.dumps({"confidence": 1}), "failure", None, ms, 1, None),
+        ],
+    )
+    before = (tmp_path / "claude recall?.db").read_bytes()
+    counts = import_from(bank, "claude-recall", source)
+    assert (counts["imported"], [entry["where"] for entry in counts["unread"]]) == (3, ["row 4"])
+    assert _texts(bank) == ["Helix", "kept as plain text"]
+    assert _texts(bank, include_superseded=True) == ["Helix", "Vim is the editor", "kept as plain text"]
+    record = bank.get("new")
+    assert record is not None
+    assert (record["context"], record["type"], record["timestamp"]) == ("app", "preference", ms + 9)
+    assert import_from(bank, "claude-recall", source)["skipped"] == 3
+    assert (tmp_path / "claude recall?.db").read_bytes() == before
+
+
+def test_a_file_that_is_not_claude_recalls_is_refused_in_words(bank: MemoryBank, tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(BadRequest, match="cannot be read"):
+        import_from(bank, "claude-recall", read_source(str(tmp_path / "broken.db")))
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE notes (id INTEGER)")
+    with pytest.raises(BadRequest, match="lacks key, value"):
+        import_from(bank, "claude-recall", read_source(str(tmp_path / "other.db")))
+    with pytest.raises(BadRequest, match="database file"):
+        import_from(bank, "hindsight", read_source(str(tmp_path / "other.db")))
+    with pytest.raises(BadRequest, match="instead of piping"):
+        import_from(bank, "claude-recall", Source(None, (tmp_path / "other.db").read_bytes()))
+
+
+def test_a_folder_of_basic_memory_becomes_observations_relations_and_paragraphs(
+    bank: MemoryBank, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    (notes / "sub").mkdir(parents=True)
+    (notes / "sub" / "coffee.md").write_text(NOTE)
+    (notes / "plain.md").write_text("No front matter, and one line.\n")
+    (notes / "latin.md").write_bytes(b"caf\xe9")
+    counts = import_from(bank, "basic-memory", read_source(str(notes)))
+    assert counts["unread"] == [{"where": "latin.md", "reason": "it is not UTF-8"}]
+    assert _texts(bank) == [
+        "- [ ] buy a kettle\n- [a link](https://example.org) is no observation",
+        "Coffee Brewing Methods relates to Coffee Bean Origins",
+        "Coffee Brewing Methods relates to Tea",
+        "No front matter, and one line.",
+        "Notes from a year\nof mornings.",
+        "Pour over provides more clarity than French press",
+        "Water at 95 degrees extracts best",
+        "```\n- [code] nor is this\n```",
+    ]
+    [water] = [item for item in bank.browse()["items"] if "Water" in item["text"]]
+    assert (water["type"], water["tags"]) == ("technique", ["coffee", "brewing", "water"])
+    assert (water["contexts"], water["document_id"]) == (["Coffee Brewing Methods"], "coffee-brewing-methods")
+    assert water["metadata"] == {"note": "sub/coffee.md", "context": "measured twice"}
+    assert water["said"] == "2026-03-04T05:06:07Z"
+    assert import_from(bank, "basic-memory", read_source(str(notes)))["imported"] == 0
+    (notes / "sub" / "coffee.md").write_text(NOTE + "- [method] Moka pots are loud\n")
+    assert import_from(bank, "basic-memory", read_source(str(notes)))["imported"] == 1
+
+
+def test_basic_memory_wants_a_place_where_notes_are(bank: MemoryBank, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="name it"):
+        import_from(bank, "basic-memory", Source(None, b"- [a] b"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadRequest, match="no notes"):
+        import_from(bank, "basic-memory", read_source(str(tmp_path / "empty")))
+    with pytest.raises(BadRequest, match="cannot be read"):
+        read_source(str(tmp_path / "absent"))
