@@ -11,12 +11,12 @@ from functools import cached_property
 from types import TracebackType
 
 from ctx import __version__
-from ctx.clock import iso_utc, now_ms, parse_ms
+from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
-from ctx.settings import Script
+from ctx.sources import configured_connectors, script_file
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.succession import Succession, key_of, notes_path, opened
@@ -28,10 +28,9 @@ from ctx.types import JSON, SourceStatus
 if (
     TYPE_CHECKING
 ):  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
-    from ctx.connectors.base import Connector
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
-    from ctx.extensions.scripts import Runner, ScriptFile
+    from ctx.extensions.scripts import Runner
     from ctx.extensions.store import ScriptStore
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.run import IndexReport
@@ -239,7 +238,7 @@ class Workspace:
         with self._lock:
             self.succession.note()
             return Indexer(
-                self._connectors(),
+                configured_connectors(self.config, self.runner),
                 self.catalog,
                 lambda: self._open_index(writable=True),
                 WriterLock(os.path.join(self.config.folder, "lock")),
@@ -248,101 +247,6 @@ class Workspace:
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
             )
-
-    def _connectors(self) -> "list[Connector]":
-        from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
-
-        connectors: list[Connector] = []
-        for folder in self.config.filesystems:
-            connectors.append(
-                FilesystemConnector(
-                    folder.name,
-                    folder.root,
-                    include_globs=DEFAULT_INCLUDE_GLOBS
-                    if folder.include_globs is None
-                    else folder.include_globs,
-                    exclude_globs=(*folder.exclude_globs, *self._own_file(folder.root)),
-                    follow_symlinks=folder.follow_symlinks,
-                    max_file_bytes=folder.max_file_bytes,
-                    respect_gitignore=folder.gitignore,
-                    link=folder.link,
-                )
-            )
-        for repository in self.config.gits:
-            from ctx.connectors.git import GitConnector  # 10 ms
-
-            connectors.append(
-                GitConnector(
-                    repository.name,
-                    repository.url,
-                    branch=repository.branch,
-                    root=repository.root,
-                    include_globs=DEFAULT_INCLUDE_GLOBS
-                    if repository.include_globs is None
-                    else repository.include_globs,
-                    exclude_globs=repository.exclude_globs,
-                    shallow=repository.shallow,
-                    cache_dir=repository.cache_dir,
-                    timeout_s=repository.timeout_s,
-                    max_file_bytes=repository.max_file_bytes,
-                    commits=repository.commits,
-                    since_ms=None if repository.since is None else parse_ms(repository.since),
-                )
-            )
-        for site in self.config.webs:
-            from ctx.connectors.web import WebConnector  # 60 ms: an HTTP client
-
-            connectors.append(
-                WebConnector(
-                    site.name,
-                    site.url,
-                    prefixes=site.scope,
-                    include_globs=site.include_globs,
-                    exclude_globs=site.exclude_globs,
-                    depth=site.depth,
-                    max_pages=site.max_pages,
-                    requests_per_second=site.requests_per_second,
-                    robots=site.robots,
-                    queries=site.queries,
-                    allow_hosts=site.allow_hosts,
-                    max_file_bytes=site.max_file_bytes,
-                    timeout_s=site.timeout_s,
-                    folder=self.config.folder,
-                )
-            )
-        for bucket in self.config.buckets:
-            from ctx.connectors.s3 import S3Connector  # 60 ms: an HTTP client
-
-            connectors.append(
-                S3Connector(
-                    bucket.name,
-                    bucket.bucket,
-                    prefix=bucket.prefix,
-                    region=bucket.region,
-                    endpoint_url=bucket.endpoint_url,
-                    include_globs=DEFAULT_INCLUDE_GLOBS
-                    if bucket.include_globs is None
-                    else bucket.include_globs,
-                    exclude_globs=bucket.exclude_globs,
-                    profile=bucket.profile,
-                    anonymous=bucket.anonymous,
-                    max_file_bytes=bucket.max_file_bytes,
-                )
-            )
-        for script in self.config.script_connectors:
-            from ctx.extensions.scripts import (
-                ScriptConnector,
-            )  # 50 ms: the bridge of scripts brings an HTTP client with it
-
-            connectors.append(ScriptConnector(script_file(script, self.config.root), self.runner))
-        return connectors
-
-    def _own_file(self, root: str) -> tuple[str, ...]:
-        """The configuration as a pattern to exclude, where it lies below `root`: it is about the documents, and may hold a key."""
-        inside = "" if self.config.path is None else os.path.relpath(self.config.path, root)
-        if not inside or inside.startswith(".."):
-            return ()
-        return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)
 
     def refresh(
         self, names: Sequence[str], progress: Callable[[float, float | None, str], None] | None = None
@@ -641,22 +545,3 @@ class Workspace:
             self._watcher = None
         while self._opened:
             self._opened.pop()()
-
-
-def script_file(script: Script, root: str) -> "ScriptFile":
-    """A configured script as the extensions take it. Messages name its file from the project's root."""
-    from ctx.extensions.scripts import ScriptFile
-
-    relative = os.path.relpath(script.path, root)
-    return ScriptFile(
-        script.name,
-        script.path,
-        timeout_s=script.timeout_s,
-        reuse=script.reuse,
-        env=script.env,
-        allow_hosts=script.allow_hosts,
-        fs=script.fs,
-        calls=script.calls,
-        config=script.config,
-        shown=os.path.basename(script.path) if relative.startswith("..") else relative,
-    )

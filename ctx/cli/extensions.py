@@ -19,12 +19,13 @@ from ctx.errors import BadRequest, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.settings import SHIPPED_PACKS, Script
+from ctx.sources import script_file
 from ctx.text import did_you_mean
 from ctx.tools.agents import Agents
 from ctx.tools.base import NAME, Toolbox
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
-from ctx.workspace import Workspace, open_workspace, script_file
+from ctx.workspace import Workspace, open_workspace
 
 SERVED = {
     "tools": """It is called '{name}' and not served yet; `ctx tool test {path} query=words` tries it. In ctx.toml:

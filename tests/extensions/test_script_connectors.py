@@ -11,8 +11,9 @@ from running import configured
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, SourceError
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, moment_ms
+from ctx.sources import script_file
 from ctx.types import JSON, Caller
-from ctx.workspace import Workspace, script_file
+from ctx.workspace import Workspace
 
 CALLER = Caller("cli")
 

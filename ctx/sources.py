@@ -1,0 +1,144 @@
+"""What a configuration names: the connectors of its sources, and its scripts as the extensions take them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from ctx.clock import parse_ms
+from ctx.config import Config
+from ctx.lean import TYPE_CHECKING
+from ctx.settings import S3, Filesystem, Git, Script, Web
+
+if TYPE_CHECKING:  # each kind of source brings its own weight: only what is configured is imported
+    from ctx.connectors.base import Connector
+    from ctx.extensions.scripts import Runner, ScriptFile
+
+
+def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
+    """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
+    return [
+        *_folders(config.filesystems, config.path),
+        *_repositories(config.gits),
+        *_sites(config.webs, config.folder),
+        *_buckets(config.buckets),
+        *_scripts(config.script_connectors, config.root, runner),
+    ]
+
+
+def script_file(script: Script, root: str) -> "ScriptFile":
+    """A configured script as the extensions take it. Messages name its file from the project's root."""
+    from ctx.extensions.scripts import ScriptFile
+
+    relative = os.path.relpath(script.path, root)
+    return ScriptFile(
+        script.name,
+        script.path,
+        timeout_s=script.timeout_s,
+        reuse=script.reuse,
+        env=script.env,
+        allow_hosts=script.allow_hosts,
+        fs=script.fs,
+        calls=script.calls,
+        config=script.config,
+        shown=os.path.basename(script.path) if relative.startswith("..") else relative,
+    )
+
+
+def _folders(folders: Sequence[Filesystem], config_path: str | None) -> "Iterator[Connector]":
+    from ctx.connectors.filesystem import FilesystemConnector
+
+    for folder in folders:
+        yield FilesystemConnector(
+            folder.name,
+            folder.root,
+            include_globs=_included(folder.include_globs),
+            exclude_globs=(*folder.exclude_globs, *_own_file(config_path, folder.root)),
+            follow_symlinks=folder.follow_symlinks,
+            max_file_bytes=folder.max_file_bytes,
+            respect_gitignore=folder.gitignore,
+            link=folder.link,
+        )
+
+
+def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
+    for repository in repositories:
+        from ctx.connectors.git import GitConnector  # 10 ms
+
+        yield GitConnector(
+            repository.name,
+            repository.url,
+            branch=repository.branch,
+            root=repository.root,
+            include_globs=_included(repository.include_globs),
+            exclude_globs=repository.exclude_globs,
+            shallow=repository.shallow,
+            cache_dir=repository.cache_dir,
+            timeout_s=repository.timeout_s,
+            max_file_bytes=repository.max_file_bytes,
+            commits=repository.commits,
+            since_ms=None if repository.since is None else parse_ms(repository.since),
+        )
+
+
+def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
+    for site in sites:
+        from ctx.connectors.web import WebConnector  # 60 ms: an HTTP client
+
+        yield WebConnector(
+            site.name,
+            site.url,
+            prefixes=site.scope,
+            include_globs=site.include_globs,
+            exclude_globs=site.exclude_globs,
+            depth=site.depth,
+            max_pages=site.max_pages,
+            requests_per_second=site.requests_per_second,
+            robots=site.robots,
+            queries=site.queries,
+            allow_hosts=site.allow_hosts,
+            max_file_bytes=site.max_file_bytes,
+            timeout_s=site.timeout_s,
+            folder=folder,
+        )
+
+
+def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
+    for bucket in buckets:
+        from ctx.connectors.s3 import S3Connector  # 60 ms: an HTTP client
+
+        yield S3Connector(
+            bucket.name,
+            bucket.bucket,
+            prefix=bucket.prefix,
+            region=bucket.region,
+            endpoint_url=bucket.endpoint_url,
+            include_globs=_included(bucket.include_globs),
+            exclude_globs=bucket.exclude_globs,
+            profile=bucket.profile,
+            anonymous=bucket.anonymous,
+            max_file_bytes=bucket.max_file_bytes,
+        )
+
+
+def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
+    for script in scripts:
+        from ctx.extensions.scripts import (
+            ScriptConnector,  # 50 ms: the bridge of scripts brings an HTTP client
+        )
+
+        yield ScriptConnector(script_file(script, root), runner)
+
+
+def _included(globs: Sequence[str] | None) -> Sequence[str]:
+    from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS
+
+    return DEFAULT_INCLUDE_GLOBS if globs is None else globs
+
+
+def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
+    """The configuration as a pattern to exclude, where it lies below `root`: it is about the documents, and
+    may hold a key.
+    """
+    inside = "" if config_path is None else os.path.relpath(config_path, root)
+    if not inside or inside.startswith(".."):
+        return ()
+    return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)
