@@ -8,6 +8,7 @@ import this module.
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from ctx.declaration import Key, Section
 from ctx.errors import ConfigError
 from ctx.lean import TYPE_CHECKING, Any, pattern
 from ctx.moving import base_folder, own_database
@@ -24,7 +25,6 @@ from ctx.settings import (
     Filesystem,
     Git,
     InlineAgent,
-    Key,
     Llm,
     Lua,
     Mcp,
@@ -33,7 +33,6 @@ from ctx.settings import (
     Retrieval,
     Script,
     ScriptConnector,
-    Section,
     Server,
     Watch,
     Web,

@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ctx.settings import NAMED_SECTIONS, SECTIONS, Key, Llm, Section  # noqa: E402
+from ctx.declaration import Key, Section  # noqa: E402
+from ctx.settings import NAMED_SECTIONS, SECTIONS, Llm  # noqa: E402
 from ctx.types import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"

@@ -18,9 +18,10 @@ from kit import ROOT
 from test_reach import HOSTILE
 
 from ctx.config import Config, parse_config
+from ctx.declaration import Key, Section
 from ctx.errors import ConfigError
 from ctx.reach import requests
-from ctx.settings import NAMED_SECTIONS, SECTIONS, Key, Section
+from ctx.settings import NAMED_SECTIONS, SECTIONS
 from ctx.toml import tables_of
 
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
