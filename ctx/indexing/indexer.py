@@ -171,19 +171,11 @@ class Indexer:
         news = self.degrade(
             report.source, None if report.ok else report.note
         )  # a failure is told once, until it changes
+        counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
         logger.log(
             logging.INFO if changed or news else logging.DEBUG,
             "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
-            *(
-                report.source,
-                report.ok,
-                report.added,
-                report.updated,
-                report.deleted,
-                report.unchanged,
-                len(report.problems),
-            ),
-            report.duration_s,
+            *(report.source, report.ok, *counts, report.duration_s),
         )
         self._log_problems(report)
         return report

@@ -245,7 +245,7 @@ class LocalIndex:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
             applied = self._catch_up_keyword(catalog, model or "")
             if model is None:
-                _delete_folder(self._vectors_path)
+                files.delete_folder(self._vectors_path)
             else:
                 applied = min(applied, self._catch_up_vectors(catalog, model, suspect=suspect))
             if suspect:
@@ -458,7 +458,7 @@ class LocalIndex:
         self._write_state(folder, applied, catalog.history(applied) or "")
         for name in os.listdir(self._path):
             if name.startswith("keyword-") and name != folder:
-                _delete_folder(os.path.join(self._path, name))
+                files.delete_folder(os.path.join(self._path, name))
 
     def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)
@@ -590,16 +590,6 @@ def _close_quietly(writer: KeywordIndex) -> None:
         writer.close()
     except StoreError as error:
         _log().warning("keyword writer did not close reason=%s", error.message)
-
-
-def _delete_folder(path: str) -> None:
-    if os.path.islink(path):
-        os.unlink(path)
-    elif os.path.isdir(path):
-        import shutil  # 5 ms; only a writer comes here
-
-        # A reader on a network file system may hold a file; the next writer tries again.
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _log() -> "logging.Logger":

@@ -95,8 +95,7 @@ class Searching(BankView):
         `half_life_days` moves ranks by age, by a tenth at most. `touch` counts a reading of what is returned.
         `degraded` says why the search was less than asked: "no_embedder".
         """
-        if order not in ("rank", "score"):
-            raise BadRequest("order: rank or score")
+        _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
         if max_tokens is not None:
             max_tokens = whole("max_tokens", max_tokens, 1, 10_000_000)
@@ -115,7 +114,8 @@ class Searching(BankView):
         )
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
-            answers = answered(hits, with_meaning=calibrated(self._embedding.model) and mode != "keyword")
+            with_meaning = mode != "keyword" and calibrated(self._embedding.model)
+            answers = answered(hits, with_meaning=with_meaning)
             hits = [hit for hit in hits if hit.score >= least_score and (answers or not floor)]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
@@ -342,6 +342,11 @@ def _in_window(admitted: Window) -> Condition:
 
 def _dated() -> Condition:
     return Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
+
+
+def _check_order(order: str) -> None:
+    if order not in ("rank", "score"):
+        raise BadRequest("order: rank or score")
 
 
 def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[MemoryHit]:
