@@ -1,7 +1,9 @@
-"""Chunks and their embeddings as a Parquet table, for programs that read such tables; and embeddings back from one.
+"""Chunks and their embeddings as a Parquet table, for programs that read such tables; and embeddings back
+from one.
 
-One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`, `heading`, `text`, `text_hash`
-(16 bytes, of what is embedded: title and heading path before the text), `model` and `embedding`, both null where none is stored.
+One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`,
+`heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading path before the text),
+`model` and `embedding`, both null where none is stored.
 """
 
 import os
@@ -27,7 +29,8 @@ Pair = tuple[bytes, "np.ndarray"]
 def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
     """Writes all chunks with the embeddings of `model`; how many chunks, and how many of them have one.
 
-    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is missing.
+    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is
+    missing.
     """
     arrow, parquet = _pyarrow()
     schema = _schema(arrow)
@@ -112,8 +115,9 @@ def _add_vectors(rows: Sequence[dict[str, JSON]], catalog: Catalog, model: str |
 def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     """The embeddings in a table, in batches. Rows without one are passed over.
 
-    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are brought to
-    unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another model.
+    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are
+    brought to unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another
+    model.
     """
     arrow, parquet = _pyarrow()
     try:
@@ -140,7 +144,7 @@ def _columns(path: str, names: Sequence[str]) -> list[str]:
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     if (row.get("model") or model) != model:
         raise BadRequest(
-            f"{path} has embeddings of '{row['model']}', and the configuration says '{model}': set [embedding] model"
+            f"{path} has embeddings of '{row['model']}', the configuration says '{model}': set [embedding] model"
         )
     vector = np.asarray(row["embedding"], dtype=np.float32)
     length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
