@@ -52,7 +52,7 @@ def back_up(database: str, path: str) -> Contents:
     The catalog is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that is
     there is replaced, any other file is not. Raises `BadRequest`, `StoreError`.
     """
-    if os.path.lexists(path) and not zipfile.is_zipfile(path):
+    if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
     copy = os.path.join(folder, "backup.partial")
@@ -66,6 +66,14 @@ def back_up(database: str, path: str) -> Contents:
                 os.unlink(copy)
     except OSError as error:
         raise StoreError(f"the backup cannot be written: {error.strerror or error}") from error
+
+
+def _is_backup(path: str) -> bool:
+    try:
+        with _opened(path) as archive:
+            return {CATALOG, MANIFEST} <= set(archive.namelist())
+    except BadRequest:
+        return False
 
 
 def _copy_catalog(database: str, copy: str) -> None:
@@ -190,9 +198,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """The bytes of a member, no more of them than the manifest tells. Raises `StoreError` where it is
-    damaged.
-    """
+    """The bytes of a member, at most as many as the manifest tells. Raises `StoreError` where it is damaged."""
     remaining = contents.files[name].get("bytes", 0)
     try:
         with archive.open(name) as source:

@@ -12,8 +12,8 @@ from ctx.types import JSON
 
 Table = dict[str, JSON]
 
-# What Context Harness takes where a key is missing; its example says the same, so that a value equal to these is
-# no choice of the user's.
+# What Context Harness takes where a key is missing; its example says the same, so that a value equal to these
+# is no choice of the user's.
 _ITS_DEFAULTS: Mapping[str, Mapping[str, JSON]] = {
     "chunking": {"max_tokens": 700},
     "retrieval": {
@@ -107,7 +107,7 @@ class _Writer:
         elif "chunking" in self._tables:
             default = SECTIONS["chunking"].keys["max_tokens"][1].default
             self.notes.append(
-                f"[chunking] is left out: the model reads 256 tokens, so passages have {default}; of 700 it read a third"
+                f"[chunking] is left out: passages have {default} tokens, since the model reads 256"
             )
         self._block("chunking", chosen)
 
@@ -268,7 +268,7 @@ class _Writer:
 
 
 def _crossing(glob: str) -> str:
-    """A glob whose last `*` may cross folders, as Context Harness's do: `docs/*.md` becomes `docs/**/*.md`."""
+    """A glob whose last `*` may cross folders, as Context Harness's may: `docs/**/*.md` for `docs/*.md`."""
     folder, slash, name = glob.rpartition("/")
     if not slash or "*" not in name or name == "**" or folder.endswith("**"):
         return glob

@@ -1,4 +1,4 @@
-"""What Context Harness's files mean here: where their paths begin, and whose database stands at one of them."""
+"""What Context Harness's files mean here: where their paths begin, and whose database one of them is."""
 
 import os
 from collections.abc import Iterator

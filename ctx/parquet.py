@@ -1,5 +1,4 @@
-"""Chunks and their embeddings as a Parquet table, for programs that read such tables; and embeddings back
-from one.
+"""Chunks and their embeddings as a Parquet table for other programs, and embeddings back from one.
 
 One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`,
 `heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading path before the text),
@@ -144,7 +143,7 @@ def _columns(path: str, names: Sequence[str]) -> list[str]:
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     if (row.get("model") or model) != model:
         raise BadRequest(
-            f"{path} has embeddings of '{row['model']}', the configuration says '{model}': set [embedding] model"
+            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; set its model"
         )
     vector = np.asarray(row["embedding"], dtype=np.float32)
     length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0

@@ -56,9 +56,7 @@ class Succession:
         self._predecessors: dict[str, Embedder | None] = {}
 
     def answering(self) -> "Embedder | None":
-        """What embeds a question: the model whose vectors are published, as far as it can be opened, else the
-        configured.
-        """
+        """What embeds a question: the model whose vectors are published where it can be opened, else ours."""
         configured = self._configured()
         if configured is None:
             return None
@@ -69,9 +67,7 @@ class Succession:
         return self._predecessor(name) or configured
 
     def indexed(self, catalog: Pending) -> "Embedder | None":
-        """Whose vectors a writer is to publish: the published ones' until the configured model has read as
-        much.
-        """
+        """Whose vectors a writer publishes: as before, until the configured model has read as much."""
         configured, answering = self._configured(), self.answering()
         if configured is None or answering is None or answering is configured:
             return configured

@@ -1,4 +1,4 @@
-"""Another model is configured: the old one answers until the new one has read as much, and then the new one does."""
+"""Another model is configured: the one before answers until the new one has read as much."""
 
 import json
 import threading
