@@ -198,7 +198,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """The bytes of a member, at most as many as the manifest tells. Raises `StoreError` where it is damaged."""
+    """The bytes of a member, as many as the manifest tells at most. Raises `StoreError` for a damaged one."""
     remaining = contents.files[name].get("bytes", 0)
     try:
         with archive.open(name) as source:
