@@ -14,7 +14,7 @@ import numpy as np
 
 from ctx import files
 from ctx.errors import BadRequest, CtxError
-from ctx.identity import embedding_text, text_hash
+from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.store.base import Catalog, StoredDocument
 from ctx.types import JSON
 
@@ -67,7 +67,7 @@ def _schema(arrow: ModuleType) -> Any:
             ("chunk_index", arrow.int32()),
             ("heading", text),
             ("text", text),
-            ("text_hash", arrow.binary(16)),
+            ("text_hash", arrow.binary(TEXT_HASH_BYTES)),
             ("model", text),
             ("embedding", arrow.list_(arrow.float32())),
         ]
@@ -149,9 +149,13 @@ def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
     if not np.isfinite(length) or length == 0:
         raise BadRequest(f"{path} has an embedding without a direction")
-    digest = row.get("text_hash")
+    return _digest(path, row), vector / length
+
+
+def _digest(path: str, row: dict[str, JSON]) -> bytes:
     if "text_hash" not in row:
-        digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
-    if not isinstance(digest, bytes) or len(digest) != 16:
-        raise BadRequest(f"{path} has a text_hash that is not 16 bytes")
-    return digest, vector / length
+        return text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
+    digest = row["text_hash"]
+    if not isinstance(digest, bytes) or len(digest) != TEXT_HASH_BYTES:
+        raise BadRequest(f"{path} has a text_hash that is not {TEXT_HASH_BYTES} bytes")
+    return digest
