@@ -88,7 +88,7 @@ def _write(path: str, text: str) -> None:
 def _script_text(path: str) -> str:
     try:
         return files.read_file(path).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path at all
         return ""  # told when the configuration is read
 
 
