@@ -120,7 +120,9 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_declared_tools_are_the_answer_where_resolve_gives_none(tmp_path: Path, body: str, tools: JSON, messages: JSON) -> None:
+def test_the_declared_tools_are_the_answer_where_resolve_gives_none(
+    tmp_path: Path, body: str, tools: JSON, messages: JSON
+) -> None:
     with workspace(configure(tmp_path, a=agent(body, 'tools = { "search" }'))) as space:
         _ = space.scripts
         prompt = space.agents.prompt("a", {}, CALLER)
