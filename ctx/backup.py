@@ -1,7 +1,8 @@
 """One file that holds all of a store that cannot be made again, and a store made of such a file.
 
-A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings, memories), the hashes of the keys (`keys.json`) and,
-written last, `manifest.json`. The index is not in it: it follows from the catalog without embedding anything again.
+A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings, memories), the hashes of the keys
+(`keys.json`) and, written last, `manifest.json`. The index is not in it: it follows from the catalog without
+embedding anything again.
 """
 
 import hashlib
@@ -48,10 +49,10 @@ class Contents(NamedTuple):
 def back_up(database: str, path: str) -> Contents:
     """Writes a backup of the store of this catalog to `path`, 0600, which is whole or not there.
 
-    The catalog is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that is there is
-    replaced, any other file is not. Raises `BadRequest`, `StoreError`.
+    The catalog is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that is
+    there is replaced, any other file is not. Raises `BadRequest`, `StoreError`.
     """
-    if os.path.lexists(path) and not zipfile.is_zipfile(path):
+    if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
     copy = os.path.join(folder, "backup.partial")
@@ -65,6 +66,14 @@ def back_up(database: str, path: str) -> Contents:
                 os.unlink(copy)
     except OSError as error:
         raise StoreError(f"the backup cannot be written: {error.strerror or error}") from error
+
+
+def _is_backup(path: str) -> bool:
+    try:
+        with _opened(path) as archive:
+            return {CATALOG, MANIFEST} <= set(archive.namelist())
+    except BadRequest:
+        return False
 
 
 def _copy_catalog(database: str, copy: str) -> None:
@@ -110,9 +119,10 @@ def _add(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, JSON]:
 def restore(path: str, database: str, *, replace: bool = False) -> Contents:
     """Makes the store of this catalog anew from a backup; the index has then to be brought to its state.
 
-    All of the backup is read and checked before anything is touched, and the catalog is put in place at once: whoever is
-    killed leaves the old store or the new one. A store that is there is kept unless `replace`. Raises `BadRequest` for
-    a file that is no backup, `StoreError` for a damaged or newer one, `Busy` where the store is in use.
+    All of the backup is read and checked before anything is touched, and the catalog is put in place at once:
+    whoever is killed leaves the old store or the new one. A store that is there is kept unless `replace`.
+    Raises `BadRequest` for a file that is no backup, `StoreError` for a damaged or newer one, `Busy` where
+    the store is in use.
     """
     if os.path.lexists(database) and not replace:
         raise BadRequest("there is a store here already; --replace puts the backup in its place")
@@ -188,13 +198,13 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """The bytes of a member, no more of them than the manifest tells. Raises `StoreError` where it is damaged."""
-    most = contents.files[name].get("bytes", 0)
+    """The bytes of a member, as many as the manifest tells at most. Raises `StoreError` for a damaged one."""
+    remaining = contents.files[name].get("bytes", 0)
     try:
         with archive.open(name) as source:
             while block := source.read(_BLOCK_BYTES):
-                most -= len(block)
-                if most < 0:
+                remaining -= len(block)
+                if remaining < 0:
                     raise _damaged(name)
                 yield block
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:

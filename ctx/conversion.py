@@ -12,8 +12,8 @@ from ctx.types import JSON
 
 Table = dict[str, JSON]
 
-# What Context Harness takes where a key is missing; its example says the same, so that a value equal to these is not
-# a choice of the user's.
+# What Context Harness takes where a key is missing; its example says the same, so that a value equal to these
+# is no choice of the user's.
 _ITS_DEFAULTS: Mapping[str, Mapping[str, JSON]] = {
     "chunking": {"max_tokens": 700},
     "retrieval": {
@@ -62,8 +62,8 @@ class Paths(NamedTuple):
 def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) -> Conversion:
     """The configuration that these tables of Context Harness make here.
 
-    `read_script(path)` gives the text of a script, "" where it cannot be read: the variables that it asks for are
-    granted by name.
+    `read_script(path)` gives the text of a script, "" where it cannot be read: the variables that it asks for
+    are granted by name.
     """
     writer = _Writer(tables, paths, read_script)
     for section in (writer.database, writer.chunking, writer.retrieval, writer.embedding, writer.server):
@@ -89,7 +89,7 @@ class _Writer:
         ]
         self.notes: list[str] = []
 
-    # ---- what stands once --------------------------------------------------------------------------------------
+    # ---- what stands once ----------------------------------------------------------------------------------
 
     def database(self) -> None:
         path = _table(self._tables.get("db")).get("path")
@@ -102,12 +102,12 @@ class _Writer:
         chosen = self._chosen("chunking")
         if "max_tokens" in chosen:
             self.notes.append(
-                "[chunking] max_tokens counts tokens of the model here; there one was four bytes, whatever they said"
+                "[chunking] max_tokens counts the model's tokens here; there one was four bytes"
             )
         elif "chunking" in self._tables:
             default = SECTIONS["chunking"].keys["max_tokens"][1].default
             self.notes.append(
-                f"[chunking] is left out: passages of {default} tokens fit the model, which reads 256; of 700 it read a third"
+                f"[chunking] is left out: passages have {default} tokens, since the model reads 256"
             )
         self._block("chunking", chosen)
 
@@ -149,7 +149,7 @@ class _Writer:
             entries |= {key: table[key] for key in _SERVICE_KEYS if key in table}
         if provider == "disabled":
             self.notes.append(
-                '[embedding] stays disabled; with provider = "local" the model that ctx brings along needs no network'
+                '[embedding] stays disabled; provider = "local" is a model that ctx brings along'
             )
         elif provider == "openai":
             entries.setdefault("api_key_env", "OPENAI_API_KEY")
@@ -162,19 +162,19 @@ class _Writer:
         self._block("server", {"bind": bind})
         if bind.rpartition(":")[0] not in _LOOPBACK:
             self.notes.append(
-                f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env names its variable"
+                f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env"
             )
 
-    # ---- sources -----------------------------------------------------------------------------------------------
+    # ---- sources -------------------------------------------------------------------------------------------
 
     def folders(self) -> None:
         for name, table in self._named("connectors", "filesystem"):
             entries = self._source(f"connectors.filesystem.{name}", table)
             if isinstance(table.get("root"), str):
                 entries["root"] = self._paths.moved(table["root"])
-            most = table.get("max_extract_bytes")
-            if isinstance(most, int):
-                entries["max_file_bytes"] = most
+            size = table.get("max_extract_bytes")
+            if isinstance(size, int):
+                entries["max_file_bytes"] = size
             self._block(f"connectors.filesystem.{toml_key(name)}", entries)
 
     def repositories(self) -> None:
@@ -213,7 +213,7 @@ class _Writer:
                 self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
         return entries
 
-    # ---- scripts and agents ------------------------------------------------------------------------------------
+    # ---- scripts and agents --------------------------------------------------------------------------------
 
     def scripts(self) -> None:
         for group in ("connectors", "tools", "agents"):
@@ -227,9 +227,7 @@ class _Writer:
                     variables = sorted(set(_VARIABLE_READ.findall(text)))
                     if variables and "env" not in table:
                         entries["env"] = variables
-                        self.notes.append(
-                            f"[{label}] may read {', '.join(variables)} and no other variable; there it read all"
-                        )
+                        self.notes.append(f"[{label}] may read {', '.join(variables)} and no other variable")
                 self._block(f"{group}.script.{toml_key(name)}", entries)
         if any(_table(self._tables.get(group)).get("script") for group in ("connectors", "tools", "agents")):
             self.notes.append(
@@ -251,10 +249,12 @@ class _Writer:
                 label = f"[{outer}] {inner}" if outer == "retrieval" else f"[{name}]"
                 self.notes.append(f"{label} is left out: {reason.partition(';')[0]}")
 
-    # ---- writing -----------------------------------------------------------------------------------------------
+    # ---- writing -------------------------------------------------------------------------------------------
 
     def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
-        """The named tables of a kind. A table that holds keys itself is one without a name, called by its kind."""
+        """The named tables of a kind. A table that holds keys itself is one without a name, called by its
+        kind.
+        """
         table = _table(_table(self._tables.get(group)).get(kind))
         unnamed = {key: value for key, value in table.items() if not isinstance(value, dict)}
         if unnamed:
@@ -268,7 +268,7 @@ class _Writer:
 
 
 def _crossing(glob: str) -> str:
-    """A glob whose last `*` may cross folders, as Context Harness's do: `docs/*.md` becomes `docs/**/*.md`."""
+    """A glob whose last `*` may cross folders, as Context Harness's may: `docs/**/*.md` for `docs/*.md`."""
     folder, slash, name = glob.rpartition("/")
     if not slash or "*" not in name or name == "**" or folder.endswith("**"):
         return glob

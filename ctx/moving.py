@@ -1,4 +1,4 @@
-"""What Context Harness's files mean here: where their paths begin, and whose database stands at one of them."""
+"""What Context Harness's files mean here: where their paths begin, and whose database one of them is."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ _TABLES = frozenset({"documents", "chunks"})
 
 
 def own_database(path: str) -> str:
-    """Where the catalog is that `[db] path` names: there, or beside it as `PATH.ctx` where Context Harness's file stands.
+    """Where the catalog is that `[db] path` names: there, or beside it as `PATH.ctx` where Context Harness's
+    file stands.
 
     What was once begun beside it stays there, also when the other file has gone. Nothing is written.
     """
@@ -46,9 +47,9 @@ def _context_harness_file(path: str) -> bool:
 def base_folder(tables: dict[str, JSON], root: str) -> str:
     """The folder that the relative paths of a configuration are meant from, whose project is at `root`.
 
-    That is `root`, unless nothing that it names is there and all of it is in one of the folders above: Context
-    Harness takes paths from the folder it was started in. The nearest such folder counts. Only for a file that
-    the user chose: a stranger's must not reach above its project by naming what is there.
+    That is `root`, unless nothing that it names is there and all of it is in one of the folders above:
+    Context Harness takes paths from the folder it was started in. The nearest such folder counts. Only for a
+    file that the user chose: a stranger's must not reach above its project by naming what is there.
     """
     paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
     if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):

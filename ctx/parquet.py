@@ -1,7 +1,8 @@
-"""Chunks and their embeddings as a Parquet table, for programs that read such tables; and embeddings back from one.
+"""Chunks and their embeddings as a Parquet table for other programs, and embeddings back from one.
 
-One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`, `heading`, `text`, `text_hash`
-(16 bytes, of what is embedded: title and heading path before the text), `model` and `embedding`, both null where none is stored.
+One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`,
+`heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading path before the text),
+`model` and `embedding`, both null where none is stored.
 """
 
 import os
@@ -13,7 +14,7 @@ import numpy as np
 
 from ctx import files
 from ctx.errors import BadRequest, CtxError
-from ctx.identity import embedding_text, text_hash
+from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.store.base import Catalog, StoredDocument
 from ctx.types import JSON
 
@@ -27,7 +28,8 @@ Pair = tuple[bytes, "np.ndarray"]
 def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
     """Writes all chunks with the embeddings of `model`; how many chunks, and how many of them have one.
 
-    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is missing.
+    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is
+    missing.
     """
     arrow, parquet = _pyarrow()
     schema = _schema(arrow)
@@ -65,7 +67,7 @@ def _schema(arrow: ModuleType) -> Any:
             ("chunk_index", arrow.int32()),
             ("heading", text),
             ("text", text),
-            ("text_hash", arrow.binary(16)),
+            ("text_hash", arrow.binary(TEXT_HASH_BYTES)),
             ("model", text),
             ("embedding", arrow.list_(arrow.float32())),
         ]
@@ -112,8 +114,9 @@ def _add_vectors(rows: Sequence[dict[str, JSON]], catalog: Catalog, model: str |
 def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     """The embeddings in a table, in batches. Rows without one are passed over.
 
-    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are brought to
-    unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another model.
+    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are
+    brought to unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another
+    model.
     """
     arrow, parquet = _pyarrow()
     try:
@@ -140,15 +143,19 @@ def _columns(path: str, names: Sequence[str]) -> list[str]:
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     if (row.get("model") or model) != model:
         raise BadRequest(
-            f"{path} has embeddings of '{row['model']}', and the configuration says '{model}': set [embedding] model"
+            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; set its model"
         )
     vector = np.asarray(row["embedding"], dtype=np.float32)
     length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
     if not np.isfinite(length) or length == 0:
         raise BadRequest(f"{path} has an embedding without a direction")
-    digest = row.get("text_hash")
+    return _digest(path, row), vector / length
+
+
+def _digest(path: str, row: dict[str, JSON]) -> bytes:
     if "text_hash" not in row:
-        digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
-    if not isinstance(digest, bytes) or len(digest) != 16:
-        raise BadRequest(f"{path} has a text_hash that is not 16 bytes")
-    return digest, vector / length
+        return text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
+    digest = row["text_hash"]
+    if not isinstance(digest, bytes) or len(digest) != TEXT_HASH_BYTES:
+        raise BadRequest(f"{path} has a text_hash that is not {TEXT_HASH_BYTES} bytes")
+    return digest

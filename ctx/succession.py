@@ -1,9 +1,10 @@
 """Which embedding model answers while another one still reads the documents.
 
-A configuration that names another model makes every chunk pending again. Until the new model has read as many as the old one had,
-the index keeps the old one's vectors and questions go to the old one; then the new vectors are built beside the old, and take
-their place in the moment they are published. What is published says by itself whose vectors it holds. How that model was
-opened is noted among the user's own files and not in the project, where a stranger could lay down whom questions are sent to.
+A configuration that names another model makes every chunk pending again. Until the new model has read as many
+as the old one had, the index keeps the old one's vectors and questions go to the old one; then the new
+vectors are built beside the old, and take their place in the moment they are published. What is published
+says by itself whose vectors it holds. How that model was opened is noted among the user's own files and not
+in the project, where a stranger could lay down whom questions are sent to.
 """
 
 import os
@@ -41,7 +42,9 @@ class Succession:
         configured: "Callable[[], Embedder | None]",
         notes: str,
     ) -> None:
-        """`configured()` gives the configured embedder; `notes` is the file of the user's where models are noted."""
+        """`configured()` gives the configured embedder; `notes` is the file of the user's where models are
+        noted.
+        """
         self._settings = settings
         self._store = os.path.realpath(database)
         self._state = os.path.join(os.path.dirname(database), "index", "vectors", "state")
@@ -53,18 +56,18 @@ class Succession:
         self._predecessors: dict[str, Embedder | None] = {}
 
     def answering(self) -> "Embedder | None":
-        """What embeds a question: the model whose vectors are published, as far as it can be opened, else the configured."""
+        """What embeds a question: the model whose vectors are published where it can be opened, else ours."""
         configured = self._configured()
         if configured is None:
             return None
         name = self.published()
         if name is None or name == configured.model:
-            self._predecessors.clear()  # not closed: a question may be under way, which holds its model itself
+            self._predecessors.clear()  # not closed: a question under way holds its model itself
             return configured
         return self._predecessor(name) or configured
 
     def indexed(self, catalog: Pending) -> "Embedder | None":
-        """Whose vectors a writer is to publish: the published ones' until the configured model has read as much."""
+        """Whose vectors a writer publishes: as before, until the configured model has read as much."""
         configured, answering = self._configured(), self.answering()
         if configured is None or answering is None or answering is configured:
             return configured

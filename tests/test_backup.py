@@ -189,10 +189,13 @@ def test_a_backup_of_a_newer_catalog_is_refused(tmp_path: Path) -> None:
 def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     target = tmp_path / "backup.zip"
-    target.write_text("a letter")
-    with pytest.raises(BadRequest, match="is no backup of ctx; name another file"):
-        back_up(database(tmp_path), str(target))
-    assert target.read_text() == "a letter"
+    with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
+        archive.writestr("a.png", "a picture")
+    for content in (b"a letter", (tmp_path / "pictures.zip").read_bytes()):
+        target.write_bytes(content)
+        with pytest.raises(BadRequest, match="is no backup of ctx; name another file"):
+            back_up(database(tmp_path), str(target))
+        assert target.read_bytes() == content
     target.unlink()
     back_up(database(tmp_path), str(target))
     inode = target.stat().st_ino

@@ -27,7 +27,7 @@ def test_values_that_are_its_own_defaults_are_no_choice_and_others_are_kept() ->
     assert tables(text)["chunking"] == {"max_tokens": 400}
     notes = "\n".join(conversion(text).notes)
     assert "final_limit: 500 becomes 100" in notes
-    assert "[chunking] max_tokens counts tokens of the model here" in notes
+    assert "[chunking] max_tokens counts the model's tokens here" in notes
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,30 @@ def test_the_variables_that_a_script_reads_are_granted_by_name() -> None:
 @pytest.mark.parametrize("value", ["a\x7f\"\\\n'é", True, 3, -0.5, 1e22, ["x", [1]], {"a b": {"c": []}}])
 def test_what_is_written_is_read_back(value: JSON) -> None:
     assert tomllib.loads(f"{toml_key('a.b')} = {toml_value(value)}") == {"a.b": value}
+
+
+def test_no_table_is_too_odd_to_be_converted() -> None:
+    values: list[JSON] = [
+        3,
+        "",
+        "x\0",
+        [],
+        [1],
+        {},
+        {"a": {"b": []}},
+        True,
+        {"path": "y\0", "root": 3, "url": [1]},
+    ]
+    sections = (
+        *("db", "chunking", "retrieval", "embedding", "server", "vector_index", "registries"),
+        *("connectors", "tools", "agents"),
+    )
+    for section in sections:
+        for value in values:
+            for entry in (value, {"filesystem": value, "git": value, "script": value, "inline": value}):
+                for deeper in (
+                    entry,
+                    {kind: {"n": value} for kind in ("filesystem", "git", "script", "inline")},
+                ):
+                    result = converted({section: deeper}, Paths("/p", "/q"), lambda path: "")
+                    tomllib.loads(result.text)

@@ -77,7 +77,7 @@ def test_a_table_that_does_not_fit_is_refused_with_the_reason(indexed: Path, tmp
     path = tmp_path / "chunks.parquet"
     with workspace(indexed) as space:
         write_table(str(path), space.catalog, space.model)
-    with pytest.raises(BadRequest, match=r"has embeddings of 'all-MiniLM.*the configuration says 'other'"):
+    with pytest.raises(BadRequest, match=r"has embeddings of 'all-MiniLM.*, the configuration says 'other'"):
         list(read_embeddings(str(path), "other"))
     table = pyarrow_parquet.read_table(path)
     pyarrow_parquet.write_table(table.drop(["embedding", "text_hash", "text"]), path)

@@ -1,6 +1,10 @@
-"""Another model is configured: the old one answers until the new one has read as much, and then the new one does."""
+"""Another model is configured: the one before answers until the new one has read as much."""
 
 import json
+import os
+import random
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -205,3 +209,30 @@ def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Se
     with workspace(config) as space:
         _ = space.indexer
     assert not (tmp_path / "state" / "ctx" / "embedders.json").exists()
+
+
+def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
+    tmp_path: Path, service: Service
+) -> None:
+    chance = random.Random(4)
+    config = read_by(tmp_path, service, "elder", PAGES)
+    for kill in range(5):
+        config = project(tmp_path, config=service.config(("younger", "elder")[kill % 2]))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ctx", "index", "--no-progress"],
+            cwd=tmp_path,
+            env=os.environ | {"CTX_CONFIG": str(config)},
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            process.wait(chance.uniform(0.3, 1.5))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        with workspace(config) as space:
+            assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+    with workspace(config) as space:
+        space.indexer.run()
+        space.indexer.embed()
+        assert answering(space, service) == "younger"
+        assert space.index.check() == []

@@ -20,8 +20,8 @@ def run(command: str, argv: list[str]) -> int:
 def _back_up(argv: list[str]) -> int:
     options = parser(
         "backup",
-        "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. A server "
-        "may serve and index meanwhile.",
+        "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. "
+        "A server may serve and index meanwhile.",
         json=True,
     )
     options.add_argument("file", metavar="FILE", help="where to; a backup that is there is replaced")

@@ -97,10 +97,8 @@ def _run_once(workspace: Workspace, args: Any, window: Window | None, stop: thre
         reports = workspace.indexer.run(
             args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
-        if progress is json_line:  # a run that ends with its first batch has said nothing yet
-            for report in reports:
-                count = report.added + report.updated + report.unchanged
-                json_line(report.source, count, count)
+        if progress is json_line:
+            _tell_ends(reports)
         if not args.dry_run:
             dropped = workspace.drop_unconfigured() if args.prune else []
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
@@ -118,6 +116,13 @@ def _run_once(workspace: Workspace, args: Any, window: Window | None, stop: thre
         if embedded and (embedded.embedded or embedded.pending):
             _print_embedded(embedded)
     return 0 if all(report.ok for report in reports) else 1
+
+
+def _tell_ends(reports: Sequence[IndexReport]) -> None:
+    """The last line of each source: a run that ends with its first batch has said nothing yet."""
+    for report in reports:
+        count = report.added + report.updated + report.unchanged
+        json_line(report.source, count, count)
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:

@@ -67,11 +67,7 @@ def _context_harness(args: Any) -> int:
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
     problems = _problems(conversion, output)
     if not args.dry_run:
-        try:
-            files.make_folder(os.path.dirname(output))
-            files.replace(output, conversion.text.encode(), mode=0o644)
-        except OSError as error:
-            raise BadRequest(f"{shown_path(output)} cannot be written: {error.strerror}") from error
+        _write(output, conversion.text)
         if not problems:
             trust_as_written(output)
     if args.json:
@@ -81,10 +77,18 @@ def _context_harness(args: Any) -> int:
     return 1 if problems else 0
 
 
+def _write(path: str, text: str) -> None:
+    try:
+        files.make_folder(os.path.dirname(path))
+        files.replace(path, text.encode(), mode=0o644)
+    except OSError as error:
+        raise BadRequest(f"{shown_path(path)} cannot be written: {error.strerror}") from error
+
+
 def _script_text(path: str) -> str:
     try:
         return files.read_file(path).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path at all
         return ""  # told when the configuration is read
 
 

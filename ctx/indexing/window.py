@@ -8,7 +8,7 @@ from ctx.types import SourceItem
 
 
 class Window(NamedTuple):
-    """Which new and changed items a run takes: those updated from `since_ms` to `until_ms`, at most `limit`."""
+    """Which new and changed items a run takes: updated from `since_ms` to `until_ms`, at most `limit`."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -17,7 +17,7 @@ class Window(NamedTuple):
     def items(
         self, connector: Connector, fingerprints: Mapping[str, str]
     ) -> Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]:
-        """A scan of the connector narrowed to the window, for `IndexRun`; items of those `fingerprints` are passed over.
+        """A scan of the connector narrowed to the window, for `IndexRun`; known `fingerprints` are passed over.
 
         They are given here, and not by the run, which would read everything again until a run was whole: a
         limit would then take the same items each time.

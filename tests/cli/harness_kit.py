@@ -80,10 +80,6 @@ bind = "127.0.0.1:7331"
 [connectors.filesystem.docs]
 root = "./docs"
 include_globs = ["**/*.md", "**/*.txt"]
-
-[connectors.s3.runbooks]
-bucket = "acme-runbooks"
-prefix = "prod/"
 """
 
 # Started from the folder above: its paths begin there, not beside the file.

@@ -1,4 +1,4 @@
-"""`kill -9` during backup, restore and import: a file is whole or not there, a store is the old one or the new one."""
+"""`kill -9` during backup, restore and import: files are whole or absent, a store is old or new, never both."""
 
 import os
 import random
