@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ctx.memory.change import RELATED, Statement, likeness, newest_first, updates
+from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
@@ -160,8 +160,7 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
 
 def _of_one_matter(earlier: Statement, later: Statement, cosine: float | None) -> bool:
     """Whether two short statements are about one thing and of the same people."""
-    related = earlier.short and later.short and likeness(earlier, later, cosine) >= RELATED
-    return related and earlier.others == later.others
+    return of_same_people(earlier, later) and likeness(earlier, later, cosine) >= RELATED
 
 
 def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:

@@ -1,9 +1,11 @@
 """The two legs of a search over one bank, by words and by meaning, and their fusion into one ranking."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
+from ctx.memory.change import MAX_STATEMENT_CHARS
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
@@ -16,7 +18,8 @@ from ctx.types import JSON
 
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
 _LONG_PASSAGES = 3  # of a memory that is long
-_SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
+# Of the weight that the vectors have over single statements: a passage holds so many, and its vector is their mean.
+_SHARE_OF_LONG = MAX_STATEMENT_CHARS / MAX_PASSAGE_CHARS
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
@@ -137,8 +140,10 @@ def _share_of_meaning(
     sample = [*by_words[:_KIND_SAMPLE], *by_meaning[:_KIND_SAMPLE]]
     if not sample:
         return alpha
-    passages = sum(max(1.0, len(rows[no].text) / MAX_PASSAGE_CHARS) for no in sample) / len(sample)
-    length = min(1.0, (passages - 1) / (_LONG_PASSAGES - 1))
+    statements = sum(max(1.0, len(rows[no].text) / MAX_STATEMENT_CHARS) for no in sample) / len(sample)
+    length = min(
+        1.0, math.log(statements) / math.log(_LONG_PASSAGES * MAX_PASSAGE_CHARS / MAX_STATEMENT_CHARS)
+    )
     return alpha * (1 - length * (1 - _SHARE_OF_LONG))
 
 
