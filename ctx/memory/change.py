@@ -171,7 +171,8 @@ _SLOTS = (
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
-_TURN = re.compile(r"\s*(?P<speaker>[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?):\s+(?=\S)")
+# How a turn of a conversation begins, where it is stored with its speaker.
+TURN = re.compile(r"\s*(?P<speaker>[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?):\s+(?=\S)")
 _SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
@@ -251,7 +252,7 @@ class Statement(NamedTuple):
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(cls, text: str) -> "Statement":
         short = len(text) <= MAX_STATEMENT_CHARS and "\n" not in text.strip()
-        turn = _TURN.match(text)
+        turn = TURN.match(text)
         speaker = "" if turn is None else turn["speaker"].casefold()
         text = text[0 if turn is None else turn.end() :][:MAX_CHARS]
         proper = [term for word in _PROPER.findall(text) for term in terms(word)]
