@@ -1,9 +1,13 @@
 """Long conversations, recalled: `python benchmarks/memory.py --talks`.
 
-Made, not recorded: four pairs of friends talk in twenty sessions each. In among small talk each tells two dozen things about their
-life, and the friend tells the like of their own, so that a question ("What does Petra grow on her balcony?") has one right turn, and
-many that are about the same matter or by the same person. The same talk is stored as turns, as passages of four turns, and as whole
-sessions. Asked are both legs alone and the search as the `recall` tool asks it, which must not be worse than the better leg.
+Made, not recorded: four pairs of friends talk in twenty sessions each. In among small talk each tells two
+dozen things about their
+life, and the friend tells the like of their own, so that a question ("What does Petra grow on her balcony?")
+has one right turn, and
+many that are about the same matter or by the same person. The same talk is stored as turns, as passages of
+four turns, and as whole
+sessions. Asked are both legs alone and the search as the `recall` tool asks it, which must not be worse than
+the better leg.
 """
 
 import os
@@ -45,7 +49,7 @@ _MATTERS = (
     ("I dropped my phone into the {} and it is dead", "How did {} lose the phone?", ("fjord", "paint bucket", "fondue", "canal", "compost", "aquarium", "storm drain", "soup")),
     ("the children talked me into keeping {} in the shed", "Which animals live in {}'s shed?", ("quails", "bees", "stick insects", "rabbits", "ducks", "snails", "alpacas", "pigeons")),
     ("I'm writing my thesis on {}", "What is {} researching?", ("tidal power", "medieval glass", "sleep in teenagers", "lichens", "minority languages", "bridge acoustics", "urban foxes", "paper recycling")),
-    ("my brother moved out to {} for love", "To which place did {}'s brother relocate?", ("Uruguay", "Tasmania", "Iceland", "Kerala", "Quebec", "Namibia", "Slovenia", "Hokkaido")),
+    ("my brother moved out to {} for love", "To which position did {}'s brother relocate?", ("Uruguay", "Tasmania", "Iceland", "Kerala", "Quebec", "Namibia", "Slovenia", "Hokkaido")),
     ("I'm scared of {}, always have been", "What frightens {}?", ("escalators", "moths", "deep water", "clowns", "thunder", "needles", "geese", "lifts")),
 )  # fmt: skip
 _CHAT = (
@@ -54,13 +58,14 @@ _CHAT = (
     "that sounds lovely, tell me more", "I know exactly what you mean", "we should do this more often", "honestly, I could not agree more",
     "my back is fine, thanks for asking", "work is busy as always, so many meetings", "I watched a film last night, it was so-so",
     "have you heard from the others?", "I need a new pair of shoes", "the neighbours are renovating, what a noise",
-    "I forgot my umbrella at your place", "oh no, I am sorry to hear that", "congratulations, that is wonderful news", "what are you having for dinner?",
+    "I forgot my umbrella at your position", "oh no, I am sorry to hear that", "congratulations, that is wonderful news", "what are you having for dinner?",
     "I have been thinking about getting more exercise", "my inbox is a disaster", "do you remember our trip years ago?", "thanks for listening, that helped",
 )  # fmt: skip
 
 
 class Talk(NamedTuple):
-    """One conversation: its sessions as turns, and the questions with the turn that answers each (session, turn)."""
+    """One conversation: its sessions as turns, and the questions with the turn that answers each (session,
+    turn)."""
 
     sessions: list[list[str]]
     questions: list[tuple[str, tuple[int, int]]]
@@ -71,8 +76,8 @@ def talk(number: int) -> Talk:
     chance = random.Random(100 + number)
     names = _PAIRS[number]
     statements = [
-        (name, told.format(values[2 * number + side]), question.format(name))
-        for told, question, values in _MATTERS
+        (name, statement.format(values[2 * number + side]), question.format(name))
+        for statement, question, values in _MATTERS
         for side, name in enumerate(names)
     ]
     chance.shuffle(statements)
@@ -89,7 +94,7 @@ def talk(number: int) -> Talk:
                 + (f" {follow[0].upper()}{follow[1:]}." if follow else "")
             )
         sessions.append(turns)
-    return Talk(sessions, [(question, place) for place, (_, _, question) in chosen.items()])
+    return Talk(sessions, [(question, position) for position, (_, _, question) in chosen.items()])
 
 
 def units(sessions: Sequence[Sequence[str]], size: int) -> list[tuple[str, int, range]]:
@@ -102,7 +107,8 @@ def units(sessions: Sequence[Sequence[str]], size: int) -> list[tuple[str, int, 
 
 
 def talks() -> dict[str, Any]:
-    """R@5 and MRR of each leg and of recall, for turns, passages and sessions; and where recall is below its better leg."""
+    """R@5 and MRR of each leg and of recall, for turns, passages and sessions; and where recall is below its
+    better leg."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
     embedder = open_embedder("local")
     with (
@@ -117,9 +123,9 @@ def talks() -> dict[str, Any]:
                 for batch in _batches(units(conversation.sessions, size)):
                     bank.put_many([_item(*unit) for unit in batch])
                 store.embed_pending()
-                for question, place in conversation.questions:
+                for question, position in conversation.questions:
                     for way, ranking in ranks.items():
-                        ranking.append(_rank(bank, way, question, place))
+                        ranking.append(_rank(bank, way, question, position))
             figures[name] = {way: _figures(ranking) for way, ranking in ranks.items()}
     below = [
         f"{name}: {figure} {ways['recall'][figure]} against {best}"
@@ -149,12 +155,12 @@ def _item(text: str, session: int, turns: range) -> dict[str, Any]:
     }
 
 
-def _rank(bank: MemoryBank, way: str, question: str, place: tuple[int, int]) -> int:
+def _rank(bank: MemoryBank, way: str, question: str, position: tuple[int, int]) -> int:
     options = RECALL if way == "recall" else {"mode": way, "limit": DEPTH}
     results = bank.search(question, filter={"kind": "fact"}, **options)["results"]
     for rank, result in enumerate(results, 1):
         metadata = result["record"]["metadata"]
-        if metadata["session"] == place[0] and place[1] in range(*metadata["turns"]):
+        if metadata["session"] == position[0] and position[1] in range(*metadata["turns"]):
             return rank
     return 0
 

@@ -1,8 +1,12 @@
-"""When a statement takes an earlier one's place: by what stands in the two texts, and how near they are in meaning.
+"""When a statement takes an earlier one's place: by what stands in the two texts, and how near they are in
+meaning.
 
-`replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts at"), or the later one
-says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a question finds both:
-it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine, no clock, no chance.
+`replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts
+at"), or the later one
+says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a
+question finds both:
+it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine,
+no clock, no chance.
 """
 
 import re
@@ -187,7 +191,8 @@ SLOT_WORTH = 0.3
 
 
 class Slot(NamedTuple):
-    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like. `single`: whatever the value is,
+    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
+    `single`: whatever the value is,
     there is one at a time."""
 
     key: tuple[str, ...]
@@ -197,7 +202,8 @@ class Slot(NamedTuple):
 
     @property
     def lasting(self) -> bool:
-        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes just now."""
+        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
+        just now."""
         return self.single or bool(set(self.key) & _ATTRIBUTES)
 
 
@@ -226,7 +232,8 @@ def slot(text: str) -> Slot | None:
 
 
 def content(text: str) -> set[str]:
-    """The terms of a text that say what it is about: without stop words, the speaker, what says that something changed, and times of
+    """The terms of a text that say what it is about: without stop words, the speaker, what says that
+    something changed, and times of
     day, which are what is said of it."""
     words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
     return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
@@ -289,9 +296,11 @@ def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
 
 
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
-    """How much two texts speak of one thing: the cosine, or the share of their terms that they share where that is more.
+    """How much two texts speak of one thing: the cosine, or the share of their terms that they share where
+    that is more.
 
-    Of two turns of one speaker the words alone count: the name before them makes them all alike to an embedder.
+    Of two turns of one speaker the words alone count: the name before them makes them all alike to an
+    embedder.
     """
     if earlier.speaker and later.speaker:
         cosine = None
@@ -302,7 +311,8 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
 def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str | None:
     """Why a later statement plainly takes an earlier one's place; None where it does not.
 
-    "value": both fill one slot. "change": the later one says that something changed, and names what the earlier one is about.
+    "value": both fill one slot. "change": the later one says that something changed, and names what the
+    earlier one is about.
     """
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return None
@@ -321,7 +331,8 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 
 
 def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
-    """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one to go by."""
+    """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
+    to go by."""
     worth = likeness(earlier, later, cosine)
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
@@ -336,7 +347,8 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:
-    """The order of `count` ranked things in which none stands above what updates it: that goes just before it."""
+    """The order of `count` ranked things in which none stands above what updates it: that goes just before
+    it."""
     order: list[int] = []
     ranked: set[int] = set()
 
