@@ -5,6 +5,8 @@
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
+    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py)
+    python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
 Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
@@ -27,6 +29,8 @@ from pathlib import Path
 
 import numpy as np
 from memory_life import changes, life
+from memory_reflect import reflections
+from memory_talks import talks
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.embed import open_embedder
@@ -285,6 +289,10 @@ def main() -> int:
         "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
     )
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
+    parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
+    parser.add_argument(
+        "--reflect", action="store_true", help="thirty answers of `reflect`, judged and printed"
+    )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "size"], help="only this")
     options = parser.parse_args()
@@ -296,6 +304,12 @@ def main() -> int:
         return 0
     if options.life:
         print(json.dumps(life(), indent=2, ensure_ascii=False))
+        return 0
+    if options.reflect:
+        print(json.dumps(reflections(), indent=2, ensure_ascii=False))
+        return 0
+    if options.talks:
+        print(json.dumps(talks(), indent=2))
         return 0
     if options.changes:
         print(json.dumps(changes(), indent=2, ensure_ascii=False))

@@ -1,8 +1,11 @@
 """How a memory serves somebody who lives with it: `python benchmarks/memory.py --life`.
 
-One bank of about 200 memories as a coding agent's user leaves them: statements that later ones replace (`change`, and `change2`, on which
-whose words were seen while the cues were written), plain facts, dated events, and everyday notes besides. Asked are the newest of each pair, the facts, the dates, and
-questions that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and how often an
+One bank of about 200 memories as a coding agent's user leaves them: statements that later ones replace
+(`change`, and `change2`, on which
+whose words were seen while the cues were written), plain facts, dated events, and everyday notes besides.
+Asked are the newest of each pair, the facts, the dates, and
+questions that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and
+how often an
 unanswerable question is answered by nothing.
 """
 
@@ -127,9 +130,11 @@ def _rank(text: str, texts: list[str]) -> int:
 
 
 def changes() -> dict[str, Any]:
-    """Where the newest holds, and where two statements stand beside each other, in other sentences than those of `life`.
+    """Where the newest holds, and where two statements stand beside each other, in other sentences than those
+    of `life`.
 
-    Of 50 pairs the later one is to stand first and the earlier one behind it; of 20 both hold, and neither may be put away. The
+    Of 50 pairs the later one is to stand first and the earlier one behind it; of 20 both hold, and neither
+    may be put away. The
     pairs called `later` were written when the mechanism was done.
     """
     lines = read_lines("memory_changes.tsv")
@@ -156,11 +161,11 @@ def changes() -> dict[str, Any]:
         )
         misses += [line for line in pairs if line not in first]
     neighbours = [line for line in lines if line.kind == "beside"]
-    holding = [line for line in neighbours if not {line.text, line.second} & superseded]
+    both_held = [line for line in neighbours if not {line.text, line.second} & superseded]
     answered = [line for line in neighbours if rankings[line.question][:1] == [line.text]]
-    figures["beside: both hold"] = f"{len(holding)}/{len(neighbours)}"
+    figures["beside: both hold"] = f"{len(both_held)}/{len(neighbours)}"
     figures["beside: first"] = f"{len(answered)}/{len(neighbours)}"
-    misses += [line for line in neighbours if line not in answered or line not in holding]
+    misses += [line for line in neighbours if line not in answered or line not in both_held]
     return {
         "figures": figures,
         "misses": [f"{line.question} -> {rankings[line.question][:2]}" for line in misses],

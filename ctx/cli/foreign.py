@@ -1,4 +1,5 @@
-"""Files that belong to other programs: read, replaced with the old text beside them as `.bak`, shown as a diff."""
+"""Files that belong to other programs: read, replaced with the old text beside them as `.bak`, shown as a
+diff."""
 
 import os
 import shutil

@@ -1,7 +1,9 @@
-"""`ctx connect CLIENT --memory`: a client's own hooks, which recall when a session starts and capture what was said.
+"""`ctx connect CLIENT --memory`: a client's own hooks, which recall when a session starts and capture what
+was said.
 
 Each row names the page that it was written after and when that was read. A hook calls `ctx memory recall` or
-`ctx memory capture` (ctx/cli/sessions.py), which say nothing and change nothing where there is no store. Behind
+`ctx memory capture` (ctx/cli/sessions.py), which say nothing and change nothing where there is no store.
+Behind
 the command stands `|| true`: a client takes some failures of a hook for its answer, and a `ctx` that was
 uninstalled is none. The rest of the file stays as it is; `--remove` takes exactly the hooks out again.
 """
@@ -35,7 +37,8 @@ class Hook(NamedTuple):
 
 
 class Hooked(NamedTuple):
-    """A client with hooks: its files, and the form of an entry. `opening` are members that the file must have."""
+    """A client with hooks: its files, and the form of an entry. `opening` are members that the file must
+    have."""
 
     title: str
     user: str
@@ -170,7 +173,8 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
 
 
 def _entry(client: Hooked, hook: Hook, args: Any, location: Location | None) -> JSON:
-    """A hook as the client writes it. What a project shares works in any checkout; a user's own names its project."""
+    """A hook as the client writes it. What a project shares works in any checkout; a user's own names its
+    project."""
     shared = args.scope == "project"
     words = ["ctx" if shared else own_command(), "memory", hook.action, "--hook", args.client]
     if hook.action == "recall":
@@ -245,7 +249,8 @@ def with_hooks(client: Hooked, text: str | None, entries: dict[str, JSON]) -> st
 
 
 def without_hooks(client: Hooked, text: str | None) -> str | None:
-    """The file without our entries, "" where nothing else was in it; None where it cannot be edited safely."""
+    """The file without our entries, "" where nothing else was in it; None where it cannot be edited
+    safely."""
     revised = text or ""
     for event, entry in _entries_of(client, text).items():
         rows = _events(revised)[event]
@@ -304,7 +309,8 @@ def _cut(text: str, event: str, position: int) -> str | None:
 
 
 def _elements(text: str, event: str) -> tuple[list[tuple[int, int]], int]:
-    """Where each element of an event's list lies, and where its closing bracket is. The text is known to be JSON."""
+    """Where each element of an event's list lies, and where its closing bracket is. The text is known to be
+    JSON."""
     hooks = members_of(text, text.index("{"))[0]["hooks"]
     start, stop = members_of(text, hooks[0])[0][event]
     decoder = json.JSONDecoder()

@@ -1,4 +1,5 @@
-"""`ctx memory export`, `import` and `sync`: memories as lines of JSON, as Markdown files, and from other products."""
+"""`ctx memory export`, `import` and `sync`: memories as lines of JSON, as Markdown files, and from other
+products."""
 
 import argparse
 import sys

@@ -7,7 +7,7 @@
 
 `call(bank, op, args)` is the same by name, JSON in and out; `OPS` lists the operations and their arguments:
 
-    put{text, kind="fact", type, context, role, folder, label, status, importance=5, metadata, tags, session, event_date,
+    put{text, kind="fact", type, context, contexts, role, folder, label, status, importance=5, metadata, tags, session, event_date,
         expires_at, parent, ordinal, dedupe="exact|near|off", supersedes=[ids], alias, idempotency_key}
                                         -> {id, created, duplicate_of, superseded, near, flags, op_id}
     put_many{items=[{text, ...}], container={label, ...}, idempotency_key}   all or nothing -> {id, ids, created, op_id}

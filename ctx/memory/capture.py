@@ -1,7 +1,10 @@
-"""What of a person's words is meant to last: what they ask to remember, their standing wishes, and how things are with them.
+"""What of a person's words is meant to last: what they ask to remember, their standing wishes, and how things
+are with them.
 
-It is told by the form of a sentence, so that the same words give the same answer and nothing is asked of a model. It
-rather misses than invents: a task ("fix the parser"), a question, code and what was pasted are never captured.
+It is told by the form of a sentence, so that the same words give the same answer and nothing is asked of a
+model. It
+rather misses than invents: a task ("fix the parser"), a question, code and what was pasted are never
+captured.
 """
 
 import re
@@ -76,7 +79,8 @@ def _telling(sentence: str) -> bool:
 
 
 def _holds(sentence: str) -> bool:
-    """Whether a sentence gives one of the speaker's own things its value, or says that it has another one now."""
+    """Whether a sentence gives one of the speaker's own things its value, or says that it has another one
+    now."""
     if not _OWN.match(sentence):
         return False
     attribute = slot(first_person(sentence))

@@ -1,8 +1,12 @@
-"""When a statement takes an earlier one's place: by what stands in the two texts, and how near they are in meaning.
+"""When a statement takes an earlier one's place: by what stands in the two texts, and how near they are in
+meaning.
 
-`replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts at"), or the later one
-says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a question finds both:
-it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine, no clock, no chance.
+`replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts
+at"), or the later one
+says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a
+question finds both:
+it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine,
+no clock, no chance.
 """
 
 import re
@@ -19,7 +23,7 @@ _CUE = re.compile(
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
-    r"|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|broke\s+up|separated|resign\w+|fired"
+    r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
     r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
@@ -80,6 +84,10 @@ _KIN = frozenset(
         "nephew",
         "niece",
     ]
+)
+# "As a manager" is what the speaker does; "my manager" is somebody else.
+_ROLE = re.compile(
+    r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
 )
 _VALUE_TYPES = (
     ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
@@ -167,6 +175,8 @@ _SLOTS = (
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
+# How a turn of a conversation begins, where it is stored with its speaker.
+TURN = re.compile(r"\s*(?P<speaker>[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?):\s+(?=\S)")
 _SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
@@ -181,7 +191,8 @@ SLOT_WORTH = 0.3
 
 
 class Slot(NamedTuple):
-    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like. `single`: whatever the value is,
+    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
+    `single`: whatever the value is,
     there is one at a time."""
 
     key: tuple[str, ...]
@@ -191,7 +202,8 @@ class Slot(NamedTuple):
 
     @property
     def lasting(self) -> bool:
-        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes just now."""
+        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
+        just now."""
         return self.single or bool(set(self.key) & _ATTRIBUTES)
 
 
@@ -220,7 +232,8 @@ def slot(text: str) -> Slot | None:
 
 
 def content(text: str) -> set[str]:
-    """The terms of a text that say what it is about: without stop words, the speaker, what says that something changed, and times of
+    """The terms of a text that say what it is about: without stop words, the speaker, what says that
+    something changed, and times of
     day, which are what is said of it."""
     words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
     return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
@@ -240,12 +253,15 @@ class Statement(NamedTuple):
         str
     ]  # terms of words that are spelt as a name: who shares one need not be of one matter
     short: bool  # a statement, and not a report or a conversation that holds several
+    speaker: str  # who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""
 
     @classmethod
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(cls, text: str) -> "Statement":
-        short = len(text) <= MAX_STATEMENT_CHARS
-        text = text[:MAX_CHARS]
+        short = len(text) <= MAX_STATEMENT_CHARS and "\n" not in text.strip()
+        turn = TURN.match(text)
+        speaker = "" if turn is None else turn["speaker"].casefold()
+        text = text[0 if turn is None else turn.end() :][:MAX_CHARS]
         proper = [term for word in _PROPER.findall(text) for term in terms(word)]
         return cls(
             text,
@@ -254,10 +270,20 @@ class Statement(NamedTuple):
             frozenset(content(text)),
             frozenset(terms(text)),
             frozenset(proper),
-            frozenset(re.findall(r"[a-z]+", text.lower())) & _KIN,
+            frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN,
             frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
             short,
+            speaker,
         )
+
+
+def _one_speaker(earlier: Statement, later: Statement) -> bool:
+    return not earlier.speaker or not later.speaker or earlier.speaker == later.speaker
+
+
+def of_same_people(earlier: Statement, later: Statement) -> bool:
+    """Whether both are statements, not reports, by one speaker and about the same people."""
+    return earlier.short and later.short and earlier.others == later.others and _one_speaker(earlier, later)
 
 
 def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
@@ -270,7 +296,14 @@ def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
 
 
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
-    """How much two texts speak of one thing: the cosine, or the share of their terms that they share where that is more."""
+    """How much two texts speak of one thing: the cosine, or the share of their terms that they share where
+    that is more.
+
+    Of two turns of one speaker the words alone count: the name before them makes them all alike to an
+    embedder.
+    """
+    if earlier.speaker and later.speaker:
+        cosine = None
     shared = 2 * len(earlier.content & later.content) / (len(earlier.content) + len(later.content) or 1)
     return shared if cosine is None else max(cosine, shared)
 
@@ -278,9 +311,10 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
 def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str | None:
     """Why a later statement plainly takes an earlier one's place; None where it does not.
 
-    "value": both fill one slot. "change": the later one says that something changed, and names what the earlier one is about.
+    "value": both fill one slot. "change": the later one says that something changed, and names what the
+    earlier one is about.
     """
-    if not (earlier.short and later.short):
+    if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return None
     if earlier.others != later.others or likeness(earlier, later, cosine) < PLAIN_COSINE:
         return None
@@ -297,9 +331,10 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 
 
 def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
-    """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one to go by."""
+    """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
+    to go by."""
     worth = likeness(earlier, later, cosine)
-    if not (earlier.short and later.short):
+    if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
         return False
@@ -312,7 +347,8 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:
-    """The order of `count` ranked things in which none stands above what updates it: that goes just before it."""
+    """The order of `count` ranked things in which none stands above what updates it: that goes just before
+    it."""
     order: list[int] = []
     ranked: set[int] = set()
 

@@ -1,13 +1,15 @@
-"""What is current among the hits of a search: times that the question names, and the newest of what speaks of one thing.
+"""What is current among the hits of a search: times that the question names, and the newest of what speaks of
+one thing.
 
-Each step takes hits in order of rank and gives them in order of rank, and writes into their signals what it did.
+Each step takes hits in order of rank and gives them in order of rank, and writes into their signals what it
+did.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ctx.memory.change import RELATED, Statement, likeness, newest_first, updates
+from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
@@ -22,7 +24,8 @@ NAMED_TIME_LIFT = (
 )
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
 NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
-# How well, as a share of the earlier one's score, a later memory must answer the question to stand before it: if it says that
+# How well, as a share of the earlier one's score, a later memory must answer the question to stand before it:
+# if it says that
 # something changed, and if it does not.
 CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
@@ -51,7 +54,8 @@ def in_window(memory: Candidate, window: Window) -> bool:
 
 
 def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
-    """What falls in the window comes first, and is evidence by itself; what was merely stored then is lifted."""
+    """What falls in the window comes first, and is evidence by itself; what was merely stored then is
+    lifted."""
     lifted = []
     for hit in hits:
         if not in_window(hit.memory, window):
@@ -66,7 +70,8 @@ def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
 
 
 def _exactness(memory: Candidate, window: Window) -> float:
-    """The share of a memory's own time that falls in the window: of "in November" little is on a day in November."""
+    """The share of a memory's own time that falls in the window: of "in November" little is on a day in
+    November."""
     if memory.event_ms is None or memory.event_last_ms is None or memory.event_last_ms <= memory.event_ms:
         return 1.0
     first_ms = max(memory.event_ms, memory.event_ms if window.first_ms is None else window.first_ms)
@@ -84,7 +89,8 @@ def answered(hits: Sequence[MemoryHit], *, with_meaning: bool) -> bool:
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
-    """What took a memory's place stands where that memory would: `heads` gives it by the replaced one's id, None where it is not
+    """What took a memory's place stands where that memory would: `heads` gives it by the replaced one's id,
+    None where it is not
     to be shown."""
     best: dict[str, MemoryHit] = {}
     for hit in hits:
@@ -107,10 +113,13 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
 def current(
     hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]], query: str
 ) -> list[MemoryHit]:
-    """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older ones names it.
+    """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older
+    ones names it.
 
-    Of one thing speaks a later statement that tells of a change, and so do two that answer the question equally well: whoever asks
-    where something is wants to hear the place that was named last. What the question names, the later one must name too.
+    Of one thing speaks a later statement that tells of a change, and so do two that answer the question
+    equally well: whoever asks
+    where something is wants to hear the place that was named last. What the question names, the later one
+    must name too.
     """
     best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
@@ -150,7 +159,8 @@ def _updates(
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
-    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and by those words of it
+    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and by
+    those words of it
     that it holds, each weighed by its rarity."""
     return (
         later.score >= earlier.score * share
@@ -160,8 +170,7 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
 
 def _of_one_matter(earlier: Statement, later: Statement, cosine: float | None) -> bool:
     """Whether two short statements are about one thing and of the same people."""
-    related = earlier.short and later.short and likeness(earlier, later, cosine) >= RELATED
-    return related and earlier.others == later.others
+    return of_same_people(earlier, later) and likeness(earlier, later, cosine) >= RELATED
 
 
 def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:

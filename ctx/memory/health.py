@@ -32,7 +32,8 @@ _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
 
 def problems(rows: MemoryRows, *, deep: bool = False) -> list[str]:
-    """What does not agree, a sentence each; `deep` also reads every memory's text and compares its terms with those stored."""
+    """What does not agree, a sentence each; `deep` also reads every memory's text and compares its terms with
+    those stored."""
     with rows.reading() as reader:
         sentences = []
         if (verdict := reader.scalar("PRAGMA quick_check(1)")) != "ok":

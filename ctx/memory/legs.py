@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
+from ctx.memory.change import MAX_STATEMENT_CHARS, TURN
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
@@ -17,11 +18,15 @@ from ctx.types import JSON
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
 _LONG_PASSAGES = 3  # of a memory that is long
 _SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
+# The same of talks: prose is of one matter, but a passage of a talk holds so many statements, and its vector
+# is their mean.
+_SHARE_OF_TALK = MAX_STATEMENT_CHARS / MAX_PASSAGE_CHARS
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
 class MemoryHit(NamedTuple):
-    """A memory as a search found it: `score` in [0, 1] depends on nothing but query and memory; `signals` says how it came."""
+    """A memory as a search found it: `score` in [0, 1] depends on nothing but query and memory; `signals`
+    says how it came."""
 
     memory: Candidate
     score: float
@@ -78,7 +83,8 @@ def _nearest(
     *,
     superseded: bool,
 ) -> list[int]:
-    """Numbers of the nearest memories under the conditions. They are asked of the nearest first, and only where too few pass
+    """Numbers of the nearest memories under the conditions. They are asked of the nearest first, and only
+    where too few pass
     is the whole bank put through them."""
     for width in (depth, depth * _WIDER):
         nearest = [neighbour.no for neighbour in vectors.nearest(vector, width, superseded=superseded)]
@@ -93,7 +99,8 @@ def _nearest(
 
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
-    """The hits of both legs, best first: fused by reciprocal rank, each with its score. Ties by id, since numbers differ between
+    """The hits of both legs, best first: fused by reciprocal rank, each with its score. Ties by id, since
+    numbers differ between
     two files that hold the same memories."""
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
@@ -132,14 +139,24 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
 def _share_of_meaning(
     query: str, rows: dict[int, Candidate], by_words: Sequence[int], by_meaning: Sequence[int]
 ) -> float:
-    """The weight of the vectors: less the longer the candidates are, since of many passages one is near to any question."""
+    """The weight of the vectors: less the longer the candidates are, since of many passages one is near to
+    any question."""
     alpha = semantic_weight(query, [rows[no].text for no in by_meaning[:_KIND_SAMPLE]], "rrf")
     sample = [*by_words[:_KIND_SAMPLE], *by_meaning[:_KIND_SAMPLE]]
     if not sample:
         return alpha
-    passages = sum(max(1.0, len(rows[no].text) / MAX_PASSAGE_CHARS) for no in sample) / len(sample)
+    texts = [rows[no].text for no in sample]
+    passages = sum(max(1.0, len(text) / MAX_PASSAGE_CHARS) for text in texts) / len(texts)
     length = min(1.0, (passages - 1) / (_LONG_PASSAGES - 1))
-    return alpha * (1 - length * (1 - _SHARE_OF_LONG))
+    talks = sum(map(_is_long_talk, texts)) / len(texts)
+    return alpha * (talks * _SHARE_OF_TALK + (1 - talks) * (1 - length * (1 - _SHARE_OF_LONG)))
+
+
+def _is_long_talk(text: str) -> bool:
+    """Whether a text is more than a passage of a conversation, turn by turn: of one matter after the
+    other."""
+    lines = text.split("\n") if len(text) > MAX_PASSAGE_CHARS else []
+    return len(lines) > 1 and sum(TURN.match(line) is not None for line in lines) * 2 > len(lines)
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, str]:

@@ -12,7 +12,8 @@
 
     I prefer tabs.
 
-The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the file without that
+The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the
+file without that
 line: by the two it is told whether the file, the memory, or both were changed since.
 """
 
@@ -102,7 +103,8 @@ def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def file_name(record: JSON) -> str:
-    """The name of a memory's file where it has none yet: its first words, and enough of its id to be its own."""
+    """The name of a memory's file where it has none yet: its first words, and enough of its id to be its
+    own."""
     words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:_SLUG_WORDS]
     slug = "-".join(words)[:60] or "memory"
     return f"{slug}-{record['id'][:8]}.md"

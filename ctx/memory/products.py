@@ -1,4 +1,5 @@
-"""Memories from other products: what their tools reply, what they export, and the files in which they keep them.
+"""Memories from other products: what their tools reply, what they export, and the files in which they keep
+them.
 
     claude-recall   replies of `retrieve_memory` and `search`; its SQLite file
     hindsight       replies of `recall` and `hindsight_search`; the REST API's list and recall
@@ -6,7 +7,8 @@
     mem0            `get_all` and the export of the platform
     basic-memory    a folder of its notes, or one of them
 
-What was imported before is skipped, what was forgotten since too. What cannot be read is named by the place where it stands, and the
+What was imported before is skipped, what was forgotten since too. What cannot be read is named by the place
+where it stands, and the
 others are imported.
 """
 
@@ -36,7 +38,8 @@ class _Stored(NamedTuple):
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
-    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for what is not that product's at all."""
+    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for what is not that
+    product's at all."""
     read = _READERS[product]
     if source.content.startswith(recall_file.SQLITE):
         if product != "claude-recall":
@@ -72,7 +75,8 @@ def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[It
 
 
 def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> _Stored:
-    """Stores one memory, or one conversation. Raises `Conflict` where it was imported before and is not the same any more."""
+    """Stores one memory, or one conversation. Raises `Conflict` where it was imported before and is not the
+    same any more."""
     request = f"import:{product}:{item.key}"
     if item.messages:
         before = bank.count()

@@ -176,32 +176,32 @@ class Writer(Reader):
         that was moved can be taken back here.
         """
         run = self.connection.execute
-        own, theirs, members = self.bank_no, other.bank_no, json.dumps(list(nos))
+        home, theirs, members = self.bank_no, other.bank_no, json.dumps(list(nos))
         moving = "(SELECT value FROM json_each(?))"
         live = run(
             f"SELECT count(*), ifnull(sum(term_count), 0) FROM memories WHERE no IN {moving} AND deleted_ms IS NULL",
             (members,),
         ).fetchone()
-        prefix, successor = re.compile(rf"(?<!\S){theirs}:"), f"{own}:"
+        prefix, successor = re.compile(rf"(?<!\S){theirs}:"), f"{home}:"
         words = run(f"SELECT rowid, terms FROM memory_words WHERE rowid IN {moving}", (members,))
         for no, terms in words.fetchall():
             run("UPDATE memory_words SET terms = ? WHERE rowid = ?", (prefix.sub(successor, terms), no))
-        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no IN {moving}", (own, self.op_no, members))
+        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no IN {moving}", (home, self.op_no, members))
         for table in ("memory_vectors", "memory_aliases"):
             run(
                 f"UPDATE OR IGNORE {table} SET bank_no = ? WHERE bank_no = ? AND memory_no IN {moving}",
-                (own, theirs, members),
+                (home, theirs, members),
             )
-        run("UPDATE OR IGNORE memory_replies SET bank_no = ? WHERE bank_no = ?", (own, theirs))
+        run("UPDATE OR IGNORE memory_replies SET bank_no = ? WHERE bank_no = ?", (home, theirs))
         self._count_live(live[0], live[1])
         # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory reads them anew.
-        run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (own,))
+        run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         for sql in EMPTYING:
             run(sql, (theirs,))
         run(
             "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = purges + 1"
             " WHERE bank_no = ?",
-            (canonical({"merged_into": own}), theirs),
+            (canonical({"merged_into": home}), theirs),
         )
         self._count += len(nos)
         self.detail(bank=other.bank.bank, bank_no=theirs)

@@ -219,7 +219,8 @@ def test_a_failing_embedder_loses_no_write_and_fails_no_recall(tmp_path: Path) -
         assert texts(bank, "apples") == ["User likes apples"]
         assert store.pending() == 1
         embedder.down = False
-        assert store.embed_pending() == 1
+        while store.pending():  # what embeds behind may have it already
+            store.embed_pending()
         embedder.down = True
         matches = bank.search("apples")
         assert (len(matches["results"]), matches["degraded"]) == (1, "no_embedder")

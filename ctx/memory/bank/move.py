@@ -36,7 +36,8 @@ class Moving(BankView):
     def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
         """One line of JSON for each memory, superseded ones too, oldest first; no newline at its end.
 
-        Imported into any bank and exported again, the lines are the same bytes. The journal and the history stay.
+        Imported into any bank and exported again, the lines are the same bytes. The journal and the history
+        stay.
         """
         conditions = [_EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
         with self._view() as view:
@@ -46,7 +47,8 @@ class Moving(BankView):
     def import_(self, lines: Iterable[str]) -> JSON:
         """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
 
-        A memory that is there already, the same, is skipped; another under the same id is a conflict, named and left as it is.
+        A memory that is there already, the same, is skipped; another under the same id is a conflict, named
+        and left as it is.
         Raises `BadRequest` with the number of a line that is not of an export.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
@@ -61,19 +63,21 @@ class Moving(BankView):
         return counts
 
     def absorb(self, bank: str, *, dry_run: bool = False) -> JSON:
-        """Takes over what another bank of the store holds, with its history and journal: `{"imported", "skipped", "conflicts"}`.
+        """Takes over what another bank of the store holds, with its history and journal: `{"imported",
+        "skipped", "conflicts"}`.
 
-        What is here already, the same, is skipped. Where a memory of another content has its id, it is named and nothing is done.
+        What is here already, the same, is skipped. Where a memory of another content has its id, it is named
+        and nothing is done.
         """
         with self._view() as view:
             counts = _compared(view, Reader(view.connection, bank))[0]
         if dry_run or counts["conflicts"]:
             return counts
         with self._writing("merge") as writer:
-            other = Reader(writer.connection, bank)
-            counts, nos = _compared(writer, other)
+            merged = Reader(writer.connection, bank)
+            counts, nos = _compared(writer, merged)
             if not counts["conflicts"]:
-                writer.take_over(other, nos)
+                writer.take_over(merged, nos)
         return counts
 
     def _take_in(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
@@ -101,15 +105,15 @@ class Moving(BankView):
             writer.join_session(stored.no, session)
 
 
-def _compared(view: Reader, other: Reader) -> tuple[JSON, list[int]]:
+def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
     """What taking over another bank would come to, and the numbers of what would be moved."""
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
     nos = []
-    for memory in other.select([_EVERYTHING]):
+    for memory in merged.select([_EVERYTHING]):
         stored = view.row(memory.id)
         if stored is None:
             nos.append(memory.no)
-        elif _line_of(view, stored) == _line_of(other, memory):
+        elif _line_of(view, stored) == _line_of(merged, memory):
             counts["skipped"] += 1
         else:
             counts["conflicts"].append(memory.id)

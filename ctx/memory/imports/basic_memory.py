@@ -3,7 +3,8 @@
     - [category] what is known #tag (context)
     - relation_type [[Other note]] (context)
 
-Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11). Each observation is a
+Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11).
+Each observation is a
 memory, each relation a sentence; what else stands in a note is one memory, a paragraph each.
 """
 

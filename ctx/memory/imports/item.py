@@ -6,7 +6,8 @@ from ctx.types import JSON
 
 
 class Source(NamedTuple):
-    """What is read: a path with its content, a folder (which has none), or what came through a pipe (without a path)."""
+    """What is read: a path with its content, a folder (which has none), or what came through a pipe (without
+    a path)."""
 
     path: str | None
     content: bytes
@@ -16,7 +17,8 @@ class Source(NamedTuple):
 class Item(NamedTuple):
     """One memory: where it stands, the product's own name for it, and the fields of `put`.
 
-    With `messages` it is a conversation, and the fields are its container's. `replaces` names what it took the place of.
+    With `messages` it is a conversation, and the fields are its container's. `replaces` names what it took
+    the place of.
     """
 
     where: str

@@ -1,6 +1,7 @@
 """Claude Recall's own file: `~/.claude-recall/claude-recall.db`, a table `memories` with the value as JSON.
 
-Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); columns of older versions are enough.
+Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); columns of
+older versions are enough.
 """
 
 import json
@@ -20,7 +21,8 @@ _MAX_DEPTH = 4
 
 
 def read(source: Source) -> Iterator[Item | Unread]:
-    """The memories of the file, superseded ones too. The file is only read, also beside the product that writes it."""
+    """The memories of the file, superseded ones too. The file is only read, also beside the product that
+    writes it."""
     if source.path is None:
         raise BadRequest("a database file is read where it lies: name it instead of piping it")
     try:
@@ -76,7 +78,8 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
 
 
 def _text(value: JSON, depth: int = 0) -> str | None:
-    """The sentence in a value: itself, or what stands under the first of the names that the product has had for it."""
+    """The sentence in a value: itself, or what stands under the first of the names that the product has had
+    for it."""
     if isinstance(value, str):
         return value if value.strip() else None
     if not isinstance(value, dict) or depth == _MAX_DEPTH:

@@ -1,6 +1,7 @@
 """JSON of other products: what their tools reply and their interfaces list; one document, or one a line.
 
-Sources: the seeds' documents for Claude Recall, Hindsight's tools and Sekha; Hindsight's REST as of its API 1.x; mem0's
+Sources: the seeds' documents for Claude Recall, Hindsight's tools and Sekha; Hindsight's REST as of its API
+1.x; mem0's
 https://docs.mem0.ai/cookbooks/essentials/exporting-memories and `get_all` (2026-11).
 """
 
@@ -34,7 +35,8 @@ def read_sekha(source: Source) -> Iterator[Item | Unread]:
 
 
 def read_mem0(source: Source) -> Iterator[Item | Unread]:
-    """Raises `BadRequest` where there are several people's memories and none was chosen: one bank is one person's."""
+    """Raises `BadRequest` where there are several people's memories and none was chosen: one bank is one
+    person's."""
     entries = list(_entries(source, "mem0"))
     values = [entry.value for entry in entries if isinstance(entry, _Entry) and isinstance(entry.value, dict)]
     users = sorted({str(value["user_id"]) for value in values if value.get("user_id")})
@@ -72,7 +74,8 @@ def _item(entry: "_Entry | Unread", product: str, convert: Convert) -> Item | Un
 
 
 def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
-    """The memories or conversations in one document, or in several, one a line. Raises `BadRequest` for what is no JSON at all."""
+    """The memories or conversations in one document, or in several, one a line. Raises `BadRequest` for what
+    is no JSON at all."""
     try:
         text = source.content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -169,7 +172,8 @@ def _sekha(entry: dict[str, JSON]) -> Item:
 
 
 def _mem0(entry: dict[str, JSON]) -> Item:
-    """A memory of mem0. Its owners other than the user (agent, app) are kept as metadata, the run as the session."""
+    """A memory of mem0. Its owners other than the user (agent, app) are kept as metadata, the run as the
+    session."""
     owners = present({name: entry.get(name) for name in ("agent_id", "app_id", "actor_id", "role")})
     optional = {
         "metadata": {**(entry.get("metadata") or {}), **owners},
