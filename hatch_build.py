@@ -1,4 +1,4 @@
-"""What the wheel holds beside the package's own files: the documentation, and the site and the manual page where they were built."""
+"""What the wheel holds beside the package: the documentation, its site and the manual page, where built."""
 
 from pathlib import Path
 from typing import Any

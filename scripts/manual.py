@@ -1,4 +1,7 @@
-"""Writes the manual page, made from the commands' own parsers: `python scripts/manual.py FILE`. `make dist` packs it into the wheel."""
+"""Writes the manual page, made from the commands' own parsers: `python scripts/manual.py FILE`.
+
+`make dist` packs it into the wheel.
+"""
 
 import argparse
 import sys
@@ -24,8 +27,8 @@ FILES = [
     },
     {
         "heading": "EXIT STATUS",
-        "content": "0 done, 1 a source or a client could not be dealt with, 2 a mistake in the command or the configuration, "
-        "3 there is no such thing, 4 the store or the disk, 5 a script, 130 interrupted.\n",
+        "content": "0 done, 1 a source or a client could not be dealt with, "
+        "2 a mistake in the command or the configuration, 3 there is no such thing, 4 the store or the disk, 5 a script, 130 interrupted.\n",
     },
 ]
 

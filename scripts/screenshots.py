@@ -1,7 +1,7 @@
 """Writes the pictures of the page that the documentation shows: `python scripts/screenshots.py [VIEW ...]`.
 
-A project is made of this repository's documentation and examples, served, and looked at in the Chromium that the tests use. Needs what
-`make clients` installs. Each view is taken light and dark into docs/images/VIEW-SCHEME.webp.
+A project is made of this repository's documentation and examples, served, and looked at in the Chromium that
+the tests use. Needs what `make clients` installs. Each view is taken light and dark into docs/images/VIEW-SCHEME.webp.
 """
 
 import io
@@ -66,7 +66,7 @@ VIEWS = {
 
 
 def project(folder: Path) -> Path:
-    """A project of this repository's documentation, changed at various times of the last two years; its ctx.toml."""
+    """A project of this repository's documentation, changed at various times of two years; its ctx.toml."""
     shutil.copytree(ROOT / "docs", folder / "handbook", ignore=shutil.ignore_patterns("images", "deploy"))
     shutil.copytree(ROOT / "extensions", folder / "scripts")
     (folder / "handbook" / "draft.md").write_text("\n")  # what a run leaves out is told with its reason
@@ -117,11 +117,11 @@ def served() -> Iterator[str]:
 
 def picture(page: Any, view: str) -> bytes:
     """A view as a PNG."""
-    target, ready = VIEWS[view]
+    target, selector = VIEWS[view]
     page.goto("about:blank")
     page.set_viewport_size(SIZE | ({"height": 940} if view == "map" else {}))
     page.goto(f"{SHOWN}/{target}")
-    page.locator(ready).first.wait_for(timeout=30_000)
+    page.locator(selector).first.wait_for(timeout=30_000)
     if view == "document":
         page.locator(".result .open", has_text="Back up").first.click()
         page.locator("#document-body [data-from]").first.wait_for()
@@ -146,8 +146,8 @@ def main() -> int:
         sys.stderr.write(f"no Chromium on PATH ({', '.join(BROWSERS)})\n")
         return 2
     IMAGES.mkdir(exist_ok=True)
-    with served() as where, sync_playwright() as playwright:
-        args = ["--no-sandbox", "--lang=en-GB", f"--host-resolver-rules=MAP localhost:7331 {where}"]
+    with served() as host, sync_playwright() as playwright:
+        args = ["--no-sandbox", "--lang=en-GB", f"--host-resolver-rules=MAP localhost:7331 {host}"]
         browser = playwright.chromium.launch(executable_path=program, args=args, timeout=180_000)
         for scheme in ("light", "dark"):
             page: Any = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB")

@@ -3,9 +3,14 @@
 from collections.abc import Generator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from ctx.text import sound
+
+# How long an example takes to make or to try is the machine's matter and no finding.
+hypothesis.settings.register_profile("ctx", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+hypothesis.settings.load_profile("ctx")
 
 
 @pytest.hookimpl(wrapper=True)

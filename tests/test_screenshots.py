@@ -1,6 +1,5 @@
 """The pictures of the page: every view, light and dark, small, and shown where the view is explained."""
 
-import importlib.util
 import re
 
 from kit import ROOT
@@ -29,6 +28,3 @@ def test_every_view_of_the_page_is_photographed() -> None:
 
 def test_the_pictures_are_small() -> None:
     assert sum(path.stat().st_size for path in IMAGES.iterdir()) < MAX_BYTES
-    assert (
-        importlib.util.find_spec("PIL") is not None
-    )  # what the script writes them with comes with fastembed

@@ -1,5 +1,5 @@
-"""What a running script asks of the server, answered: search, documents and other tools by the Toolbox, the machine by
-`lua/host.py`, its own values by `store.py`.
+"""What a running script asks of the server, answered: search, documents and other tools by the Toolbox, the
+machine by `lua/host.py`, its own values by `store.py`.
 
 `context.search(...)` in Lua is the `search` tool: the same checks, the same defaults, the same log.
 """
@@ -99,7 +99,7 @@ class _RunningCall:
         )
         return self._bridge.toolbox.call(name, arguments, inner)
 
-    # -- documents ---------------------------------------------------------------------------------------------
+    # -- documents -------------------------------------------------------------------------------------------
 
     def _search(self, options: dict[str, JSON], deadline_s: float) -> JSON:
         """The results of the `search` tool, which refuses what it refuses everybody."""
@@ -130,10 +130,12 @@ class _RunningCall:
             for source in self._use("sources", {}, deadline_s)["sources"]
         ]
 
-    # -- other tools -------------------------------------------------------------------------------------------
+    # -- other tools -----------------------------------------------------------------------------------------
 
     def _call(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        """What a tool answers that the operator lets this script call. Memories are a pack's own: no script reaches them so."""
+        """What a tool answers that the operator lets this script call. Memories are a pack's own: no script
+        reaches them so.
+        """
         name = str(arguments.get("name"))
         label = one_line(name[:64])
         if name not in self._policy.calls:
@@ -142,7 +144,8 @@ class _RunningCall:
             )
         if self._caller.script_depth >= MAX_DEPTH:
             raise ToolError(
-                f"context.call: {label}: {MAX_DEPTH} scripts wait for one another already; do they call in a circle?"
+                f"context.call: {label}: {MAX_DEPTH} scripts wait for one another already; "
+                "do they call in a circle?"
             )
         try:
             pack = self._bridge.toolbox.get(name).pack
@@ -152,7 +155,7 @@ class _RunningCall:
         except CtxError as error:
             raise ToolError(f"context.call: {label}: {error.message}") from error
 
-    # -- what it keeps -----------------------------------------------------------------------------------------
+    # -- what it keeps ---------------------------------------------------------------------------------------
 
     def _store(self) -> tuple[ScriptStore, str]:
         if self._bridge.store is None or not self._policy.store:
@@ -185,18 +188,18 @@ class _Progress:
         self._told_s = -math.inf
 
     def tell(self, arguments: dict[str, JSON], _: float) -> None:
-        done, message = _amount(arguments.get("done")), arguments.get("message")
+        count, message = _amount(arguments.get("done")), arguments.get("message")
         total = None if arguments.get("total") is None else _amount(arguments.get("total"))
         present_s = time.monotonic()
-        last = total is not None and done >= total
+        last = total is not None and count >= total
         if (
             self._tell is None
-            or done <= self._done
+            or count <= self._done
             or (present_s - self._told_s < PROGRESS_EVERY_S and not last)
         ):
             return
-        self._done, self._told_s = done, present_s
-        self._tell(done, total, one_line(str(message or ""), MAX_MESSAGE))
+        self._done, self._told_s = count, present_s
+        self._tell(count, total, one_line(str(message or ""), MAX_MESSAGE))
 
 
 def _amount(value: JSON) -> float:

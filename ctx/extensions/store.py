@@ -1,7 +1,7 @@
 """What scripts keep between calls: a few values each, by key, in the catalog's file.
 
-Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is there for the next
-call as soon as `set` has answered, whatever happens to the process.
+Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
+there for the next call as soon as `set` has answered, whatever happens to the process.
 """
 
 import json
@@ -34,10 +34,11 @@ _MIGRATIONS = (
 
 
 class ScriptStore:
-    """The values of all scripts. Safe from several threads and beside other processes. `path`: the catalog's file, made if need be.
+    """The values of all scripts. Safe from several threads and beside other processes. `path`: the catalog's
+    file, made if need be.
 
-    `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an answer, or raises `Busy`;
-    it raises `ToolError` for what is not to be kept, and `StoreError`.
+    `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an
+    answer, or raises `Busy`; it raises `ToolError` for what is not to be kept, and `StoreError`.
     """
 
     def __init__(self, path: str) -> None:
@@ -69,7 +70,7 @@ class ScriptStore:
         self._within(deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True)
 
     def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Adds to a number (0 where there is none) and gives the sum, as one step that no other call comes between."""
+        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes between."""
 
         def add(connection: Connection) -> int | float:
             total = _number(_value(connection, script, _key(key)) or 0) + _number(number)

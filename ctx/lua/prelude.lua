@@ -644,7 +644,13 @@ local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame, with room for its operation
 local emitted = 0
 local function emit(item)
   emitted = emitted + 1
-  local ok, text = encode_mended(item)
+  local id = type(item) == "table" and rawget(item, "source_id")
+  local ok, text
+  if type(id) == "string" and not utf8_len(id) then -- mended, it might be another item's
+    ok, text = false, "its source_id is not valid UTF-8"
+  else
+    ok, text = encode_mended(item)
+  end
   if ok and #text <= MAX_ITEM_BYTES then
     ask("emit", text, 2)
   else

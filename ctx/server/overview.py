@@ -67,7 +67,9 @@ class WorkspaceOverview:
         }
 
     def _document_ages(self) -> dict[str, list[int]]:
-        """How many documents of each source changed last in this month, the one before and so on; at the end all that are older."""
+        """How many documents of each source changed last in these 30 days, the 30 before and so on; at the end
+        all that are older.
+        """
         day = now_ms() // DAY_MS
         state = (self._workspace.catalog.seq(), day)
         if (

@@ -1,6 +1,6 @@
 """A retriever for LangChain: `CtxRetriever(path="notes").invoke("how often do keys change?")`.
 
-Needs `langchain-core` beside ctx. Copy this file into your program; a chain takes it like any other retriever.
+Needs `langchain-core` beside ctx. Copy this file into your program; a chain takes it like any retriever.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """A retriever for LlamaIndex: `CtxRetriever("notes").retrieve("how often do keys change?")`.
 
-Needs `llama-index-core` beside ctx. Copy this file into your program; a query engine takes it like any other retriever.
+Needs `llama-index-core` beside ctx. Copy this file into your program; a query engine takes it like any.
 """
 
 from llama_index.core.retrievers import BaseRetriever

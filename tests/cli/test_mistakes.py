@@ -177,12 +177,15 @@ def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
     assert " is free (--bind 127.0.0.1:" in reply.stderr
 
 
-# ---- the rest of the audit's list, each as its reader met it ------------------------------------------------
+# ---- the rest of the list, each as its reader met it -------------------------------------------------------
 
 
 def test_documents_that_the_globs_do_not_take_are_told_by_kind_and_number(tmp_path: Path) -> None:
     files = {"a.md": "# A\n\ntext\n", "b.csv": "x,y\n1,2\n", "c.csv": "x,y\n", "d.pdf": "%PDF-1.4"}
-    config = '[connectors.filesystem.docs]\nroot = "./docs"\ninclude_globs = ["**/*.md"]\n[embedding]\nprovider = "disabled"\n'
+    config = (
+        '[connectors.filesystem.docs]\nroot = "./docs"\ninclude_globs = ["**/*.md"]\n'
+        '[embedding]\nprovider = "disabled"\n'
+    )
     path = project(tmp_path, files, config)
     reply = ctx("index", "--config", str(path), cwd=tmp_path)
     assert reply.returncode == 0
@@ -208,7 +211,8 @@ def test_one_of_a_thing_is_not_told_as_several(tmp_path: Path) -> None:
 
 def test_an_embedding_server_that_does_not_run_is_told_with_how_to_start_it(tmp_path: Path) -> None:
     config = (
-        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "ollama"\nmodel = "all-minilm"\n'
+        '[connectors.filesystem.docs]\nroot = "./docs"\n'
+        '[embedding]\nprovider = "ollama"\nmodel = "all-minilm"\n'
         'dims = 384\nurl = "http://127.0.0.1:1"\nmax_retries = 0\n'
     )
     path = project(tmp_path, {"a.md": "# A\n\ntext\n"}, config)

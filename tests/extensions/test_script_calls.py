@@ -1,4 +1,6 @@
-"""`context.call`: another tool by grant, with a bound on depth and time. `context.progress`: what a long call tells meanwhile."""
+"""`context.call`: another tool by grant, with a bound on depth and time. `context.progress`: what a long call
+tells meanwhile.
+"""
 
 import threading
 import time
@@ -103,12 +105,12 @@ def test_scripts_that_call_in_a_circle_are_stopped_and_named(tmp_path: Path) -> 
 def test_a_call_within_a_call_ends_with_the_outer_deadline(tmp_path: Path) -> None:
     inner = tool_of("while true do end")
     outer = tool_of("context.call('inner')")
-    ended: list[float] = []
+    ends_s: list[float] = []
     both = threading.Event()
 
     def note(_: Call) -> None:
-        ended.append(time.monotonic())
-        if len(ended) == 2:
+        ends_s.append(time.monotonic())
+        if len(ends_s) == 2:
             both.set()
 
     with opened(
@@ -119,13 +121,15 @@ def test_a_call_within_a_call_ends_with_the_outer_deadline(tmp_path: Path) -> No
         with pytest.raises(ScriptTimeout):
             space.toolbox.call("outer", {}, CALLER)
         assert both.wait(10)  # the thread that waited for the inner one has told its end
-    assert max(ended) - began_s < 5
+    assert max(ends_s) - began_s < 5
 
 
 def test_a_call_waits_for_a_worker_no_longer_than_its_caller_does(tmp_path: Path) -> None:
-    """One tool has half of the workers: the calls within calls of four at once find none free."""
-    again = tool_of("return context.call('again')")
-    with opened(tmp_path, "[lua]\nworkers = 1\n", again=(again, 'calls = ["again"]\ntimeout = 0.5')) as space:
+    """One tool has half of the workers: the third of its calls within one another finds none free."""
+    recursive = tool_of("return context.call('again')")
+    with opened(
+        tmp_path, "[lua]\nworkers = 1\n", again=(recursive, 'calls = ["again"]\ntimeout = 0.5')
+    ) as space:
         began_s = time.monotonic()
         with pytest.raises((ScriptTimeout, ToolError)):
             space.toolbox.call("again", {}, CALLER)
@@ -153,11 +157,11 @@ def test_a_tool_to_call_that_nobody_serves_is_told_at_the_start(tmp_path: Path) 
 
 def reports(folder: Path, body: str) -> list[tuple[float, float | None, str]]:
     """What a client is told of a tool's progress."""
-    told: list[tuple[float, float | None, str]] = []
+    lines: list[tuple[float, float | None, str]] = []
     with opened(folder, work=(tool_of(body), "")) as space:
-        caller = CALLER._replace(progress=lambda done, total, message: told.append((done, total, message)))
+        caller = CALLER._replace(progress=lambda done, total, message: lines.append((done, total, message)))
         space.toolbox.call("work", {}, caller)
-    return told
+    return lines
 
 
 def test_a_tool_tells_how_far_it_is(tmp_path: Path) -> None:
@@ -168,14 +172,14 @@ def test_a_tool_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_reports_every_step_does_not_flood_its_client(tmp_path: Path) -> None:
-    told = reports(tmp_path, "for n = 1, 2000 do context.progress(n, 2000) end")
-    assert (told[0][0], told[-1][0]) == (1, 2000)
-    assert len(told) < 60
+    lines = reports(tmp_path, "for n = 1, 2000 do context.progress(n, 2000) end")
+    assert (lines[0][0], lines[-1][0]) == (1, 2000)
+    assert len(lines) < 60
 
 
 def test_progress_only_grows(tmp_path: Path) -> None:
-    told = reports(tmp_path, "for _, n in ipairs{3, 3, 1, 2, 4} do context.progress(n, 1) end")
-    assert [done for done, _, _ in told] == [3, 4]
+    lines = reports(tmp_path, "for _, n in ipairs{3, 3, 1, 2, 4} do context.progress(n, 1) end")
+    assert [count for count, _, _ in lines] == [3, 4]
 
 
 def test_a_message_is_one_short_line(tmp_path: Path) -> None:

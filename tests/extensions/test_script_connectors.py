@@ -146,7 +146,7 @@ def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Pa
     connector = {}
     function connector.scan(config)
       emit({ source_id = "a", body = "first" })
-      if config.bad then emit({ source_id = "b", body = "\\xff\\xfe" }) else emit({ source_id = "b", body = "second" }) end
+      if config.bad then emit({ source_id = "b", body = { [{}] = 1 } }) else emit({ source_id = "b", body = "second" }) end
     end
     """
     project = Project(tmp_path, text)
@@ -158,8 +158,28 @@ def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Pa
         report = project.index(space)
         assert (report["deleted"], report["failed"]) == (0, 1)
         (status,) = [status for status in space.statuses() if status.name == "script:tickets"]
-        assert (status.note or "").startswith("item 2: a string is not valid UTF-8")
+        assert (status.note or "").startswith("item 2: a table has a key of type table")
         assert ids(space) == ["a", "b"]
+
+
+def test_a_body_cut_inside_a_character_is_kept_mended_and_an_id_so_cut_is_not_taken_for_another(
+    tmp_path: Path,
+) -> None:
+    text = """
+    connector = {}
+    function connector.scan(config)
+      emit({ source_id = "a", body = ("words na\u00efve"):sub(1, 9) })
+      emit({ source_id = ("\u00e9"):sub(1, 1), body = "lost" })
+    end
+    """
+    project = Project(tmp_path, text)
+    with workspace(project.config) as space:
+        report = project.index(space)
+        assert (report["added"], report["failed"]) == (1, 1)
+        (document,) = [stored.document for stored in space.catalog.export()]
+        assert document.body == "words na\ufffd"
+        (status,) = [status for status in space.statuses() if status.name == "script:tickets"]
+        assert "item 2: its source_id is not valid UTF-8" in (status.note or "")
 
 
 @pytest.mark.parametrize(

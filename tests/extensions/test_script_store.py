@@ -19,7 +19,9 @@ from ctx.workspace import Workspace
 
 CALLER = Caller("cli")
 KEEP = """
-tool = { parameters = { { name = "key" }, { name = "value", type = "object" }, { name = "list", type = "boolean" } } }
+tool = {
+  parameters = { { name = "key" }, { name = "value", type = "object" }, { name = "list", type = "boolean" } },
+}
 function tool.execute(p, context)
   if p.list then return context.store.keys() end
   if p.value then context.store.set(p.key, p.value.it) end
@@ -152,10 +154,10 @@ def test_a_full_store_refuses_keeps_what_it_has_and_takes_again_once_something_i
 
 def test_there_are_only_so_many_keys(tmp_path: Path, store: ScriptStore) -> None:
     store.set("s", "k0", 0, soon())
-    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as other:
+    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as writer:
         rows = [("s", f"k{number}", 3, "1") for number in range(1, MAX_KEYS)]
-        other.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
-    other.close()
+        writer.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
+    writer.close()
     with pytest.raises(ToolError, match="1,000 keys"):
         store.set("s", "one more", 1, soon())
     store.set("s", "k5", "in place of what was there", soon())
@@ -181,16 +183,16 @@ def test_a_deadline_that_passes_while_the_file_is_taken_ends_the_call_and_spoils
 ) -> None:
     with opened(tmp_path, {"keep": 0.5}, keep=KEEP) as space:
         space.toolbox.call("keep", {"key": "a", "value": {"it": 1}}, CALLER)
-        other = sqlite3.connect(space.config.db.path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        writer = sqlite3.connect(space.config.db.path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
         try:
             began_s = time.monotonic()
             with pytest.raises((ScriptTimeout, ToolError)):
                 space.toolbox.call("keep", {"key": "a", "value": {"it": 2}}, CALLER)
             assert time.monotonic() - began_s < 5
         finally:
-            other.execute("ROLLBACK")
-            other.close()
+            writer.execute("ROLLBACK")
+            writer.close()
         assert space.toolbox.call("keep", {"key": "a"}, CALLER) == [1]
 
 
@@ -198,11 +200,11 @@ def test_a_file_that_another_process_keeps_is_busy_by_the_deadline(
     tmp_path: Path, store: ScriptStore
 ) -> None:
     store.set("s", "k", 1, soon())
-    other = sqlite3.connect(tmp_path / ".ctx" / "ctx.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    writer = sqlite3.connect(tmp_path / ".ctx" / "ctx.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
     with pytest.raises(Busy):
         store.set("s", "k", 2, time.monotonic() + 0.1)
-    other.close()
+    writer.close()
     store.set("s", "k", 3, soon())
     assert store.get("s", "k", soon()) == 3
 

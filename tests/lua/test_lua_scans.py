@@ -54,7 +54,7 @@ def test_a_scan_that_fails_halfway_says_so(pool: WatchedPool) -> None:
 
 
 def test_an_item_that_json_cannot_say_is_a_problem_of_its_own(pool: WatchedPool) -> None:
-    job = scan_job("connector = {} function connector.scan() return {1, {x = '\\255'}, 3} end")
+    job = scan_job("connector = {} function connector.scan() return {1, {[{}] = 2}, 3} end")
     first, problem, last = pool.scan(job, poor_host, 10)
     assert (first, last) == (1, 3)
     assert isinstance(problem, ItemProblem)

@@ -1,4 +1,6 @@
-"""What a script computes beside Lua's own: percent-encoding, digests, random ids. Whatever it is given, it answers or says why."""
+"""What a script computes beside Lua's own: percent-encoding, digests, random ids. Whatever it is given, it
+answers or says why.
+"""
 
 import contextlib
 import re
