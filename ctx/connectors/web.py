@@ -1,8 +1,8 @@
 """A site on the web as a source: the pages that a start address, a sitemap or an llms.txt leads to.
 
-A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does not meet
-it; never because something failed. Pages that were known are asked for by themselves, so a front page that loses its
-links loses nothing else.
+A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does
+not meet it; never because something failed. Pages that were known are asked for by themselves, so a front
+page that loses its links loses nothing else.
 """
 
 import hashlib
@@ -65,9 +65,9 @@ class _Visitable(NamedTuple):
 class WebConnector:
     """The pages below the start address, or those that a list names.
 
-    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8 links from a
-    page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none. Ids are addresses. Raises
-    `ConfigError` for an address that is none.
+    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8
+    links from a page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none.
+    Ids are addresses. Raises `ConfigError` for an address that is none.
     """
 
     def __init__(
@@ -252,7 +252,8 @@ class _Crawl:
         return list(pages)
 
     def _sitemap(self, address: str, data: bytes | None) -> Listing:
-        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it fails."""
+        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it
+        fails."""
         try:
             if data is None:
                 reply = self._client.get(address)
@@ -469,7 +470,8 @@ class _Crawl:
             log.complete = False
             log.problem(
                 "",
-                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or locked; they are kept. "
+                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or "
+                "locked; they are kept. "
                 f"If it is meant, run `ctx index {self._source.name} --full`",
             )
 
