@@ -180,7 +180,7 @@ class _Crawl:
         self._requests = self._silences = 0
         self._departed: set[str] = set()  # known, and gone by their own word
         self._failed: set[str] = set()
-        self._capped = False
+        self._capped = self._broken_off = False
 
     # -- where it begins ---------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class _Crawl:
         return sorted(documents - self._met)
 
     def _walk(self) -> Iterator[SourceItem]:
-        while self._frontier and self._log.complete:
+        while self._frontier and not self._broken_off:
             page = self._frontier.popleft()
             if time.monotonic() >= self._ends_s:
                 self._break_off(f"the crawl took longer than timeout_s ({self._source.timeout_s:g} s)")
@@ -324,6 +324,7 @@ class _Crawl:
             self._log.note("", message)
 
     def _break_off(self, reason: str) -> None:
+        self._broken_off = True
         self._log.complete = False
         self._log.problem("", f"{reason}: the next run goes on, and nothing is deleted in this one")
 
