@@ -1,5 +1,8 @@
-"""The messages of a repository's commits as documents."""
+"""What `git log` tells: which commit changed a file last, and the messages of commits as documents."""
 
+import os
+import selectors
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -7,7 +10,7 @@ from typing import NamedTuple
 from ctx.clock import iso_utc
 from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, commit_url
-from ctx.connectors.gitcmd import Git, GitFailed
+from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
 from ctx.errors import SourceError
 from ctx.types import Content, SourceItem
 
@@ -15,6 +18,14 @@ MAX_COMMITS = 20_000  # the newest; a report says when there are more
 FOLDER = "@commits/"  # of their ids: a name that few repositories have
 LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
 _FIELDS = 4
+
+
+class Change(NamedTuple):
+    """The last commit that changed a file."""
+
+    commit: str
+    at_ms: int
+    author: str
 
 
 class _Commit(NamedTuple):
@@ -78,3 +89,42 @@ def _content(remote: Remote, commit: _Commit) -> Content:
         source_url=commit_url(remote, commit.oid),
         metadata={"commit": commit.oid},
     )
+
+
+def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
+    """(commit, path) of `git log -z --name-only`, newest first; ends at the deadline.
+
+    After a commit's own fields git writes a newline before the first path, but a NUL where it is a merge.
+    """
+    change = Change("", 0, "")
+    fields: list[bytes] | None = None
+    first = False
+    for token in _tokens(fd, deadline_s):
+        if token == bound:
+            fields, first = [], True
+        elif fields is not None and len(fields) < 3:
+            fields.append(token)
+            if len(fields) == 3:
+                commit, seconds, author = fields
+                change = Change(
+                    commit.decode(), min(int(seconds), LATEST_S) * 1000, author.decode("utf-8", "replace")
+                )
+        elif first:
+            first = False
+            if token:
+                yield change, token.removeprefix(b"\n")
+        elif token:
+            yield change, token
+
+
+def _tokens(fd: int, deadline_s: float) -> Iterator[bytes]:
+    tail = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline_s - time.monotonic())):
+            data = os.read(fd, CHUNK_BYTES)
+            if not data:
+                yield tail
+                return
+            *whole, tail = (tail + data).split(b"\0")
+            yield from whole

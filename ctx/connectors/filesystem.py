@@ -67,9 +67,9 @@ class FilesystemConnector:
 
     `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
     stays within the root.
-    `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this machine.
-    A root that holds nothing at all although documents are known is taken for an unmounted disk, unless
-    `allow_empty`.
+    `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this
+    machine. A root that holds nothing at all although documents are known is taken for an unmounted disk,
+    unless `allow_empty`.
     """
 
     def __init__(

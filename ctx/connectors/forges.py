@@ -144,7 +144,8 @@ def commit_url(remote: Remote, revision: str) -> str | None:
 
 
 def _home(remote: Remote) -> tuple[str, str] | None:
-    """(host, address of the repository's page); None where there is no host or no repository in the address."""
+    """(host, address of the repository's page); None where there is no host or no repository in the
+    address."""
     if remote.host is None:
         return None
     host = _SSH_HOSTS.get(remote.host, remote.host)

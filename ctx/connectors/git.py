@@ -12,18 +12,17 @@ import os
 import posixpath
 import re
 import secrets
-import selectors
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from ctx.connectors.base import Progress, ScanLog
-from ctx.connectors.commits import LATEST_S, commit_items
+from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, share, user_folder
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
-from ctx.connectors.gitcmd import CHUNK_BYTES, QUICK_TIMEOUT_S, Blobs, Git, GitFailed
+from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, Git, GitFailed
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
@@ -56,7 +55,8 @@ _NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote 
 
 
 class _Tip(NamedTuple):
-    """What is read of the remote. `ref`: what it calls that (a branch, a tag, its HEAD), or a commit's own id."""
+    """What is read of the remote. `ref`: what it calls that (a branch, a tag, its HEAD), or a commit's own
+    id."""
 
     branch: str | None  # None: of a tag, a commit, or a HEAD that is on no branch
     oid: str
@@ -76,14 +76,6 @@ class _Entry(NamedTuple):
     path: bytes  # below the connector's root
     oid: str
     source_id: str
-
-
-class _Change(NamedTuple):
-    """The last commit that changed a file."""
-
-    commit: str
-    at_ms: int
-    author: str
 
 
 class GitConnector:
@@ -297,8 +289,8 @@ class GitConnector:
         except GitFailed as error:
             if _NOT_SERVED.search(error.words):
                 raise SourceError(
-                    f"{self.name}: the repository has no commit {tip.oid}, or gives out no single commits; name a branch "
-                    "or a tag. What is indexed from it is kept"
+                    f"{self.name}: the repository has no commit {tip.oid}, or gives out no single "
+                    "commits; name a branch or a tag. What is indexed from it is kept"
                 ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:
                 raise self._unreachable(error) from error
@@ -430,11 +422,11 @@ class GitConnector:
                 readable.append(entry)
         return readable
 
-    def _history(self, tip: _Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, _Change]:
+    def _history(self, tip: _Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
         """The last commit of each file, by one walk from the newest down that ends when all are found."""
         prefix = os.fsencode(self.root) + b"/" if self.root else b""
         paths = {entry.path for entry in entries}
-        changes: dict[bytes, _Change] = {}
+        changes: dict[bytes, Change] = {}
         bound = secrets.token_hex(12).encode()  # no path can look like it
         arguments = [
             "log",
@@ -448,10 +440,10 @@ class GitConnector:
         if self.root:
             arguments += ["--", f":(top,literal){self.root}"]
         deadline_s = time.monotonic() + self.timeout_s
-        change = _Change(tip.oid, 0, "")
+        change = Change(tip.oid, 0, "")
         with self._git.started(arguments, quiet=True) as process:
             assert process.stdout is not None
-            for change, path in _log_rows(process.stdout.fileno(), bound, deadline_s):
+            for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
                 if path.startswith(prefix):
                     inner = path[len(prefix) :]
                     if inner in paths and inner not in changes:
@@ -468,7 +460,7 @@ class GitConnector:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def _read(self, blobs: Blobs, entry: _Entry, tip: _Tip, change: _Change, log: ScanLog) -> Content:
+    def _read(self, blobs: Blobs, entry: _Entry, tip: _Tip, change: Change, log: ScanLog) -> Content:
         data = blobs.read(entry.oid, self.timeout_s)
         if len(data) <= LFS_POINTER_BYTES and data.startswith(LFS_POINTER):
             data = b""  # it says nothing itself
@@ -539,7 +531,8 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[bytes, str], l
 
 
 class _Scopes:
-    """The scope of each folder, made once. A folder whose ignore file asks too much is withheld, a line of the report."""
+    """The scope of each folder, made once. A folder whose ignore file asks too much is withheld, a line of
+    the report."""
 
     def __init__(self, top: Scope, rule_files: Mapping[bytes, bytes], log: ScanLog) -> None:
         self._rule_files = rule_files
@@ -562,42 +555,3 @@ class _Scopes:
             self._log.withheld.append(f"{source_id}/" if source_id else "")
             self._log.problem(source_id, f"left out: {error.message}")
             return None
-
-
-def _log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[_Change, bytes]]:
-    """(commit, path) of `git log -z --name-only`, newest first; ends at the deadline.
-
-    After a commit's own fields git writes a newline before the first path, but a NUL where it is a merge.
-    """
-    change = _Change("", 0, "")
-    fields: list[bytes] | None = None
-    first = False
-    for token in _tokens(fd, deadline_s):
-        if token == bound:
-            fields, first = [], True
-        elif fields is not None and len(fields) < 3:
-            fields.append(token)
-            if len(fields) == 3:
-                commit, seconds, author = fields
-                change = _Change(
-                    commit.decode(), min(int(seconds), LATEST_S) * 1000, author.decode("utf-8", "replace")
-                )
-        elif first:
-            first = False
-            if token:
-                yield change, token.removeprefix(b"\n")
-        elif token:
-            yield change, token
-
-
-def _tokens(fd: int, deadline_s: float) -> Iterator[bytes]:
-    tail = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline_s - time.monotonic())):
-            data = os.read(fd, CHUNK_BYTES)
-            if not data:
-                yield tail
-                return
-            *whole, tail = (tail + data).split(b"\0")
-            yield from whole

@@ -15,7 +15,8 @@ _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and 
 
 
 def read_below(root: str, relative: str, max_bytes: int) -> bytes:
-    """The bytes of a regular file at a path (with `/`) below a folder; only their beginning where that is binary.
+    """The bytes of a regular file at a path (with `/`) below a folder; only their beginning where that is
+    binary.
 
     Raises `SourceError` for one of more than `max_bytes`, and `OSError`.
 

@@ -1,7 +1,8 @@
 """A bucket of an S3-compatible store as a source: the objects below a prefix that the globs take.
 
-Listed whole and read as needed: an object's ETag and size are its fingerprint, so a second run reads what changed. Keys
-are kept as they are, also those that no file system could hold. Keys, secrets and tokens are in no message and no log.
+Listed whole and read as needed: an object's ETag and size are its fingerprint, so a second run reads what
+changed. Keys are kept as they are, also those that no file system could hold. Keys, secrets and tokens are
+in no message and no log.
 """
 
 import hashlib
@@ -50,7 +51,8 @@ class _Object(NamedTuple):
 
 
 class S3Connector:
-    """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole keys.
+    """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole
+    keys.
 
     `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and the shared files.
     `anonymous`: nothing is signed. Raises `ConfigError`.
@@ -141,8 +143,8 @@ class S3Connector:
                 yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
         if not count and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
-                f"nothing in it is to be read any more, but {len(known)} documents are indexed; if it is meant to be "
-                f"empty, run `ctx index {self.name} --full`"
+                f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
+                f"if it is meant to be empty, run `ctx index {self.name} --full`"
             )
 
     def _read(self, store: "_Store", row: _Object) -> Content:
@@ -324,7 +326,8 @@ _MENDS = {
 
 
 def _refused(reply: Reply, region: str) -> SourceError:
-    """What an answer other than 200 means. The store's own words are not repeated: they may hold what was signed."""
+    """What an answer other than 200 means. The store's own words are not repeated: they may hold what was
+    signed."""
     match = re.search(rb"<Code>([A-Za-z0-9]{1,60})</Code>", reply.body[:10_000])
     code = match[1].decode() if match else ""
     region_line = re.search(rb"<Region>([A-Za-z0-9-]{1,40})</Region>", reply.body[:10_000])

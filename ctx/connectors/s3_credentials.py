@@ -1,7 +1,7 @@
 """Where the keys to a bucket come from: the usual chain of AWS's own tools, as far as it needs no program.
 
-In this order: the environment, the profile in the shared files, the container's service, the machine's service. The
-addresses of the last two are fixed or of the environment, never of a configuration file.
+In this order: the environment, the profile in the shared files, the container's service, the machine's
+service. The addresses of the last two are fixed or of the environment, never of a configuration file.
 """
 
 import configparser
@@ -39,8 +39,9 @@ def find_credentials(environ: Mapping[str, str], profile: str | None) -> Credent
     if credentials is None:
         named = f"profile '{profile}' holds no keys" if profile else "no keys were found"
         raise SourceError(
-            f"{named}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` "
-            "gives those of a login), name a `profile` with keys, or set `anonymous = true` for a public bucket"
+            f"{named}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials "
+            "--format env` gives those of a login), name a `profile` with keys, or set `anonymous = true` "
+            "for a public bucket"
         )
     return credentials
 

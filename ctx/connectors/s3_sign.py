@@ -1,6 +1,7 @@
 """Requests signed as S3 wants them: AWS Signature Version 4, for requests without a body.
 
-Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html, whose first example is a test.
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html, whose first example is
+a test.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 class Credentials(NamedTuple):
-    """A key and its secret; `token` where they are lent for a while, until `expires_s` (seconds since the epoch)."""
+    """A key and its secret; `token` where they are lent for a while, until `expires_s` (seconds since the
+    epoch)."""
 
     key: str
     secret: str
@@ -27,7 +29,8 @@ class Credentials(NamedTuple):
 
 
 def path_of(key: str) -> str:
-    """A key as the path of an address: everything but letters, digits, `-._~/` is escaped, nothing is normalised."""
+    """A key as the path of an address: everything but letters, digits, `-._~/` is escaped, nothing is
+    normalised."""
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
@@ -46,7 +49,8 @@ def signed_headers(
     moment: datetime,
     headers: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
-    """The headers of a signed GET. `path` and `query` are as `path_of` and `query_of` give them; `moment` is in UTC."""
+    """The headers of a signed GET. `path` and `query` are as `path_of` and `query_of` give them; `moment` is
+    in UTC."""
     stamp = moment.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     fields = {name.lower(): value for name, value in (headers or {}).items()}
@@ -60,7 +64,8 @@ def signed_headers(
     signature = _mac(
         _signing_key(credentials.secret, stamp[:8], region), "\n".join([_ALGORITHM, stamp, scope, digest])
     ).hex()
-    authorization = f"{_ALGORITHM} Credential={credentials.key}/{scope},SignedHeaders={';'.join(names)},Signature={signature}"
+    claim = f"Credential={credentials.key}/{scope},SignedHeaders={';'.join(names)}"
+    authorization = f"{_ALGORITHM} {claim},Signature={signature}"
     fields.pop("host")  # the client's own business
     return [*fields.items(), ("authorization", authorization)]
 

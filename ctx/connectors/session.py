@@ -1,4 +1,5 @@
-"""One request after the other to places on the network: connections kept, time and size capped, nothing followed.
+"""One request after the other to places on the network: connections kept, time and size capped, nothing
+followed.
 
 The addresses that may be reached, and how, are `ctx/lua/fetch.py`'s to say.
 """
@@ -60,8 +61,8 @@ class Unanswered(SourceError):
 class Session:
     """A client without memory of who it is. Not for several threads. Closed with the block.
 
-    `allow_hosts`: HOST or HOST:PORT that may be private. `ends_s`, on the clock of `time.monotonic()`: by when all of it
-    must be over.
+    `allow_hosts`: HOST or HOST:PORT that may be private. `ends_s`, on the clock of `time.monotonic()`: by
+    when all of it must be over.
     """
 
     def __init__(
@@ -110,7 +111,8 @@ class Session:
         wanted: Wanted | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """One answer; asked for once more where a kept connection turns out to be closed. Raises `Unanswered`."""
+        """One answer; asked for once more where a kept connection turns out to be closed. Raises
+        `Unanswered`."""
         target = self.target(address)
         timeout_s = REQUEST_S if timeout_s is None else timeout_s
         try:

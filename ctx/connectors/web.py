@@ -1,8 +1,8 @@
 """A site on the web as a source: the pages that a start address, a sitemap or an llms.txt leads to.
 
-A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does not meet
-it; never because something failed. Pages that were known are asked for by themselves, so a front page that loses its
-links loses nothing else.
+A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does
+not meet it; never because something failed. Pages that were known are asked for by themselves, so a front
+page that loses its links loses nothing else.
 """
 
 import hashlib
@@ -65,9 +65,9 @@ class _Visitable(NamedTuple):
 class WebConnector:
     """The pages below the start address, or those that a list names.
 
-    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8 links from a
-    page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none. Ids are addresses. Raises
-    `ConfigError` for an address that is none.
+    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8
+    links from a page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none.
+    Ids are addresses. Raises `ConfigError` for an address that is none.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class _Crawl:
         self._requests = self._silences = 0
         self._departed: set[str] = set()  # known, and gone by their own word
         self._failed: set[str] = set()
-        self._capped = False
+        self._capped = self._broken_off = False
 
     # -- where it begins ---------------------------------------------------------------------------
 
@@ -252,7 +252,8 @@ class _Crawl:
         return list(pages)
 
     def _sitemap(self, address: str, data: bytes | None) -> Listing:
-        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it fails."""
+        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it
+        fails."""
         try:
             if data is None:
                 reply = self._client.get(address)
@@ -293,7 +294,7 @@ class _Crawl:
         return sorted(documents - self._met)
 
     def _walk(self) -> Iterator[SourceItem]:
-        while self._frontier and self._log.complete:
+        while self._frontier and not self._broken_off:
             page = self._frontier.popleft()
             if time.monotonic() >= self._ends_s:
                 self._break_off(f"the crawl took longer than timeout_s ({self._source.timeout_s:g} s)")
@@ -323,6 +324,7 @@ class _Crawl:
             self._log.note("", message)
 
     def _break_off(self, reason: str) -> None:
+        self._broken_off = True
         self._log.complete = False
         self._log.problem("", f"{reason}: the next run goes on, and nothing is deleted in this one")
 
@@ -469,7 +471,8 @@ class _Crawl:
             log.complete = False
             log.problem(
                 "",
-                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or locked; they are kept. "
+                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or "
+                "locked; they are kept. "
                 f"If it is meant, run `ctx index {self._source.name} --full`",
             )
 

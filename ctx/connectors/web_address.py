@@ -20,8 +20,8 @@ _PAGE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | None:
     """The one spelling of the address that a page at `base` refers to; None where it is no page's on the web.
 
-    Without fragment, credentials, default port, `.` and `..`; the host in lower case, escapes in upper case and only
-    where needed. `queries`: what follows `?` is a part of it (but for what merely tracks readers).
+    Without fragment, credentials, default port, `.` and `..`; the host in lower case, escapes in upper case
+    and only where needed. `queries`: what follows `?` is a part of it (but for what merely tracks readers).
     """
     reference = _BLANK.sub("", reference.strip(" \f\t\n\r"))
     if len(reference) > MAX_ADDRESS or _CONTROL.search(reference):
@@ -79,8 +79,8 @@ def _query(query: str) -> str:
 
 
 def folder_of(address: str) -> str:
-    """The folder that a source beginning at an address covers: that of a page which has a name with a suffix, the
-    address itself where it has none (`/docs` is `/docs/`).
+    """The folder that a source beginning at an address covers: that of a page which has a name with a
+    suffix, the address itself where it has none (`/docs` is `/docs/`).
     """
     parts = urlsplit(address)
     above, _, name = parts.path.rpartition("/")

@@ -17,7 +17,8 @@ _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, applicat
 class Client:
     """Asks one page after the other. Closed with the block.
 
-    `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if it is longer.
+    `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if
+    it is longer.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class Client:
     def get(self, address: str, *, etag: str = "", modified: str = "", wanted: Wanted | None = None) -> Reply:
         """One page, without following a redirect.
 
-        With `etag` or `modified`, of an earlier answer, 304 says that nothing has changed. Raises `Unanswered`, also for
-        what robots.txt forbids.
+        With `etag` or `modified`, of an earlier answer, 304 says that nothing has changed. Raises
+        `Unanswered`, also for what robots.txt forbids.
         """
         robots = self._robots_of(address)
         if not robots.allows(address):

@@ -1,7 +1,8 @@
 """What a crawl remembers of the pages it read, so that an unchanged one need not be sent again.
 
-It is derived: without it the next crawl asks for everything once more. It lies beside the catalog, and believes itself
-only as far as the catalog agrees: validators are sent for a document only where its known fingerprint is the one here.
+It is derived: without it the next crawl asks for everything once more. It lies beside the catalog, and
+believes itself only as far as the catalog agrees: validators are sent for a document only where its known
+fingerprint is the one here.
 """
 
 import hashlib

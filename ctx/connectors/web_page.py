@@ -26,8 +26,8 @@ _MARKDOWN_LINK = re.compile(
 
 
 class References(NamedTuple):
-    """What a page says besides its text: where it leads, in order and each once; which address it calls its own;
-    whether it may be indexed.
+    """What a page says besides its text: where it leads, in order and each once; which address it calls its
+    own; whether it may be indexed.
     """
 
     links: tuple[str, ...] = ()
@@ -42,33 +42,51 @@ class Listing(NamedTuple):
     nested: bool = False
 
 
-def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
-    """The references of an HTML page at this address. Never fails."""
-    text = decode(data, charset) or ""
-    base, declared, directives = address, None, ""
-    hrefs: list[str] = []
-    refreshed = False
-    for name, attributes in elements(text, _NAMES):
+class _Head:
+    """What the elements of a page say, as they come."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.base = address
+        self.declared = ""  # the address that it calls its own
+        self.directives = ""  # for robots
+        self.refreshed = False  # it sends its reader on
+        self.hrefs: list[str] = []
+
+    def take(self, name: str, attributes: dict[str, str]) -> None:
         href = attributes.get("src" if name == "frame" else "href", "")
         rel = attributes.get("rel", "").lower().split()
-        if name == "base":
-            base = (canonical(href, address) or address) if href and base == address else base
-        elif name == "meta":
-            if attributes.get("name", "").lower() in _ROBOTS:
-                directives += f",{attributes.get('content', '')}"
-            elif (goal := _refresh(attributes)) is not None:
-                refreshed = True
-                hrefs.append(goal)
+        if name == "meta":
+            self._meta(attributes)
+        elif name == "base":
+            if href and self.base == self.address:
+                self.base = canonical(href, self.address) or self.address
         elif name == "link":
-            declared = declared or href if "canonical" in rel else declared
-        elif href and "nofollow" not in rel and len(hrefs) < MAX_LINKS:
-            hrefs.append(href)
-    followed = not forbids(directives, "nofollow")
-    links = (canonical(href, base, queries=queries) for href in hrefs) if followed else ()
+            if "canonical" in rel:
+                self.declared = self.declared or href
+        elif href and "nofollow" not in rel and len(self.hrefs) < MAX_LINKS:
+            self.hrefs.append(href)
+
+    def _meta(self, attributes: dict[str, str]) -> None:
+        if attributes.get("name", "").lower() in _ROBOTS:
+            self.directives += f",{attributes.get('content', '')}"
+        goal = _refresh(attributes)
+        if goal is not None:
+            self.refreshed = True
+            self.hrefs.append(goal)
+
+
+def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
+    """The references of an HTML page at this address. Never fails."""
+    head = _Head(address)
+    for name, attributes in elements(decode(data, charset) or "", _NAMES):
+        head.take(name, attributes)
+    hrefs = [] if forbids(head.directives, "nofollow") else head.hrefs
+    links = (canonical(href, head.base, queries=queries) for href in hrefs)
     return References(
         tuple(dict.fromkeys(link for link in links if link)),
-        canonical(declared, base, queries=queries) if declared else None,
-        not refreshed and not forbids(directives, "noindex"),
+        canonical(head.declared, head.base, queries=queries) if head.declared else None,
+        not head.refreshed and not forbids(head.directives, "noindex"),
     )
 
 
@@ -85,9 +103,11 @@ def is_sitemap(data: bytes) -> bool:
 
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
-    """The pages, or the further sitemaps, that a sitemap names. Never fails: what is no address is passed over.
+    """The pages, or the further sitemaps, that a sitemap names. Never fails: what is no address is passed
+    over.
 
-    Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can hurt.
+    Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can
+    hurt.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     root = _SITEMAP.match(text)

@@ -1,7 +1,7 @@
 """What a site asks of robots: robots.txt after RFC 9309, and what a page says of itself.
 
-The standard library's parser knows neither wildcards nor the longest match, which sites count on; patterns here are
-matched from left to right, so that no file makes it slow.
+The standard library's parser knows neither wildcards nor the longest match, which sites count on; patterns
+here are matched from left to right, so that no file makes it slow.
 """
 
 import re
@@ -16,7 +16,8 @@ _ESCAPE = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
 
 
 class Rule(NamedTuple):
-    """A path pattern: literal pieces that `*` stood between; `whole`: it ends where the address ends (`$`)."""
+    """A path pattern: literal pieces that `*` stood between; `whole`: it ends where the address ends
+    (`$`)."""
 
     allowed: bool
     pieces: tuple[str, ...]
@@ -43,7 +44,8 @@ class Rule(NamedTuple):
 
 
 class Robots(NamedTuple):
-    """The rules that hold for us, the most specific first, and the pause that is asked for between requests."""
+    """The rules that hold for us, the most specific first, and the pause that is asked for between
+    requests."""
 
     rules: tuple[Rule, ...] = ()
     delay_s: float = 0.0

@@ -1,8 +1,9 @@
 """HTTP to addresses that were checked: the one way out, of a script's request and of a source on the web.
 
-A URL is judged before anything is asked, its host's addresses are judged when they are known, and the connection
-goes to the very address that was judged. Nothing of the environment (proxies, `.netrc`) takes part. What is refused
-is a `ToolError` whose message begins with "http: "; what fails is httpcore's own, which `reason` puts into words.
+A URL is judged before anything is asked, its host's addresses are judged when they are known, and the
+connection goes to the very address that was judged. Nothing of the environment (proxies, `.netrc`) takes
+part. What is refused is a `ToolError` whose message begins with "http: "; what fails is httpcore's own,
+which `reason` puts into words.
 """
 
 import functools
@@ -53,7 +54,8 @@ class Target(NamedTuple):
 
 
 def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
-    """The place a URL names, if it may be gone to at all. `allow_hosts`: HOST or HOST:PORT that may be private.
+    """The place a URL names, if it may be gone to at all. `allow_hosts`: HOST or HOST:PORT that may be
+    private.
 
     Raises `ToolError`.
     """

@@ -247,6 +247,7 @@ def test_a_sitemap_that_fails_in_part_deletes_nothing(site: Site) -> None:
     crawl = Crawl(connector(site, "/sitemap.xml"))
     assert not crawl.log.complete
     assert crawl.problems == {"/b.xml": "is answered with 404"}
+    assert crawl.pages == ["/api.html"]
 
 
 def test_an_llms_txt_names_the_pages(site: Site) -> None:

@@ -1,7 +1,8 @@
-"""Documentation sites as their builders make them: each page once, its title right, no navigation in its text.
+"""Documentation sites as their builders make them: each page once, its title right, no navigation in its
+text.
 
-The builders are not among the development tools: a virtual environment with `sphinx furo mkdocs mkdocs-material` is named in
-CTX_SITE_BUILDERS by its folder of programs.
+The builders are not among the development tools: a virtual environment with `sphinx furo mkdocs
+mkdocs-material` is named in CTX_SITE_BUILDERS by its folder of programs.
 """
 
 import os
