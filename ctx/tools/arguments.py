@@ -18,7 +18,8 @@ _MEANT = (
 def put_right(
     schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = ()
 ) -> tuple[dict[str, JSON], list[str]]:
-    """The arguments that the schema names, with JSON text parsed where a list or an object is asked for; and the names of the others.
+    """The arguments that the schema names, with text parsed where a list, an object or a number is asked for; and the names of the
+    others.
 
     `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly a known one: it was
     meant.
@@ -89,6 +90,8 @@ def _typed(rule: JSON, values: list[str]) -> JSON:
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
     kind = rule.get("type") if isinstance(rule, dict) else None
+    if isinstance(value, str) and kind in ("integer", "number"):
+        return _typed(rule, [value])
     if not isinstance(value, str) or kind not in ("array", "object"):
         return value
     try:
