@@ -4,6 +4,7 @@ Only tools of packs and their routes are so lenient: a cold search needs none of
 """
 
 import json
+import math
 from collections.abc import Mapping
 
 from ctx.errors import BadRequest
@@ -82,9 +83,10 @@ def _typed(rule: JSON, values: list[str]) -> JSON:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind in ("integer", "number"):
         try:
-            return int(text) if kind == "integer" else float(text)
+            number = int(text) if kind == "integer" else float(text)
         except ValueError:
             return text
+        return number if math.isfinite(number) else text
     return text
 
 
