@@ -4,6 +4,7 @@ Only tools of packs and their routes are so lenient: a cold search needs none of
 """
 
 import json
+import math
 from collections.abc import Mapping
 
 from ctx.errors import BadRequest
@@ -18,7 +19,8 @@ _MEANT = (
 def put_right(
     schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = ()
 ) -> tuple[dict[str, JSON], list[str]]:
-    """The arguments that the schema names, with JSON text parsed where a list or an object is asked for; and the names of the others.
+    """The arguments that the schema names, with text parsed where a list, an object or a number is asked for; and the names of the
+    others.
 
     `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly a known one: it was
     meant.
@@ -81,14 +83,17 @@ def _typed(rule: JSON, values: list[str]) -> JSON:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind in ("integer", "number"):
         try:
-            return int(text) if kind == "integer" else float(text)
+            number = int(text) if kind == "integer" else float(text)
         except ValueError:
             return text
+        return number if math.isfinite(number) else text
     return text
 
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
     kind = rule.get("type") if isinstance(rule, dict) else None
+    if isinstance(value, str) and kind in ("integer", "number"):
+        return _typed(rule, [value])
     if not isinstance(value, str) or kind not in ("array", "object"):
         return value
     try:

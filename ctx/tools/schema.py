@@ -178,7 +178,9 @@ def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> d
                 raise BadRequest(
                     f"parameter '{within}{name}' must be of type 'object', got {type_name(present[name])}"
                 )
-            present[name] = _check_flat(rule, present[name], f"{within}{name}.")
+            if rule.keys() & {"properties", "required", "additionalProperties"}:
+                present[name] = _check_flat(rule, present[name], f"{within}{name}.")
+            # Else anything goes, and its nulls are data.
         elif name in present:
             present[name] = _check_scalar(within + name, rule, present[name])
         elif "default" in rule:

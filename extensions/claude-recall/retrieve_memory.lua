@@ -27,7 +27,7 @@ function tool.execute(params, context)
     memories[#memories + 1] = {
       id = shared.name(record),
       content = record.text,
-      metadata = json.object(record.metadata or {}),
+      metadata = record.metadata,
       timestamp = shared.moment(record),
       sessionId = record.session or json.null,
     }

@@ -22,7 +22,7 @@ local function shown(hit)
   return {
     id = shared.name(record),
     content = record.text,
-    metadata = json.object(record.metadata or {}),
+    metadata = record.metadata,
     timestamp = shared.moment(record),
     happened = record.happened or json.null,
     score = hit.score,

@@ -27,7 +27,7 @@ function tool.execute(params, context)
   if params.label then
     data.labels = json.array({ params.label })
   elseif params.folder then
-    data.folders = json.array({ params.folder })
+    data.folders = json.array({ (string.gsub(params.folder, "(.)/+$", "%1")) })
   else
     data.folders = json.array({})
     for _, group in ipairs(stats.groups) do

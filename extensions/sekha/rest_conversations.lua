@@ -34,7 +34,7 @@ function tool.execute(params, context)
           timestamp = shared.stamp(record.created),
           created_at = shared.stamp(record.created),
           updated_at = shared.stamp(record.updated),
-          metadata = json.object(record.metadata or {}),
+          metadata = record.metadata,
         }
       end
     end

@@ -70,7 +70,7 @@ function shared.shown(record, context)
     word_count = words,
     created_at = shared.stamp(record.created),
     updated_at = shared.stamp(record.updated),
-    metadata = json.object(record.metadata or {}),
+    metadata = record.metadata,
     messages = messages,
   }
 end
@@ -152,7 +152,7 @@ function shared.result(hit)
     label = conversation.label or json.null,
     folder = conversation.folder or "/",
     timestamp = shared.stamp(shared.moment(record)),
-    metadata = json.object(record.metadata or {}),
+    metadata = record.metadata,
   }
 end
 

@@ -253,6 +253,16 @@ def test_what_answers_below_the_threshold_is_shown_apart(server: PackServer) -> 
     assert "belowThreshold" not in server.rest(RECALL + "search", {"query": "zebra crossing"}, bank="cr3b")
 
 
+def test_cr2_metadata_comes_back_as_it_was_and_a_list_is_no_kind_of_memory(server: PackServer) -> None:
+    metadata = {"type": ["list"], "empty": {}, "nothing": None, "deep": {"values": [None, 1.5, "x"]}}
+    stored = server.rest(
+        RECALL + "store_memory", {"content": "odd metadata", "metadata": metadata}, bank="cr2-odd"
+    )
+    [memory] = server.rest(RECALL + "retrieve_memory", {"id": stored["id"]}, bank="cr2-odd")["memories"]
+    assert memory["metadata"] == metadata
+    assert server.rest(RECALL + "get_stats", {}, bank="cr2-odd")["memoryTypes"] == {"general": 1}
+
+
 def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServer) -> None:
     store, clear, stats = RECALL + "store_memory", RECALL + "clear_context", RECALL + "get_stats"
     server.rest(store, {"content": "mine"}, bank="cr6", session="a")

@@ -242,6 +242,9 @@ def test_hs15_what_models_add_has_no_effect_and_is_said_and_lists_sent_as_text_a
     for reply in (server.rest("retain", noisy, bank="hs15"), server.mcp("retain", noisy, "/mcp/hs15/")):
         assert reply["success"]
         assert reply["ignored_arguments"] == ["explanation", "importance"]
+    assert len(server.rest("recall", {"query": "backend", "max_results": "1"}, bank="hs15")["results"]) == 1
+    with pytest.raises(Refused, match="must be of type 'integer'"):
+        server.rest("recall", {"query": "backend", "max_results": "few"}, bank="hs15")
     with piped(config, "hindsight", "--bank", "hs15") as pipe:
         assert pipe.call("recall", {"query": "backend", "top_k": 3})["ignored_arguments"] == ["top_k"]
         assert "ignored_arguments" not in pipe.call("recall", {"query": "backend", "sessionId": "s"})

@@ -353,6 +353,7 @@ def test_sk9_stats_of_all_of_a_folder_and_of_a_label(server: PackServer) -> None
         "average_importance": 7.0,
         "labels": ["sk9 two"],
     }
+    assert data(server, "memory_stats", {"folder": "/sk9/"})["folders"] == ["/sk9"]
     every = data(server, "memory_stats", {})
     assert {"/sk9", "/sk9/deep", "/sk9else"} <= set(every["folders"])
     both = server.sekha("memory_stats", {"folder": "/sk9", "label": "sk9 two"})

@@ -186,7 +186,10 @@ def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
     match = _TAG.fullmatch(group_by) if isinstance(group_by, str) else None
     if match is None:
         raise BadRequest(f"group_by: one of {', '.join(_GROUPS)} or metadata.KEY")
-    return "json_extract(m.metadata, ?)", (f'$."{match[1]}"',)
+    path = f'$."{match[1]}"'
+    # A list or an object is no group's name: it counts as absent.
+    scalar = "iif(json_type(m.metadata, ?) IN ('array', 'object'), NULL, json_extract(m.metadata, ?))"
+    return scalar, (path, path)
 
 
 def _summary(row: Sequence[JSON]) -> dict[str, JSON]:

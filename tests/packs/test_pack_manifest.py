@@ -1,0 +1,133 @@
+"""A pack of one's own: what its scripts share, its profiles, the arguments of its routes, and what is wrong with a manifest."""
+
+from pathlib import Path
+
+import pytest
+from kit import workspace
+from pack_kit import CONFIG, pack_project
+
+from ctx.errors import BadRequest, ConfigError, ToolError
+from ctx.packs.manifest import read_manifest
+from ctx.packs.packs import Pack
+from ctx.types import Caller
+
+HEAD = 'name = "diary"\napi = 1\ngrants = ["memory"]\n'
+SHARED = """\
+-- Quotes "and" \\ backslashes, ends of lines, Größe: all of it comes through.
+local shared = { limit = 3 }
+function shared.greet(name) return "Guten Tag, " .. name .. " \\"\\\\\\n" end
+return shared
+"""
+GREET = """\
+tool = { name = "greet", description = "Greets", parameters = { type = "object", properties = { name = { type = "string" } } } }
+function tool.execute(params, context)
+  if params.name == "nobody" then
+    error("nobody is there")
+  end
+  return { greeting = shared.greet(params.name), limit = shared.limit }
+end
+"""
+COUNT = """\
+tool = {
+  name = "count",
+  description = "Counts",
+  parameters = {
+    type = "object",
+    properties = { from = { type = "integer" }, names = { type = "array", items = { type = "string" } }, twice = { type = "boolean" } },
+    required = { "from" },
+  },
+}
+function tool.execute(params, context)
+  return { sum = params.from + (params.names and #params.names or 0), twice = params.twice }
+end
+"""
+MANIFEST = (
+    HEAD
+    + """\
+shared = "shared.lua"
+tools = [{ name = "greet" }, { name = "old_greet", script = "greet.lua", profile = "old" }]
+routes = [{ method = "GET", path = "/diary/{from}", script = "count.lua" }]
+[profiles.new]
+instructions = "Greet."
+[profiles.old]
+"""
+)
+CALLER = Caller("rest")
+
+
+def diary(folder: Path, manifest: str = MANIFEST) -> Path:
+    """The folder of the pack."""
+    pack = folder / "diary"
+    pack.mkdir()
+    for name, text in (("shared.lua", SHARED), ("greet.lua", GREET), ("count.lua", COUNT)):
+        (pack / name).write_text(text)
+    (pack / "pack.toml").write_text(manifest)
+    return pack
+
+
+def enabled(folder: Path, settings: str = "") -> Path:
+    """A configuration that enables the pack alone."""
+    diary(folder)
+    packs = CONFIG.replace('["hindsight", "claude-recall", "sekha"]', '["diary"]')
+    return pack_project(folder, f'{packs}[packs.diary]\npath = "./diary"\n{settings}')
+
+
+def test_scripts_see_what_they_share_and_keep_the_numbers_of_their_lines(tmp_path: Path) -> None:
+    with workspace(enabled(tmp_path)) as space:
+        assert [pack.name for pack in space.packs] == ["diary"]
+        reply = space.toolbox.call("greet", {"name": "Ann"}, CALLER)
+        assert reply == {"greeting": 'Guten Tag, Ann "\\\n', "limit": 3}
+        with pytest.raises(ToolError, match=r":4: nobody is there"):
+            space.toolbox.call("greet", {"name": "nobody"}, CALLER)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tools"), [("", ["greet"]), ('profile = "old"\n', ["greet", "old_greet"])]
+)
+def test_a_profile_chooses_the_tools_and_the_first_is_the_default(
+    tmp_path: Path, settings: str, tools: list[str]
+) -> None:
+    with workspace(enabled(tmp_path, settings)) as space:
+        [pack] = space.packs
+        assert sorted(pack.tools) == tools
+        assert pack.manifest.instructions == ("" if settings else "Greet.")
+
+
+def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_path: Path) -> None:
+    with workspace(enabled(tmp_path)) as space:
+        [pack] = space.packs
+        assert isinstance(pack, Pack)
+        answer = pack.route_answer(pack.manifest.routes[0], space.toolbox)
+        texts = {"from": ["2"], "names": ["a", "b"], "twice": ["true"]}
+        assert answer(texts, {}, CALLER) == {"sum": 4, "twice": True}
+        assert answer({"from": ["2"]}, {"from": 9, "names": None}, CALLER)["sum"] == 2  # the path's own
+        for faulty, message in (
+            ({"from": ["two"]}, "must be of type 'integer'"),
+            ({"from": ["2"], "name": ["a"]}, "did you mean 'names'"),
+            ({}, "missing required parameter: from"),
+        ):
+            with pytest.raises(BadRequest, match=message):
+                answer(faulty, {}, CALLER)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('shared = "none.lua"\ntools = []\n', "no such script: none.lua"),
+        ('tools = [{ name = "greet", profile = "x" }]\n', "tools.greet.profile: no such profile: x"),
+        ("tools = []\n[profiles.new]\ntools = []\n", "profiles.new: a table that may have instructions"),
+        ("tools = []\n[profiles]\nnew = 1\n", "profiles.new: a table that may have instructions"),
+        ("tools = []\nprofile = []\n", "profile: unknown key"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_is_said(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_manifest(str(diary(tmp_path, HEAD + lines)))
+
+
+def test_a_setting_that_names_no_profile_is_told_of_those_there_are(tmp_path: Path) -> None:
+    manifest = read_manifest(str(diary(tmp_path)))
+    with pytest.raises(
+        ConfigError, match=r"\[packs.diary\] profile: unknown profile 'nwe'; did you mean 'new'"
+    ):
+        manifest.served("nwe")
