@@ -15,7 +15,7 @@ from typing import Any
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, removed
-from ctx.cli.foreign import difference, own_command, read_text, write_text
+from ctx.cli.foreign import difference, give_back, own_command, read_text, write_text
 from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.project import Location, find_config, project_root
@@ -288,12 +288,7 @@ def _remove(client: Client, name: str, args: Any) -> int:
     if args.dry_run:
         print(difference(path, content, revised), end="")
         return 0
-    if revised or revised == backup:
-        write_text(path, revised, private=args.scope != "project")
-    else:
-        os.unlink(path)
-    if revised == backup:
-        os.unlink(f"{path}.bak")
+    give_back(path, revised, backup, private=args.scope != "project")
     print(f"{client.title}: took '{name}' out of {path}")
     return 0
 

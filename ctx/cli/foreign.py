@@ -42,6 +42,16 @@ def write_text(path: str, text: str, *, private: bool) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def give_back(path: str, revised: str, backup: str | None, *, private: bool) -> None:
+    """Leaves the file as it is without our part: gone where that was all, and without its `.bak` where it is that again."""
+    if revised or revised == backup:
+        write_text(path, revised, private=private)
+    else:
+        os.unlink(path)
+    if revised == backup:
+        os.unlink(f"{path}.bak")
+
+
 def difference(path: str, old: str, new: str) -> str:
     """A change as a unified diff."""
     import difflib  # 5 ms, for --dry-run alone

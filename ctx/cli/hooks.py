@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ctx.cli.common import plain
 from ctx.cli.entries import distinct, edited, indent_of, inserted, members_of, removed
-from ctx.cli.foreign import difference, own_command, read_text, write_text
+from ctx.cli.foreign import difference, give_back, own_command, read_text, write_text
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.project import Location
 from ctx.types import JSON
@@ -159,12 +159,7 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
     if args.dry_run:
         print(difference(path, content, revised), end="")
         return 0
-    if revised or revised == backup:
-        write_text(path, revised, private=args.scope != "project")
-    else:
-        os.unlink(path)
-    if revised == backup:
-        os.unlink(f"{path}.bak")
+    give_back(path, revised, backup, private=args.scope != "project")
     print(f"{client.title}: took the hooks of ctx out of {path}")
     return 0
 
