@@ -97,8 +97,7 @@ class Searching(BankView):
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
-        if max_tokens is not None:
-            max_tokens = whole("max_tokens", max_tokens, 1, 10_000_000)
+        max_tokens = None if max_tokens is None else whole("max_tokens", max_tokens, 1, 10_000_000)
         least_score = number("min_score", min_score, 0.0, 1.0)
         question = Question(
             query,
