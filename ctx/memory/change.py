@@ -322,8 +322,7 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return "value"
     if not later.changes:
         return None
-    ended_terms = {term for match in _ENDED.finditer(later.text) for term in terms(match[1])}
-    referred = (earlier.names | earlier.content) & ended_terms
+    referred = (earlier.names | earlier.content) & _ended_terms(later)
     if not referred:
         return None
     spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)
@@ -338,12 +337,27 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
         return False
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
         return False
+    if worth < RELATED and _ends_something_else(earlier, later):
+        return False
     if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):
         return worth + SLOT_WORTH >= RELATED
     return worth >= SAME_FRAME_COSINE
+
+
+def _ended_terms(statement: Statement) -> set[str]:
+    """What a statement says is over: what was sold, left or cancelled, or where something moved away from."""
+    return {term for match in _ENDED.finditer(statement.text) for term in terms(match[1])}
+
+
+def _ends_something_else(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement names what is over, and that is nothing which the earlier one speaks of: who
+    sold the boat may paint as before.
+    """
+    ended = _ended_terms(later)
+    return bool(ended) and ended.isdisjoint(earlier.names | earlier.content)
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

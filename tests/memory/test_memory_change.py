@@ -136,6 +136,7 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
         ("The blue disk holds the photos", "The red disk holds the music", "What is on the blue disk?"),
         ("I like hiking in the Alps", "I now like climbing in the gym as well", "Where do I like hiking?"),
         ("Nora moved from sales to research", "Ines moved from support to sales", "Where did Nora move?"),
+        ("Nora paints in watercolour", "Nora sold the boat", "What does Nora paint with?"),
     ],
 )
 def test_what_the_question_names_keeps_its_own_answer_first(
