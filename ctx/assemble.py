@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.server.advice import Advice
-from ctx.server.app import McpDoor, Services
 from ctx.server.keys import KeyRing
-from ctx.server.late import LateDoor
-from ctx.server.overview import WorkspaceOverview
-from ctx.server.policy import ServerSettings
-from ctx.server.work import Work
 from ctx.workspace import Workspace
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
+    from ctx.server.app import McpDoor, Services
     from ctx.server.mcp import Context, Entrance, McpServer
-    from ctx.server.policy import PackPolicy
+    from ctx.server.policy import PackPolicy, ServerSettings
     from ctx.server.rest import PackRoute
+    from ctx.server.work import Work
 
 
-def services(workspace: Workspace) -> Services:
+def services(workspace: Workspace) -> "Services":
     """What the server serves of a workspace."""
+    from ctx.server.app import Services
+    from ctx.server.overview import WorkspaceOverview
+
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
     return Services(
         toolbox=workspace.toolbox,
@@ -61,7 +61,7 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
     return pack_policies(workspace.packs)
 
 
-def mcp_server(workspace: Workspace, work: Work, enter: "Callable[[Context], Entrance]") -> "McpServer":
+def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], Entrance]") -> "McpServer":
     """The protocol over a workspace with its packs. Whoever comes to one pack, or to a bank, is told of no other."""
     from ctx.server.mcp import McpServer
 
@@ -88,10 +88,11 @@ def mcp_server(workspace: Workspace, work: Work, enter: "Callable[[Context], Ent
     )
 
 
-def mcp_door(workspace: Workspace) -> Callable[[Work], McpDoor]:
+def mcp_door(workspace: Workspace) -> "Callable[[Work], McpDoor]":
     """MCP over HTTP for a workspace."""
+    from ctx.server.late import LateDoor
 
-    def make(work: Work) -> McpDoor:
+    def make(work: "Work") -> "McpDoor":
         # The SDK costs half a second to import, and the other commands of this module need none of it.
         from ctx.server.mcp_http import HttpDoor, enter_http
 
@@ -106,8 +107,10 @@ def key_ring(config: Config) -> KeyRing:
     return KeyRing(os.path.join(config.folder, "keys.json"))
 
 
-def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> ServerSettings:
+def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> "ServerSettings":
     """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
+    from ctx.server.policy import ServerSettings
+
     server = workspace.config.server
     keys: tuple[str, ...] = ()
     if server.api_key_env:

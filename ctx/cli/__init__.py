@@ -28,7 +28,7 @@ COMMANDS = {
     "index": ("ctx.cli.index", "bring the index up to date with the sources"),
     "sync": ("ctx.cli.index", "the same as index"),
     "serve": ("ctx.cli.serve", "serve REST and MCP over HTTP: ctx serve mcp"),
-    "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
+    "mcp": ("ctx.cli.pipes", "serve MCP on standard input and output"),
     "search": ("ctx.cli.search", "search the index"),
     "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
     "get": ("ctx.cli.get", "print a document, by id or path, or some of its lines"),

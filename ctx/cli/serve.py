@@ -1,27 +1,25 @@
-"""`ctx serve mcp`, `ctx mcp` and `ctx openapi`."""
+"""`ctx serve mcp` and `ctx openapi`."""
 
 import argparse
 import logging
 import os
 
-from ctx.assemble import mcp_server, server_advice, server_settings, services
-from ctx.cli.common import configuration, memory_configuration, parser, print_json
+from ctx.assemble import server_advice, server_settings, services
+from ctx.cli import pipes
+from ctx.cli.common import configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
 from ctx.cli.running import Registration, Running, state_folder
 from ctx.clock import now_ms
-from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import create_app
 from ctx.server.endpoints import router
 from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
-from ctx.server.work import Work
-from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
 
 def run(command: str, argv: list[str]) -> int:
-    return {"serve": _serve, "mcp": _mcp, "openapi": _openapi}[command](argv)
+    return {"serve": _serve, "openapi": _openapi}[command](argv)
 
 
 def _serve(argv: list[str]) -> int:
@@ -52,7 +50,7 @@ def _serve(argv: list[str]) -> int:
     options.add_argument("--log-format", choices=("text", "json"), default="text")
     args = options.parse_args(argv)
     if args.stdio:
-        return _mcp(["--config", args.config] if args.config else [])
+        return pipes.run("mcp", ["--config", args.config] if args.config else [])
     log_to_stderr(args.log_level, args.log_format)
     config = configuration(args.config, remember=True)
     if args.bind:
@@ -95,79 +93,6 @@ def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
             ", ".join(settings.cors_origins),
             ", ".join(names) or "no other",
         )
-
-
-def _mcp(argv: list[str]) -> int:
-    options = parser(
-        "mcp", "Serve MCP on standard input and output, for clients that start their servers themselves."
-    )
-    options.add_argument(
-        "--pack",
-        metavar="NAME",
-        help="only this memory pack, under its own names: hindsight, claude-recall or sekha",
-    )
-    options.add_argument(
-        "--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)"
-    )
-    options.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="warning",
-        help="how much goes to standard error",
-    )
-    options.add_argument(
-        "--url", help="carry the messages to the ctx that serves there, instead of serving from here"
-    )
-    options.add_argument(
-        "--key-env", metavar="NAME", help="with --url: the environment variable that holds the key"
-    )
-    args = options.parse_args(argv)
-    if args.url:
-        return _mcp_from(args.url, args.bank, args.key_env, args.log_level)
-    if args.key_env:
-        raise BadRequest("--key-env is for --url: a ctx that runs here asks nobody for a key")
-    import asyncio
-
-    from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
-
-    reading, writing = take_wire()
-    log_to_stderr(args.log_level)
-    config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
-    if args.pack and args.pack not in config.packs.enabled:
-        config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
-    work = Work()
-    with open_workspace(config) as workspace:
-        workspace.load_extensions()
-        pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
-        bank = args.bank or os.environ.get("CTX_BANK")
-        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=args.pack)
-        if pack is not None:
-            pack.forward(os.environ)
-            # The same project goes on with its session after a restart.
-            caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
-        else:
-            workspace.start()
-        server = mcp_server(workspace, work, enter_pipe(caller))
-        asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
-    work.close()
-    return 0
-
-
-def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
-    import asyncio
-
-    from ctx.server.address import remote
-    from ctx.server.proxy import serve_remote
-    from ctx.server.stdio import Wire, take_wire
-
-    key = os.environ.get(key_env) if key_env else None
-    if key_env and not key:
-        raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
-    address = remote(url, bank)
-    reading, writing = take_wire()
-    log_to_stderr(log_level)
-    asyncio.run(serve_remote(Wire(reading, writing), address, key))
-    return 0
 
 
 def _openapi(argv: list[str]) -> int:
