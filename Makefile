@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What builds, checks and audits the package; in an environment of its own, so that it decides no version of ctx's.
 TOOLS  ?= $(VENV)/tools
-# Two at a time, the tests of a file in one process.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two at a time, the tests of a file in one process, in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 

@@ -13,6 +13,14 @@ hypothesis.settings.register_profile("ctx", deadline=None, suppress_health_check
 hypothesis.settings.load_profile("ctx")
 
 
+# Minutes each: they come first, so that nothing waits for them at the end.
+LONGEST = ("test_soak", "test_kills", "test_memory_crash", "test_pack_crash", "test_store_crash")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """What a test printed goes from one process to another, which lone surrogates do not survive."""
