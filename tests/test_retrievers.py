@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 from kit import ROOT
-from server.real_clients import missing
+from real_clients import missing
 
 import ctx
 
