@@ -37,6 +37,19 @@ def enter_http(context: Context) -> Entrance:
     return access
 
 
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """The SDK logs a traceback where a client hangs up, or a session ends, while a reply is on its way: the name
+    of what happened is enough.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and not logging.getLogger().isEnabledFor(logging.DEBUG):
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        record.msg, record.args = f"{record.getMessage()} reason={type(error).__name__}", None
+        record.exc_info = record.exc_text = None
+    return True
+
+
 class HttpDoor:
     """The ASGI side of MCP. One per server; it lives for one `lifespan`."""
 
@@ -61,6 +74,7 @@ class HttpDoor:
         self._transports = self._sessions._server_instances  # the SDK has no public name for it (2.3)
         self._book = Sessions(self._end, self._transports)
         self._closing: set[asyncio.Task[Any]] = set()
+        logging.getLogger("mcp.server.streamable_http").addFilter(_in_one_line)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
