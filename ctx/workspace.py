@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 
 from ctx import __version__
@@ -15,6 +15,7 @@ from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
+from ctx.project import user_folder
 from ctx.search import Searcher
 from ctx.sources import configured_connectors, script_file
 from ctx.store.local import LocalIndex
@@ -367,10 +368,12 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
-        from ctx.extensions.loader import Scripts
+        from ctx.extensions.loader import REGISTRY_RANK, Scripts
         from ctx.extensions.trust import TrustFile, trust_path
+        from ctx.registries.shelf import shelf_of
 
         config = self.config
+        trust = TrustFile(trust_path(os.environ))
         with self._lock:
             scripts = Scripts(self.runner, self.toolbox, self.agents)
             scripts.load(
@@ -378,7 +381,9 @@ class Workspace:
                 [script_file(script, config.root) for script in config.script_agents],
                 tools_dir=config.lua.tools_dir,
                 project=config.root,
-                trust=TrustFile(trust_path(os.environ)),
+                trust=trust,
+                user=user_folder(os.environ),
+                registries=partial(shelf_of(os.environ, trust).served, REGISTRY_RANK),
             )
             self._opened.append(scripts.close)
             return scripts

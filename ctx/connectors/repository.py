@@ -233,15 +233,19 @@ class Repository:
             except GitFailed as error:
                 logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
-    def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
-        """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
+    def absent(self) -> set[str]:
+        """The objects of what was fetched that a partial copy lacks: git would ask for them one by one."""
         if not holds_partial_packs(self.copy.path):
-            return
+            return set()
         heads = self.quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()
         objects = self.quick(
             ["rev-list", "--objects", "--no-walk", "--missing=print", "--no-object-names", *heads]
         ).split()
-        promised = {line[1:].decode() for line in objects if line.startswith(b"?")}
+        return {line[1:].decode() for line in objects if line.startswith(b"?")}
+
+    def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
+        """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
+        promised = self.absent()
         absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
         for start in range(0, len(absent), PREFETCH):
             try:
