@@ -209,12 +209,12 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
     desk.type("registry", "install", "others", address(second))
     desk.type("trust", "registry:team", "registry:others")
     assert desk.tools() == {"echo": "registry:team/tools/echo", "lone": "registry:others/tools/lone"}
-    own = Path(os.environ["XDG_CONFIG_HOME"]) / "ctx" / "tools" / "echo.lua"
+    users = Path(os.environ["XDG_CONFIG_HOME"]) / "ctx" / "tools" / "echo.lua"
     with workspace(desk.config) as space:
         space.load_extensions()
         assert answer(space, "echo") == "one"
-        own.parent.mkdir(parents=True)
-        own.write_text(ECHO % "mine")
+        users.parent.mkdir(parents=True)
+        users.write_text(ECHO % "mine")
         space.scripts.refresh()
         assert answer(space, "echo") == "mine"
         assert "Copied" in desk.type("registry", "override", "team/tools/echo")
@@ -223,7 +223,7 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
         assert answer(space, "echo") == "one"
         assert [status.error for status in space.scripts.statuses() if status.error] == []
         (desk.folder / ".ctx" / "tools" / "echo.lua").unlink()
-        own.unlink()
+        users.unlink()
         space.scripts.refresh()
         assert answer(space, "echo") == "one"
         assert {tool.origin for tool in space.toolbox.list() if tool.name == "echo"} == {
