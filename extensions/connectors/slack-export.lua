@@ -9,8 +9,8 @@
 connector = { name = "slack-export", description = "An unpacked export of a Slack workspace" }
 
 local function read(path)
-  local ok, content = pcall(fs.read, path)
-  return ok and json.parse(content) or nil
+  local ok, value = pcall(function() return json.parse(fs.read(path)) end)
+  return ok and value or nil
 end
 
 -- What Slack writes between < and > as a reader sees it; then the three characters that it escapes.
