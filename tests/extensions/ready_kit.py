@@ -45,9 +45,9 @@ class Api:
                 parts = urlsplit(self.path)
                 query = {name: values[0] for name, values in parse_qs(parts.query).items()}
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(parts.path, query, headers)
-                api.asked.append(asked)
-                reply = api.answer(asked)
+                request = Asked(parts.path, query, headers)
+                api.asked.append(request)
+                reply = api.answer(request)
                 body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():
@@ -67,7 +67,7 @@ class Api:
 
     def paths(self) -> list[str]:
         """What was asked since the last time."""
-        paths = [asked.path for asked in self.asked]
+        paths = [request.path for request in self.asked]
         self.asked.clear()
         return paths
 

@@ -99,7 +99,7 @@ def test_what_is_installed_is_shown_and_runs_once_it_is_trusted(desk: Desk, upst
     assert "trusted" in desk.type("trust", "registry:team/tools/echo")
     assert desk.tools() == {"echo": "registry:team/tools/echo"}
     assert desk.said() == "one"
-    (row,) = desk.ask("registry", "list")["registries"]
+    _, row = desk.ask("registry", "list")["registries"]
     assert row["commit"] == git(upstream.work, "rev-parse", "HEAD")
     assert [script["trusted"] for script in row["scripts"]] == [False, True]
     desk.type("trust", "--revoke", "registry:team")
@@ -182,11 +182,11 @@ def test_a_rewritten_branch_changes_nothing_until_it_is_said(desk: Desk, upstrea
     git(upstream.work, "checkout", "-q", "--orphan", "other")
     upstream.commit({"tools/echo/tool.lua": ECHO % "evil"}, push=False)
     upstream.push("HEAD:main")
-    commit = desk.ask("registry", "list")["registries"][0]["commit"]
+    commit = desk.ask("registry", "list")["registries"][-1]["commit"]
     assert "was rewritten" in desk.type("registry", "update", code=2)
-    assert desk.ask("registry", "list")["registries"][0]["commit"] == commit
+    assert desk.ask("registry", "list")["registries"][-1]["commit"] == commit
     desk.type("registry", "update", "--rewritten")
-    assert desk.ask("registry", "list")["registries"][0]["commit"] != commit
+    assert desk.ask("registry", "list")["registries"][-1]["commit"] != commit
 
 
 def test_a_tag_or_a_commit_can_be_named(desk: Desk, upstream: Upstream) -> None:
