@@ -17,11 +17,11 @@ def beside(upstream: Upstream, name: str) -> Upstream:
     """Another repository in the same folder."""
     folder = upstream.bare.parent / f"{name}-work"
     folder.mkdir()
-    other = Upstream(folder)
-    other.bare.rename(upstream.bare.parent / f"{name}.git")
-    other.bare = upstream.bare.parent / f"{name}.git"
-    git(other.work, "remote", "set-url", "origin", str(other.bare))
-    return other
+    inner = Upstream(folder)
+    inner.bare.rename(upstream.bare.parent / f"{name}.git")
+    inner.bare = upstream.bare.parent / f"{name}.git"
+    git(inner.work, "remote", "set-url", "origin", str(inner.bare))
+    return inner
 
 
 def link(upstream: Upstream, path: str, url: str, oid: str) -> None:
@@ -52,9 +52,9 @@ def test_files_of_submodules_lie_below_their_folders(upstream: Upstream, tmp_pat
     assert scan.ids == {"own.md", "lib/one/docs/guide.md", "lib/one/vendor/deep.md"}
     assert scan.data["lib/one/docs/guide.md"] == b"# Guide"
     assert scan.log.problems == []
-    again = Scan(connector(upstream, tmp_path, **options), scan.known)
-    assert again.ids == set()
-    assert again.log.unchanged == scan.ids
+    second = Scan(connector(upstream, tmp_path, **options), scan.known)
+    assert second.ids == set()
+    assert second.log.unchanged == scan.ids
     narrow = Scan(connector(upstream, tmp_path, submodules=True, include_globs=["lib/*/docs/**"]))
     assert narrow.ids == {"lib/one/docs/guide.md", "lib/one/docs/.ctxignore"}
     below = Scan(connector(upstream, tmp_path, submodules=True, root="lib"))
