@@ -234,7 +234,7 @@ class Workspace:
     @cached_property
     def indexer(self) -> "Indexer":
         from ctx.indexing.indexer import Indexer
-        from ctx.store.lock import WriterLock
+        from ctx.store.lock import WriterLock, source_lock
 
         with self._lock:
             self.succession.note()
@@ -247,6 +247,7 @@ class Workspace:
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
+                source_lock=partial(source_lock, self.config.folder),
             )
 
     def refresh(
