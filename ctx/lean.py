@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     pattern = compile_pattern
 else:
-    from _thread import RLock as RLock
-    from _thread import allocate_lock as Lock  # `threading` names the same two so, and is 1 ms more
+    from _thread import RLock as RLock  # `threading` gives these two under the same names, and is 1 ms more
+    from _thread import allocate_lock as Lock  # noqa: F401
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
 
     Any = object
@@ -75,7 +75,7 @@ else:
             if cls._few >= 0:
                 known = {**cls._field_defaults, **named}
                 missing = cls._fields[len(values) :]
-                if all([name in known for name in missing]) and named.keys() <= {*missing}:
+                if known.keys() >= {*missing} and named.keys() <= {*missing}:
                     record = tuple.__new__(cls, (*values, *[known[name] for name in missing]))
                     if len(record) == len(cls._fields):
                         return record
