@@ -14,16 +14,10 @@ from ctx.types import JSON, as_table
 
 Table = dict[str, JSON]
 
-HARMLESS: dict[str, tuple[str, ...]] = {
-    table: tuple(name for name, (_, rule) in section.keys.items() if rule.harmless)
-    for table, section in {**SECTIONS, **NAMED_SECTIONS}.items()
+_ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections declare
+    "connectors.filesystem": ("max_extract_bytes",),
+    "pack": ("default_bank", "profile", "rate_limit_per_minute"),  # a pack's own settings
 }
-"""Section -> the keys that give nobody anything but the project's own files and remotes.
-
-The rest is judged below, or asks.
-"""
-HARMLESS["connectors.filesystem"] += ("max_extract_bytes",)
-HARMLESS["pack"] = ("default_bank", "profile", "rate_limit_per_minute")  # a pack's own settings
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -45,11 +39,21 @@ def requests(tables: Table, root: str) -> list[str]:
     return lines
 
 
+def harmless(section: str, key: str) -> bool:
+    """Whether a key gives nobody anything but the project's own files and remotes. The rest is judged below, or
+    asks.
+    """
+    declared = SECTIONS.get(section) or NAMED_SECTIONS.get(section)
+    if declared is not None and key in declared.keys and declared.keys[key][1].harmless:
+        return True
+    return key in _ALSO_HARMLESS.get(section, ())
+
+
 def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterator[str]:
     """The keys that are neither harmless nor judged by the caller."""
-    harmless = HARMLESS.get(section, ())
     for key in table:
-        if key not in harmless and key not in judged and f"{section}.{key}" not in WITHOUT_EFFECT:
+        judged_elsewhere = key in judged or f"{section}.{key}" in WITHOUT_EFFECT
+        if not judged_elsewhere and not harmless(section, key):
             yield f"sets [{section}] {key}"
 
 
@@ -160,7 +164,7 @@ def _packs(table: Table, root: str) -> Iterator[str]:
             if "sessions_file" in value:
                 yield f"writes the file {value['sessions_file']} in the home folder"
             yield from _others("pack", value, ("api_key_env", "path", "sessions_file"))
-        elif name not in HARMLESS["packs"]:
+        elif not harmless("packs", name):
             yield f"sets [packs] {name}"
 
 

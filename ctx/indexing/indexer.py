@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
@@ -18,6 +17,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity
 from ctx.indexing.window import Window
+from ctx.lean import NamedTuple, Protocol
 from ctx.store.base import Catalog, SearchIndex
 from ctx.types import SourceItem
 
