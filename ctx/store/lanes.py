@@ -4,7 +4,7 @@ A product of one row with a matrix is the one that onnxruntime does without layi
 for 65,000 rows of 384 on one core, where row after row it took 14 (docs/decisions/0022-leads.md). A block is
 
     codes   int8 (dim, ROWS)    the vectors, of which a row's step is the unit
-    sums    int32 (ROWS)        of a row's codes: what the query's own zero has added to its product
+    zeros   int32 (ROWS)        what the query's own zero adds to the product of a row
     steps   float32 (ROWS)
     errors  float32 (ROWS)      how far a row's codes are from its vector
 
@@ -44,9 +44,9 @@ def encode_block(vectors: Floats) -> Bytes:
     """The block, uint8 (block_bytes,), of float32 (ROWS, dim)."""
     coded, steps = codes.encode(vectors)
     signed = (coded ^ np.uint8(codes.ZERO)).view(np.int8)
-    sums = signed.sum(axis=1, dtype="<i4")
+    zeros = _ZERO * signed.sum(axis=1, dtype="<i4")
     errors = np.linalg.norm(vectors - codes.decode(coded, steps), axis=1) + np.float32(_ROUNDING)
-    parts = (np.ascontiguousarray(signed.T), sums, steps.astype("<f4"), errors.astype("<f4"))
+    parts = (np.ascontiguousarray(signed.T), zeros, steps.astype("<f4"), errors.astype("<f4"))
     return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
 
@@ -87,12 +87,10 @@ class Blocks:
         size = self.dim * ROWS
         for position, block in enumerate(self._data[first:last]):
             products = product(row.codes, block[:size].view(np.int8).reshape(self.dim, ROWS))[0]
-            sums, steps = (
-                block[size : size + 4 * ROWS].view("<i4"),
-                block[size + 4 * ROWS :].view("<f4")[:ROWS],
-            )
-            products -= _ZERO * sums
-            np.multiply(products, steps, out=scores[position * ROWS : (position + 1) * ROWS])
+            products -= block[size : size + 4 * ROWS].view("<i4")
+            span = scores[position * ROWS : (position + 1) * ROWS]
+            span[:] = products
+            span *= block[size + 4 * ROWS : size + 8 * ROWS].view("<f4")
         scores *= np.float32(row.step)
         return scores
 

@@ -331,10 +331,17 @@ class Snapshot:
             behind = _products(self.vectors[coded : span.stop], query)
             scores = np.concatenate([scores, behind])
             margins = np.concatenate([margins, np.full(len(behind), _NEAR, np.float32)])
-        if rows is None:
-            return _best(scores, margins, k)
-        places = rows - start
-        return rows[_best(scores[places], margins[places], k)]
+        if rows is not None:
+            places = rows - start
+            scores, margins = scores[places], margins[places]
+        nearest = _highest(scores, k)
+        if len(nearest) < len(scores):
+            # So near are k rows at least: whatever could be as near is looked at.
+            products = _products(self.vectors[nearest if rows is None else rows[nearest]], query)
+            if not (np.abs(products - scores[nearest]) <= margins[nearest] + _NEAR).all():
+                raise VectorsDamaged(_DAMAGED)
+            nearest = np.flatnonzero(scores + margins >= products.min() - _NEAR)
+        return nearest if rows is None else rows[nearest]
 
     def _by_leads(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows`, all within a span, very likely are."""
