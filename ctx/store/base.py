@@ -144,8 +144,8 @@ class Catalog(Protocol):
         """Every document, by source and source_id."""
         ...
 
-    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
-        """The documents of these numbers that still exist, by number."""
+    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        """(number, source_id, media type) of the documents of these numbers that still exist."""
         ...
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
