@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ctx.clock import parse_ms
+from ctx.clock import DAY_MS, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
 NOW = "2026-11-22T09:00:00Z"
-DAY_MS = 86_400_000
 _PEOPLE = ("Tobias", "Marta", "Yusuf", "Ingrid", "Chen", "Paulina", "Dmitri", "Noor", "Felix")
 _NOTES = (
     "{person} reviewed the pull request about {thing}",

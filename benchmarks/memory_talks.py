@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from memory_life import RECALL
 
-from ctx.clock import iso_utc, parse_ms
+from ctx.clock import DAY_MS, iso_utc, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
@@ -28,7 +28,6 @@ DEPTH = 10
 TOLERANCE = 0.01  # that recall may be below its better leg
 _PAIRS = (("Petra", "Owen"), ("Malik", "Greta"), ("Sunniva", "Bruno"), ("Ayesha", "Lionel"))
 _BEGIN_MS = parse_ms("2026-01-05T18:00:00Z")
-_DAY_MS = 86_400_000
 
 # (what is told, the question, two values for each pair of friends)
 _MATTERS = (
@@ -149,7 +148,7 @@ def _batches(rows: list[Any]) -> Iterator[list[Any]]:
 
 
 def _item(text: str, session: int, turns: range) -> dict[str, Any]:
-    moment_ms = _BEGIN_MS + session * 9 * _DAY_MS + turns.start * 60_000
+    moment_ms = _BEGIN_MS + session * 9 * DAY_MS + turns.start * 60_000
     return {
         "text": text,
         "timestamp": iso_utc(moment_ms),
