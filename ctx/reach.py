@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 Table = dict[str, JSON]
 
@@ -33,9 +33,9 @@ def requests(tables: Table, root: str) -> list[str]:
             continue
         judge = _SECTIONS.get(name)
         if judge is not None:
-            lines += judge(_table(value), root)
+            lines += judge(as_table(value), root)
         else:
-            lines += _others(name, _table(value))
+            lines += _others(name, as_table(value))
     return lines
 
 
@@ -47,10 +47,6 @@ def harmless(section: str, key: str) -> bool:
     if declared is not None and key in declared.keys and declared.keys[key][1].harmless:
         return True
     return key in _ALSO_HARMLESS.get(section, ())
-
-
-def _table(value: JSON) -> Table:
-    return value if isinstance(value, dict) else {}  # what is no table is refused when it is read
 
 
 def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterator[str]:
@@ -153,7 +149,7 @@ def _lua(table: Table, root: str) -> Iterator[str]:
 
 def _memory(table: Table, root: str) -> Iterator[str]:
     if "llm" in table:
-        model = _table(table["llm"])
+        model = as_table(table["llm"])
         yield f"sends memories to {model.get('base_url')}"
         yield from _key(model)
     yield from _others("memory", table, ("llm",))
@@ -175,9 +171,9 @@ def _packs(table: Table, root: str) -> Iterator[str]:
 def _connectors(table: Table, root: str) -> Iterator[str]:
     for kind, value in table.items():
         if kind == "script":
-            yield from _scripts("source", _table(value))
+            yield from _scripts("source", as_table(value))
         elif kind in _SOURCES:
-            for instance in _instances(_table(value)):
+            for instance in _instances(as_table(value)):
                 yield from _SOURCES[kind](instance, root)
         else:
             yield f"sets [connectors.{kind}]"
@@ -231,14 +227,14 @@ _SOURCES: dict[str, Callable[[Table, str], Iterator[str]]] = {
 
 
 def _tools(table: Table, root: str) -> Iterator[str]:
-    yield from _scripts("tool", _table(table.get("script")))
+    yield from _scripts("tool", as_table(table.get("script")))
     yield from _others("tools", table, ("script",))
 
 
 def _agents(table: Table, root: str) -> Iterator[str]:
-    yield from _scripts("agent", _table(table.get("script")))
-    for value in _table(table.get("inline")).values():
-        yield from _others("agents.inline", _table(value))
+    yield from _scripts("agent", as_table(table.get("script")))
+    for value in as_table(table.get("inline")).values():
+        yield from _others("agents.inline", as_table(value))
     yield from _others("agents", table, ("script", "inline"))
 
 
@@ -252,7 +248,7 @@ _GRANTS = (
 
 def _scripts(kind: str, table: Table) -> Iterator[str]:
     for name, value in table.items():
-        script = _table(value)
+        script = as_table(value)
         grants = [f"{verb} {_listed(script[key])}" for key, verb in _GRANTS if script.get(key)]
         yield "; it ".join([f"runs the script {script.get('path')} as the {kind} {name}", *grants])
 

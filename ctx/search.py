@@ -302,8 +302,8 @@ class Searcher:
         files = self._files
         unread = [number for number, _ in ranked if number not in files]
         if unread:
-            listings = self._catalog.listings(unread)
-            files.update((no, rules.profile(row.source_id, row.media_type)) for no, row in listings.items())
+            places = self._catalog.places(unread)
+            files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:

@@ -6,7 +6,7 @@ Everything heavy is made when first used: `ctx search` opens a catalog and a key
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 
 from ctx import __version__
@@ -14,6 +14,7 @@ from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
+from ctx.project import user_folder
 from ctx.search import Searcher
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
@@ -385,11 +386,13 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
-        from ctx.extensions.loader import Scripts
+        from ctx.extensions.loader import REGISTRY_RANK, Scripts
         from ctx.extensions.trust import TrustFile, trust_path
+        from ctx.registries.shelf import shelf_of
         from ctx.sources import script_file
 
         config = self.config
+        trust = TrustFile(trust_path(os.environ))
         with self._lock:
             scripts = Scripts(self.runner, self.toolbox, self.agents)
             scripts.load(
@@ -397,7 +400,9 @@ class Workspace:
                 [script_file(script, config.root) for script in config.script_agents],
                 tools_dir=config.lua.tools_dir,
                 project=config.root,
-                trust=TrustFile(trust_path(os.environ)),
+                trust=trust,
+                user=user_folder(os.environ),
+                registries=partial(shelf_of(os.environ, trust).served, REGISTRY_RANK),
             )
             self._opened.append(scripts.close)
             return scripts

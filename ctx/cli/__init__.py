@@ -41,6 +41,7 @@ COMMANDS = {
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
     "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
+    "registry": ("ctx.cli.registry", "install tools, connectors and agents that others share"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
     "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
@@ -74,7 +75,7 @@ ELSEWHERE = {
 
 # What these write is the user's own project, to be shared as they like; all else that ctx writes is for its
 # owner's eyes.
-SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "openapi")
+SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi")
 
 # A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end
 # would be eight of them.

@@ -178,12 +178,12 @@ class _Cutter:
             j = self.ends[i]
             start, end, own_room = starts[i], starts[j], self.rooms[i]
             if group is not None:
-                apart = start in self.pages  # a hit names its page: no chunk reaches over two
-                joined = None if apart else self._joined(group, i, path, room)
+                opens_page = start in self.pages  # a hit names its page: no chunk reaches over two
+                joined = None if opens_page else self._joined(group, i, path, room)
                 if joined is not None:
                     group, i = joined, j
                     continue
-                if not apart and self._goes_on(group):
+                if not opens_page and self._goes_on(group):
                     start = group.start
                 else:
                     self.pieces.append((group.start, group.end, group.path))

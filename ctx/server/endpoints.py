@@ -1,7 +1,7 @@
 """The fixed endpoints: lists, health, descriptions, the page. What is registered while the server runs is in rest.py.
 
 Starlette's routes, each with what the OpenAPI document says of it; FastAPI would do the same for three endpoints, and
-a quarter of a second of every start (docs/decisions/0021-a-server-without-fastapi.md).
+a quarter of a second of every start (docs/decisions/0021-starting-with-less.md).
 """
 
 import asyncio
