@@ -186,7 +186,7 @@ class Snapshot:
         """Raises `VectorsDamaged`, and `FileNotFoundError` where the generation is gone already."""
         self.state = state
         paths = paths_of(folder, state.generation)
-        self._vectors_file = _mapped(
+        self._vectors_file: _Mapping = _mapped(
             paths.vectors, 4 * state.rows * state.dim, earlier._vectors_file if earlier else None
         )
         self.vectors: Floats = self._vectors_file.array("<f4", state.rows * state.dim).reshape(
@@ -194,7 +194,7 @@ class Snapshot:
         )
         blocks = state.rows // lanes.ROWS
         size = blocks * lanes.block_bytes(state.dim)
-        self._codes_file = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
+        self._codes_file: _Mapping = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
         self._codes = self._codes_file.array(np.uint8, size)
         self.codes = lanes.Blocks(self._codes, state.dim)
         self._leads_file: _Mapping | None = None
@@ -318,8 +318,10 @@ class Snapshot:
         share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
         if rows is not None and len(rows) < share * width:
             return self._nearest(query, rows, k)
-        near = self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
-        return self._nearest(query, near, k)
+        candidates = (
+            self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
+        )
+        return self._nearest(query, candidates, k)
 
     def _by_codes(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows`, all within a span, surely are."""
@@ -349,14 +351,14 @@ class Snapshot:
         start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
         scores = self.leads.scores(query @ self.basis, first, last)
         if rows is None:
-            near = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
+            leading = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
             behind = np.arange(coded, span.stop)
         else:
             covered = int(np.searchsorted(rows, coded))
-            near = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
+            leading = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
             behind = rows[covered:]
         # Of the rows that no block has yet, the best are known exactly.
-        return np.concatenate([near, self._nearest(query, behind, k)])
+        return np.concatenate([leading, self._nearest(query, behind, k)])
 
     def _nearest(self, query: Floats, rows: Ints, k: int) -> Ints:
         """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
