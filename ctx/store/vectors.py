@@ -269,7 +269,7 @@ class Snapshot:
             return []
         candidates = self._candidates(query, rows, k)
         self._give_back(len(candidates))
-        candidate_vectors = self.vectors[candidates]
+        candidate_vectors = np.take(self.vectors, candidates, axis=0)
         if not (
             np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
         ).all():
@@ -365,7 +365,7 @@ class Snapshot:
         if len(rows) <= k:
             return rows
         parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
-        scores = np.concatenate([_products(self.vectors[part], query) for part in parts])
+        scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
         self._give_back(len(rows))
         return rows[_best(scores, _NEAR, k)]
 
