@@ -1,6 +1,5 @@
 """Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,7 +20,7 @@ from ctx.evidence import (
     rewritten,
     share_of_best,
 )
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
+from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.store.base import Catalog, SearchIndex
@@ -88,7 +87,7 @@ class Searcher:
         self._index = index
         self._settings = settings
         self._surroundings = surroundings
-        self._counting = threading.Lock()
+        self._counting = Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
         self._files: dict[int, rules.Profile] = {}  # a number is of one path for good
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}

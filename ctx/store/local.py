@@ -14,13 +14,12 @@ vectors) that the tables and the end are as written; the first change a process 
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, Lock
 from ctx.store.base import Catalog, StoredDocument
 from ctx.store.inventory import (
     DAMAGED,
@@ -69,8 +68,8 @@ class LocalIndex:
         self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._suspect_path = os.path.join(path, "suspect")
-        self._catching_up = threading.Lock()
-        self._opening = threading.Lock()
+        self._catching_up = Lock()
+        self._opening = Lock()
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
