@@ -40,7 +40,10 @@ def passages(folders: list[str], count: int) -> Iterator[str]:
     """Four passages of each file, files in an order by chance."""
     chance = random.Random(3)
     paths = [
-        path for folder in folders for path in Path(folder).rglob("*") if path.suffix in SUFFIXES and path.is_file()
+        path
+        for folder in folders
+        for path in Path(folder).rglob("*")
+        if path.suffix in SUFFIXES and path.is_file()
     ]
     chance.shuffle(paths)
     for path in paths:
@@ -111,7 +114,9 @@ def proportional_mb() -> float:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--texts", nargs="*", default=["/usr/share/doc"])
     options.add_argument("--real", type=int, default=25_000)
     options.add_argument("--cache", type=Path, default=Path("vectors.npy"))
@@ -153,7 +158,10 @@ def main() -> None:
             ten.append(len({*best[:10].tolist()} & {*answer[:10]}) / 10)
             deep.append(len({*best.tolist()} & {*answer}) / K)
         report["exact_ms"] = [round(value, 2) for value in quantiles(exact_s)]
-        report["recall_at_10"], report["recall_at_300"] = round(float(np.mean(ten)), 4), round(float(np.mean(deep)), 4)
+        report["recall_at_10"], report["recall_at_300"] = (
+            round(float(np.mean(ten)), 4),
+            round(float(np.mean(deep)), 4),
+        )
         report["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(json.dumps(report))
     check("recall@10", float(np.mean(ten)), 0.99 if rows >= vectors.LEAD_ROWS else 1.0, at_most=False)
