@@ -1,6 +1,6 @@
 """The vector matrix at size: time of a search, what it finds of what looking at every vector finds, time to build, memory.
 
-    python benchmarks/million.py --texts /usr/share/doc --cache vectors.npy --rows 1000000
+    python benchmarks/million.py --texts /usr/share/doc --real 25000 --cache vectors.npy --rows 1000000
 
 Real embeddings are made of passages of the texts below some folders with the shipped model (an hour for 25,000 on one busy core: they are
 kept in `--cache`). A million of them are made of those: each real one; then points between one and one of its ten nearest, moved by
@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from _common import check, finish, header, quantiles
 
+import ctx
+from ctx.embed.engines import DirectEngine, unit
 from ctx.store import vector_writer, vectors
 from ctx.store.base import VectorBatch
 from ctx.store.vector_writer import VectorWriter
@@ -56,18 +58,16 @@ def passages(folders: list[str], count: int) -> Iterator[str]:
                 return
 
 
-def embedded(folders: list[str], count: int, cache: Path) -> Floats:
+def embedded(folders: list[str], count: int, cache: Path | None) -> Floats:
     """Unit vectors of passages, from the cache where they are there."""
-    if not cache.exists():
-        from ctx.bundled import model_folder
-        from ctx.embed.engines import DirectEngine, unit
-
-        engine = DirectEngine.load(str(model_folder()))
-        rows = [unit(engine.query(text)) for text in dict.fromkeys(passages(folders, count))]
-        np.save(cache, np.stack(rows).astype(np.float16))
-    stored = np.load(cache).astype(np.float32)
-    lengths = np.linalg.norm(stored, axis=1, keepdims=True)
-    units: Floats = stored / lengths
+    if cache is not None and cache.exists():
+        rows = np.load(cache).astype(np.float32)
+    else:
+        engine = DirectEngine.load(str(Path(ctx.__file__).parent / "models" / "all-MiniLM-L6-v2"))
+        rows = np.stack([unit(engine.query(text)) for text in dict.fromkeys(passages(folders, count))])
+        if cache is not None:
+            np.save(cache, rows.astype(np.float16))
+    units: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return units
 
 
@@ -118,9 +118,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--texts", nargs="*", default=["/usr/share/doc"])
-    options.add_argument("--real", type=int, default=25_000)
-    options.add_argument("--cache", type=Path, default=Path("vectors.npy"))
-    options.add_argument("--rows", type=int, default=1_000_000)
+    options.add_argument(
+        "--real", type=int, default=1_500, help="passages to embed, where the cache has none"
+    )
+    options.add_argument("--cache", type=Path, help="a file that keeps the embeddings")
+    options.add_argument("--rows", type=int, default=150_000)
     options.add_argument("--questions", type=int, default=200)
     args = options.parse_args()
     header(f"the vector matrix at {args.rows:,} rows")

@@ -124,12 +124,15 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--against", type=Path, required=True, help="the other checkout")
+    options.add_argument("--against", type=Path, help="the other checkout")
     options.add_argument("--chunks", type=int, default=55_000)
     options.add_argument("--queries", type=int, default=150)
     options.add_argument("--folder", type=Path, help="where the two stores are made and kept")
     args = options.parse_args()
     header("a search in process, beside another checkout's")
+    if args.against is None:
+        print("SKIP  no other checkout: give --against DIR")
+        return
     with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
         folder = (args.folder or Path(name)).resolve()
         codes = {"now": HERE.parent, "before": args.against.resolve()}

@@ -39,11 +39,13 @@ BLOCK_ROWS = (
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take a millisecond, and onnxruntime 0.13 s to load
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-LEAD_CANDIDATES = 6144  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
+LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
-_TOUCHED_ROWS = 32_768  # vectors picked out before their pages are given back: 128 MB at most
+_TOUCHED_ROWS = (
+    8192  # vectors picked out before the file is let go: each maps 64 KB of it, half a gigabyte in all
+)
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
