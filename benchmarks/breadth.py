@@ -143,12 +143,12 @@ def curve_of_asked(corpus: Corpus, size: int, groups: int) -> tuple[dict[float, 
     parts = [queries[start : start + size] for start in range(0, len(queries), size)][:groups]
     sums = dict.fromkeys((*SHARES, 1.0), 0.0)
     for part in parts:
-        asked = corpus.judged._replace(queries=part)
+        questions = corpus.judged._replace(queries=part)
         with corpus.unembedded() as space:
-            corpus.measure(space, asked)
+            corpus.measure(space, questions)
             for share in sums:
                 corpus.embed(space, min(share, 0.9999))
-                sums[share] += corpus.measure(space, asked) / len(parts)
+                sums[share] += corpus.measure(space, questions) / len(parts)
     final = sums.pop(1.0)
     return sums, final
 
@@ -158,8 +158,8 @@ def main() -> None:
     parser.add_argument(
         "--queries", type=int, default=10_000, help="at most so many of each set, evenly taken"
     )
-    parser.add_argument("--group", type=int, default=20, help="questions that were asked lately")
-    parser.add_argument("--groups", type=int, default=3, help="groups of such questions")
+    parser.add_argument("--group", type=int, default=10, help="questions that were asked lately")
+    parser.add_argument("--groups", type=int, default=5, help="groups of such questions")
     args = parser.parse_args()
     header("Hybrid search while a corpus is being embedded (NDCG@10 x 100)")
     folders = args.set or sorted(path.parent for path in (args.shared / "data").glob("*/corpus.jsonl"))
@@ -188,9 +188,13 @@ def measured(judged: JudgedSet, work: Path, args: argparse.Namespace) -> dict[st
             for share, figure in figures.items()
         )
         print(f"  {name:<8} {shares}")
-    least = min(rows["breadth"].values())
+    lowest = min(rows["breadth"].values())
     check(
-        f"{judged.name}: never worse than keyword", least / corpus.keyword * 100, 99, at_most=False, unit=" %"
+        f"{judged.name}: never worse than keyword",
+        lowest / corpus.keyword * 100,
+        99,
+        at_most=False,
+        unit=" %",
     )
     check(
         f"{judged.name}: after 10 %", rows["breadth"][0.1] / corpus.final * 100, 90, at_most=False, unit=" %"

@@ -50,10 +50,11 @@ def test_what_was_asked_for_comes_first_the_last_question_before_the_others() ->
     assert order.take(2) == [4, 5]
 
 
-def test_what_is_new_comes_first_and_leaves_half_to_what_stands() -> None:
+def test_what_is_new_comes_first_and_leaves_a_quarter_to_what_stands() -> None:
     order = order_of(chunks_of(*((number, 1, 0) for number in range(1, 101))))
     order.add(iter(chunks_of(*((number, 1, 0) for number in range(200, 300)))))
-    assert order.take(6) == [200, 201, 202, 1, 2, 3]
+    assert order.take(8) == [200, 201, 202, 203, 204, 205, 1, 2]
+    assert order.take(1) == [3]
     assert order.newest == 299
 
 
@@ -61,7 +62,7 @@ def test_nothing_starves_while_more_is_written_and_asked_for_than_is_embedded() 
     questions = Asked()
     order = order_of(chunks_of(*((number, 1, 0) for number in range(1, 41))), questions)
     numbers: list[int] = []
-    for turn in range(10):
+    for turn in range(20):
         order.add(iter(chunks_of((1000 + 100 * turn, 100, turn))))
         questions.note(list(range(5000 + 50 * turn, 5050 + 50 * turn)))
         numbers += order.take(8)
