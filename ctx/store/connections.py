@@ -1,12 +1,11 @@
 """The SQLite file of the catalog: its tables, who may read and write it, and what every kind of write shares."""
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.lean import Self
+from ctx.lean import Lock, Self
 from ctx.store.base import StoredDocument
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
@@ -119,7 +118,7 @@ class Database:
         self._read_only = read_only
         self._timeout_s = timeout_s
         self._clock_ms = clock_ms
-        self._writing_lock = threading.Lock()
+        self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._returned_ms: int | None = None
         self._epoch_begun = False

@@ -6,12 +6,13 @@ itself is off by. What awaits an embedding is kept as a table (`pending`) for ev
 chunks takes a second.
 """
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import VectorBatch
+from ctx.store.base import PendingChunk, VectorBatch
 from ctx.store.connections import (
     EVERY,
     PAGE,
@@ -36,22 +37,15 @@ UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 class Embeddings(Database):
     """What awaits an embedding, what has one, and their vectors."""
 
-    def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
+    def pending_texts(
+        self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
+    ) -> list[tuple[bytes, str]]:
         texts: dict[bytes, str] = {}
         last: tuple[int, str, str] | None = None  # the document of the row before: its chunks come together
         with self._reading() as connection:
-            model_no = model_no_of(connection, model)
-            columns = "c.document_no, c.start, c.end, c.heading, c.text_hash"
-            rows = (
-                connection.execute(f"SELECT {columns} FROM chunk c ORDER BY c.no")
-                if model_no is None
-                else connection.execute(
-                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c ON c.no = p.chunk_no "
-                    "WHERE p.model_no = ? ORDER BY p.chunk_no",
-                    (model_no,),
-                )
-            )
-            for document_no, start, end, heading, text_hash in rows:
+            for document_no, start, end, heading, text_hash in _pending_rows(
+                connection, model_no_of(connection, model), chunk_nos
+            ):
                 if len(texts) >= limit:
                     break
                 if text_hash in texts:
@@ -62,8 +56,41 @@ class Embeddings(Database):
                     ).fetchone()[0]
                     last = (document_no, title, body_of(connection, document_no))
                 texts[text_hash] = embedding_text(last[1], heading, last[2][start:end])
-            rows.close()
         return list(texts.items())
+
+    def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
+        columns = "c.no, c.no - d.chunk_first, d.updated_ms"
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            rows = (
+                connection.execute(
+                    f"SELECT {columns} FROM chunk c CROSS JOIN document d ON d.no = c.document_no "
+                    "WHERE c.no > ? ORDER BY c.no",
+                    (after,),
+                )
+                if model_no is None
+                else connection.execute(
+                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c ON c.no = p.chunk_no "
+                    "CROSS JOIN document d ON d.no = c.document_no "
+                    "WHERE p.model_no = ? AND p.chunk_no > ? ORDER BY p.chunk_no",
+                    (model_no, after),
+                )
+            )
+            yield from map(PendingChunk._make, rows)
+
+    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        waiting: set[int] = set()
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                return frozenset(chunk_nos)
+            for nos in slices(chunk_nos):
+                rows = connection.execute(
+                    f"SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({marks(nos)})",
+                    (model_no, *nos),
+                )
+                waiting.update(row[0] for row in rows)
+        return frozenset(waiting)
 
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
@@ -201,6 +228,24 @@ class Embeddings(Database):
             return write.connection.execute(
                 "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
             ).rowcount
+
+
+def _pending_rows(
+    connection: sqlite3.Connection, model_no: int | None, chunk_nos: Sequence[int] | None
+) -> Iterator[tuple[int, int, int, str, bytes]]:
+    """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of `chunk_nos` in their order."""
+    columns = "SELECT c.document_no, c.start, c.end, c.heading, c.text_hash FROM"
+    if model_no is None:
+        select, key, values = f"{columns} chunk c", "c.no", list[int]()
+    else:
+        select = f"{columns} pending p CROSS JOIN chunk c ON c.no = p.chunk_no AND p.model_no = ?"
+        key, values = "p.chunk_no", [model_no]
+    if chunk_nos is None:
+        rows = connection.execute(f"{select} ORDER BY {key}", values)
+        yield from rows
+        return
+    for chunk_no in chunk_nos:
+        yield from connection.execute(f"{select} WHERE {key} = ?", (*values, chunk_no))
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:
