@@ -120,6 +120,21 @@ def test_many_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) ->
     print(kill_movers(tmp_path, kills, seed=4))
 
 
+def test_a_note_stored_by_an_import_that_died_is_taken_for_that_memory(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "pear.md").write_text("I like pears")
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder()) as store:
+        bank = store.bank("alice")
+        id = bank.put("I like pears")["id"]  # as far as the import came
+        assert Folder(bank, str(notes)).import_()["conflicts"] == []
+        assert id in (notes / "pear.md").read_text()
+        (notes / "again.md").write_text("I like pears.")
+        [conflict] = Folder(bank, str(notes)).import_()["conflicts"]
+        assert conflict["file"] == "again.md"
+        assert bank.count() == 1
+
+
 def test_what_the_movers_capture_is_worth_capturing(tmp_path: Path) -> None:
     (tmp_path / "ctx.toml").write_text(CONFIG)
     captured(tmp_path, "m")
