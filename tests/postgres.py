@@ -104,7 +104,9 @@ class Server:
         )
         options = " ".join(f"-c {setting}" for setting in settings)
         log = str(self._folder / "log")
-        self._programs.run("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "120", "-o", options, "start")
+        self._programs.run(
+            "pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "120", "-o", options, "start"
+        )
         return self
 
     def standby(self) -> "Server":
@@ -132,9 +134,7 @@ class Server:
 
     def stop(self) -> None:
         if (self.data / "postmaster.pid").exists():
-            self._programs._run(
-                "pg_ctl", "-D", str(self.data), "-w", "-m", "immediate", "stop", check=False
-            )
+            self._programs._run("pg_ctl", "-D", str(self.data), "-w", "-m", "immediate", "stop", check=False)
 
     def discard(self) -> None:
         self.stop()
