@@ -13,7 +13,7 @@ from types import TracebackType
 from ctx import __version__
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
-from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
+from ctx.errors import Busy, ConfigError, CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING
 from ctx.search import Searcher
 from ctx.sources import configured_connectors, script_file
@@ -39,7 +39,9 @@ if (
     from ctx.memory import MemoryStore
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.store.postgres_catalog import PostgresCatalog
 
+FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
 _HOLD_TRIES = 3  # models do not change more often while one question is asked
@@ -48,11 +50,28 @@ _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
     """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
-    if reading and not os.path.exists(config.db.path):
+    if reading and not config.stored:
         raise StoreError(
             "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
         )
-    return Workspace(config, reading=reading)
+    workspace = Workspace(config, reading=reading)
+    if reading and config.store.url:
+        workspace.catch_up()
+    return workspace
+
+
+def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
+    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
+    from ctx.store.folder import own_folder
+
+    try:
+        from ctx.store.postgres_catalog import PostgresCatalog
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
+        ) from error
+    own_folder(path)
+    return PostgresCatalog(url)
 
 
 class Workspace:
@@ -115,8 +134,12 @@ class Workspace:
         return embedder
 
     @cached_property
-    def catalog(self) -> SqliteCatalog:
+    def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
+            if self.config.store.url:
+                shared = _postgres_catalog(self.config.store.url, self.config.db.path)
+                self._opened.append(shared.close)
+                return shared
             path = self.config.db.path
             # What may not be written can still be searched; whoever would write is told by the lock.
             locked = os.path.exists(path) and not (
@@ -182,6 +205,14 @@ class Workspace:
     def behind(self) -> int:
         """How many catalog writes the index has yet to apply."""
         return max(0, self.catalog.seq() - self.index.applied_seq())
+
+    def catch_up(self) -> None:
+        """Applies what other machines wrote since to the index of this one. Where another process is at it, that one does."""
+        if self.behind():
+            try:
+                self.indexer.repair()
+            except Busy:
+                pass  # searches tell that the index is behind
 
     def lacking(self) -> str | None:
         """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
@@ -444,6 +475,8 @@ class Workspace:
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)
         self._look_after_store()
+        if self.config.store.url:
+            self._follow_catalog()
         if self.packs and self.embedder is not None:
             self._embed_memories(self.memory)
 
@@ -500,6 +533,28 @@ class Workspace:
                     self.indexer.degrade("store", None)
 
         thread = threading.Thread(target=look, name="ctx-store", daemon=True)
+        thread.start()
+        self._opened.append(thread.join)
+        self._opened.append(stopping.set)  # before it is waited for
+
+    def _follow_catalog(self) -> None:
+        """Applies what other machines write to the index of this one, in the background; `/health` tells where it cannot."""
+        stopping = threading.Event()
+
+        def follow() -> None:
+            applied: tuple[int, str | None] = (-1, None)
+            while not stopping.wait(FOLLOW_S):
+                try:
+                    seq = self.catalog.seq()
+                    state = seq, self.catalog.history(seq)
+                    if state != applied:
+                        self.indexer.repair()
+                        applied = state
+                    self.indexer.degrade("catalog", None)
+                except CtxError as error:
+                    self.indexer.degrade("catalog", error.message)
+
+        thread = threading.Thread(target=follow, name="ctx-follow", daemon=True)
         thread.start()
         self._opened.append(thread.join)
         self._opened.append(stopping.set)  # before it is waited for

@@ -26,6 +26,7 @@ STATEMENT_TIMEOUT_MS = (
 LOCK_TIMEOUT_MS = 10_000
 IDLE_TIMEOUT_MS = 120_000  # of a transaction whose process is gone or stuck: what it holds comes free then
 FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
+START_S = 3.0  # and the first one, which more likely has a wrong address
 CONNECTIONS = 16  # of one process
 _RETRY_S = 0.1
 _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
@@ -150,6 +151,7 @@ class Database:
     def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
         self._address = address_of(url)
         self._timeout_s = timeout_s
+        self._reached = False
         self._idle: list[Connection] = []
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self._closed = False
@@ -190,7 +192,7 @@ class Database:
 
     def _begun(self, write: bool) -> Connection:
         """A connection with a transaction begun. Nothing was sent before it, so that a broken one is replaced."""
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + (self._timeout_s if self._reached else START_S)
         while True:
             connection = None
             try:
@@ -211,6 +213,7 @@ class Database:
 
     def _connected(self) -> Connection:
         native = psycopg.connect(self._address, autocommit=True)
+        self._reached = True
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
         return Connection(native)
