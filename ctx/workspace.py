@@ -63,6 +63,7 @@ def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
 def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
     from ctx.store.folder import own_folder
+    from ctx.store.leases import machine_name
 
     try:
         from ctx.store.postgres_catalog import PostgresCatalog
@@ -71,7 +72,7 @@ def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
             "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
         ) from error
     own_folder(path)
-    return PostgresCatalog(url)
+    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
 
 
 class Workspace:
@@ -277,6 +278,7 @@ class Workspace:
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
+                turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
             )
 
     def refresh(

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def _alive(process: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class Programs:
@@ -99,14 +108,20 @@ class Server:
 
     def start(self) -> "Server":
         settings = (
-            *("listen_addresses=127.0.0.1", f"port={self.port}", f"unix_socket_directories={self._folder}"),
+            *("listen_addresses=127.0.0.1", f"port={self.port}", "unix_socket_directories="),
             *self._settings,
         )
         options = " ".join(f"-c {setting}" for setting in settings)
+        (self.data / "postmaster.pid").unlink(
+            missing_ok=True
+        )  # of one that was killed: its number may be anybody's
         log = str(self._folder / "log")
-        self._programs.run(
-            "pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "120", "-o", options, "start"
-        )
+        try:
+            self._programs.run(
+                "pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "120", "-o", options, "start"
+            )
+        except AssertionError:
+            pytest.fail(Path(log).read_text()[-2000:])
         return self
 
     def standby(self) -> "Server":
@@ -131,6 +146,8 @@ class Server:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # it was on its way out
+        while any(map(_alive, (postmaster, *map(int, children)))):
+            time.sleep(0.01)  # the next start would find its memory in use
 
     def stop(self) -> None:
         if (self.data / "postmaster.pid").exists():

@@ -44,6 +44,11 @@ def _index(command: str, argv: list[str]) -> int:
         action="store_true",
         help="drop the documents of sources that this configuration lacks; without it they are kept",
     )
+    options.add_argument(
+        "--take-over",
+        action="store_true",
+        help="count what another machine stored as this one's: what is not here is deleted",
+    )
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
     options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
@@ -93,6 +98,9 @@ def _run_once(workspace: Workspace, args: Any, window: Window | None, stop: thre
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
     embedded = None
+    if args.take_over and not args.dry_run:
+        for connector in workspace.indexer.select(args.sources):
+            workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
             args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import Connector, ScanLog
@@ -24,6 +24,9 @@ from ctx.types import SourceItem
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
+CLAIM_S = (
+    300.0  # after which the texts of a machine that died are another one's; embedding a batch takes seconds
+)
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
 PUBLISH_AT_LAST_S = (
@@ -34,6 +37,14 @@ PUBLISH_AT_LAST_S = (
 class Lock(Protocol):
     def acquire(self, timeout_s: float) -> None: ...
     def release(self) -> None: ...
+
+
+Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
+"""A block in which no other machine runs the source of that name, and the event that ends it early. Raises `Busy`."""
+
+
+def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
+    return nullcontext(stop)
 
 
 class EmbedReport(NamedTuple):
@@ -60,6 +71,7 @@ class Indexer:
         max_tokens: int,
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
+        turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
         self.catalog = catalog
@@ -68,6 +80,7 @@ class Indexer:
         self._open_index = open_index
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
+        self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
@@ -144,7 +157,7 @@ class Indexer:
 
         if dry_run:
             return self._index(connector, full, True, progress, None, stop, items)
-        with self.writing() as index:
+        with self._turn(connector.name, stop) as stop, self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             index.catch_up(self.catalog)
             began_s = published_s = time.monotonic()
@@ -250,7 +263,7 @@ class Indexer:
         assert self.model is not None
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
+            texts = self.catalog.claim_texts(self.model, size, CLAIM_S) if size > 0 else []
             if not texts:
                 break
             if embedder is None:

@@ -112,6 +112,10 @@ class Catalog(Protocol):
         """Forgets a source with all its documents; the seq after it."""
         ...
 
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        """source_id -> machine, of the documents that another machine stored: that they are not here does not mean they are gone."""
+        ...
+
     def document(self, id: str) -> StoredDocument | None: ...
 
     def chunk_rows(
@@ -165,6 +169,10 @@ class Catalog(Protocol):
         """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each hash once."""
         ...
 
+    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
+        """As `pending_texts`, and nobody else is given them until `for_s` have passed: several machines embed beside each other."""
+        ...
+
     def pending_count(self, model: str) -> int: ...
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
@@ -204,6 +212,26 @@ class Catalog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Coordination(Protocol):
+    """Who may do what only one may do at a time, among all that share a catalog. Raises `StoreError`."""
+
+    def lease(self, name: str, ttl_s: float) -> int | None:
+        """Takes `name` for so long: an epoch, higher than any before it; None where somebody else has it."""
+        ...
+
+    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
+        """Keeps it for so long from now; False where it ran out and was taken, or given back."""
+        ...
+
+    def release(self, name: str, epoch: int) -> None:
+        """Gives it back; nothing where it is another one's by now."""
+        ...
+
+    def holder(self, name: str) -> str | None:
+        """Who has it now, in words; None: nobody."""
+        ...
 
 
 class SearchIndex(Protocol):

@@ -126,6 +126,8 @@ class _BatchRows:
         )
 
     def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]], seq: int) -> None:
+        own = {source: self._write.own_columns(source) for source in self._sources}
+        columns = ", ".join((_COLUMNS, *next(iter(own.values()))))
         inserts: list[tuple[object, ...]] = []
         updates: list[tuple[object, ...]] = []
         for entry, no, chunk_first, stored_ms in places:
@@ -134,14 +136,15 @@ class _BatchRows:
                 *(seq, document.id, self._sources[document.source], document.source_id, document.title),
                 *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
                 *(document.source_url, document.author, document.created_ms, entry.metadata),
-                *(stored_ms, chunk_first, len(entry.chunks), no),
+                *(stored_ms, chunk_first, len(entry.chunks), *own[document.source].values(), no),
             )
             (inserts if entry.row is None else updates).append(values)
+        width = columns.count(",") + 1
         self._connection.executemany(
-            f"INSERT INTO document ({_COLUMNS}, no) VALUES ({marks(range(17))})", inserts
+            f"INSERT INTO document ({columns}, no) VALUES ({marks(range(width + 1))})", inserts
         )
         self._connection.executemany(
-            f"UPDATE document SET ({_COLUMNS}) = ({marks(range(16))}) WHERE no = ?", updates
+            f"UPDATE document SET ({columns}) = ({marks(range(width))}) WHERE no = ?", updates
         )
 
     def _note_pending(self, first: int, end: int) -> None:

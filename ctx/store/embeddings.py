@@ -16,6 +16,7 @@ from ctx.store.record import (
     EVERY,
     PAGE,
     Record,
+    Statements,
     body_of,
     chunk_total,
     current_seq,
@@ -37,34 +38,25 @@ class Embeddings(Record):
     """What awaits an embedding, what has one, and their vectors."""
 
     def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
-        texts: dict[bytes, str] = {}
-        last: tuple[int, str, str] | None = None  # the document of the row before: its chunks come together
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
             columns = 'c.document_no, c.start, c."end", c.heading, c.text_hash'
-            rows = (
-                self._stream(connection, f"SELECT {columns} FROM chunk c ORDER BY c.no")
-                if model_no is None
-                else self._stream(
+            if model_no is None:
+                rows = self._stream(connection, f"SELECT {columns} FROM chunk c ORDER BY c.no")
+            else:
+                rows = self._stream(
                     connection,
                     f"SELECT {columns} FROM pending p CROSS JOIN chunk c "
                     "WHERE c.no = p.chunk_no AND p.model_no = ? ORDER BY p.chunk_no",
                     (model_no,),
                 )
-            )
-            for document_no, start, end, heading, text_hash in rows:
-                if len(texts) >= limit:
-                    break
-                if text_hash in texts:
-                    continue
-                if last is None or last[0] != document_no:
-                    title = connection.execute(
-                        "SELECT title FROM document WHERE no = ?", (document_no,)
-                    ).fetchone()[0]
-                    last = (document_no, title, body_of(connection, document_no))
-                texts[text_hash] = embedding_text(last[1], heading, last[2][start:end])
+            texts = embedding_texts(connection, rows, limit)
             del rows  # or its statement would be open at the transaction's end
-        return list(texts.items())
+        return texts
+
+    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
+        """As the protocol has it. Where one machine embeds, nobody has to be told."""
+        return self.pending_texts(model, limit)
 
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
@@ -207,6 +199,26 @@ class Embeddings(Record):
             return write.connection.execute(
                 "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
             ).rowcount
+
+
+def embedding_texts(
+    connection: Statements, rows: Iterator[tuple[int, int, int, str, bytes]], limit: int
+) -> list[tuple[bytes, str]]:
+    """(text_hash, text to embed) of chunks (document_no, start, end, heading, text_hash), each hash once, at most `limit`."""
+    texts: dict[bytes, str] = {}
+    title = body = ""
+    document_no = 0  # of the row before: a document's chunks come together
+    for no, start, end, heading, text_hash in rows:
+        if len(texts) >= limit:
+            break
+        if text_hash in texts:
+            continue
+        if no != document_no:
+            document_no = no
+            title = connection.execute("SELECT title FROM document WHERE no = ?", (no,)).fetchone()[0]
+            body = body_of(connection, no)
+        texts[text_hash] = embedding_text(title, heading, body[start:end])
+    return list(texts.items())
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:

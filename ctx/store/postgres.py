@@ -137,6 +137,7 @@ def address_of(url: str) -> str:
     )
     defaults: dict[str, Any] = {
         "target_session_attrs": "read-write",  # of several hosts the one that takes writes
+        "client_encoding": "UTF8",
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": "ctx",
         "keepalives_idle": 30,
@@ -295,11 +296,15 @@ def _version(connection: Connection, component: str) -> int:
 
 def _check_order(connection: Connection) -> None:
     row = connection.execute(
-        "SELECT pg_encoding_to_char(encoding), datcollate, current_database() FROM pg_database "
-        "WHERE datname = current_database()"
+        "SELECT pg_encoding_to_char(encoding), datcollate, current_database(), to_json(d)->>'datlocprovider' "
+        "FROM pg_database d WHERE datname = current_database()"
     ).fetchone()
     assert row is not None
-    if row[0] != "UTF8" or row[1].replace("-", "").lower() not in ("c", "c.utf8", "posix"):
+    # The builtin provider ("b") knows no other order than that of the code points, ICU ("i") not this one.
+    in_order = row[3] == "b" or (
+        row[3] != "i" and row[1].replace("-", "").lower() in ("c", "c.utf8", "posix")
+    )
+    if row[0] != "UTF8" or not in_order:
         raise StoreError(
             f"the database sorts texts as {row[0]} {row[1]}, and ctx needs C.UTF-8: create it anew with "
             f"CREATE DATABASE {row[2]} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C.UTF-8'"

@@ -4,17 +4,20 @@ Who writes documents holds the row of their source, so that two never write the 
 bulk of a write comes before its `seq`, whose row serialises what is left: whatever has a lower number was committed before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
 from ctx.clock import now_ms
-from ctx.errors import StoreError
+from ctx.errors import Busy, StoreError
 from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
-from ctx.store.embeddings import Embeddings
+from ctx.store.embeddings import Embeddings, embedding_texts
+from ctx.store.leases import turn
 from ctx.store.postgres import Connection, Database, asked_again
-from ctx.store.record import Statements, Write, marks
+from ctx.store.record import Statements, Write, marks, model_no_of, slices
 
 COMPONENT = "catalog"
 
@@ -45,7 +48,8 @@ MIGRATIONS = (
         metadata TEXT,  -- JSON; NULL where there is none
         stored_ms BIGINT NOT NULL,  -- when its chunks were written
         chunk_first BIGINT NOT NULL,
-        chunk_count BIGINT NOT NULL
+        chunk_count BIGINT NOT NULL,
+        machine TEXT NOT NULL  -- that stored it, where machines may see different things under one name; else ''
     );
     CREATE UNIQUE INDEX document_place ON document (source_no, source_id);
     CREATE INDEX document_seq ON document (seq, no);
@@ -78,6 +82,7 @@ MIGRATIONS = (
         chunk_no BIGINT NOT NULL,
         source_no BIGINT NOT NULL,
         stored_ms BIGINT NOT NULL,
+        claimed_until TIMESTAMPTZ,  -- somebody embeds it until then
         PRIMARY KEY (model_no, chunk_no)
     );
     CREATE INDEX pending_age ON pending (model_no, source_no, stored_ms);
@@ -86,6 +91,7 @@ MIGRATIONS = (
     );
     CREATE INDEX deletion_seq ON deletion (seq, no);
     CREATE TABLE epoch (start BIGINT PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on, and where
+    CREATE TABLE lease (name TEXT PRIMARY KEY, epoch BIGINT NOT NULL, owner TEXT NOT NULL, until TIMESTAMPTZ NOT NULL);
     INSERT INTO epoch VALUES (0, md5(random()::text || clock_timestamp()::text));
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
     -- A block of numbers in a row. A sequence alone gives one at a time, and others would come in between.
@@ -102,11 +108,13 @@ MIGRATIONS = (
     """,
 )
 
+SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine
+
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
 _READS = (
     *("seq", "history", "fingerprints", "content_hashes", "document", "chunk_rows", "listings", "matching"),
     *("list_documents", "complete", "chunks_of", "deletions_since", "pending_texts", "pending_count"),
-    *("vectors_of", "last_run", "statuses", "ages", "stats"),
+    *("vectors_of", "elsewhere", "last_run", "statuses", "ages", "stats"),
 )
 
 
@@ -115,8 +123,13 @@ class PostgresCatalog(Documents, Embeddings):
 
     returned_ms = None  # nobody deletes a database under a server's feet
 
-    def __init__(self, url: str, *, read_only: bool = False, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, url: str, *, machine: str = "", read_only: bool = False, clock_ms: Callable[[], int] = now_ms
+    ) -> None:
+        """`machine`: the name of the one that writes, for documents that others may not see."""
         self.database = Database(url)
+        self.machine = machine
+        self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
         self._read_only = read_only
         self._clock_ms = clock_ms
         self._latest: list[StoredDocument] = []
@@ -150,9 +163,63 @@ class PostgresCatalog(Documents, Embeddings):
         if self._read_only:
             raise StoreError("the catalog was opened to be read only")
         with self.database.transaction(write=True) as connection:
-            write = PostgresWrite(connection, self._line)
+            write = PostgresWrite(connection, self._line, self.machine, self._epochs)
             yield write
         self._line = write.line
+
+    @contextmanager
+    def turn(self, source: str, stop: threading.Event | None) -> Iterator[threading.Event]:
+        """A block in which this process alone writes documents of a source, and the event that ends it. Raises `Busy`."""
+        coordination = PostgresCoordination(
+            self.database, f"{self.machine or 'a machine'} (process {os.getpid()})"
+        )
+        with turn(coordination, f"source:{source}", f"'{source}' is being indexed", stop) as (epoch, ending):
+            self._epochs[source] = epoch
+            try:
+                yield ending
+            finally:
+                del self._epochs[source]
+
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        machines: dict[str, str] = {}
+        with self._reading() as connection:
+            for ids in slices(source_ids):
+                rows = connection.execute(
+                    "SELECT d.source_id, d.machine FROM document d JOIN source s ON s.no = d.source_no "
+                    f"WHERE s.name = ? AND d.source_id IN ({marks(ids)}) AND d.machine NOT IN ('', ?)",
+                    (source, *ids, self.machine),
+                )
+                machines.update((str(row[0]), str(row[1])) for row in rows)
+        return machines
+
+    def take_over(self, source: str) -> int:
+        with self._writing() as write:
+            return write.connection.execute(
+                "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
+                (self.machine, write.source(source), self.machine),
+            ).rowcount
+
+    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+        if model_no is None:
+            return self.pending_texts(model, limit)  # two may begin with the same ones, once
+        with self._writing() as write:
+            claimed = write.connection.execute(
+                "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
+                "WHERE model_no = ? AND chunk_no IN (SELECT chunk_no FROM pending "
+                "WHERE model_no = ? AND (claimed_until IS NULL OR claimed_until < clock_timestamp()) "
+                "ORDER BY chunk_no LIMIT ? FOR UPDATE SKIP LOCKED) RETURNING chunk_no",
+                (for_s, model_no, model_no, limit),
+            ).fetchall()
+        numbers = [no for (no,) in claimed]
+        with self._reading() as connection:
+            rows = connection.execute(
+                'SELECT document_no, start, "end", heading, text_hash FROM chunk '
+                f"WHERE no IN ({marks(numbers)}) ORDER BY no",
+                numbers,
+            )
+            return embedding_texts(connection, iter(rows), limit)
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         assert isinstance(statements, Connection)
@@ -189,6 +256,48 @@ _SOUNDNESS = (
     ),
 )
 
+
+class PostgresCoordination:
+    """The `Coordination` of all that share a database, by the database's clock. `owner` is what others are told."""
+
+    def __init__(self, database: Database, owner: str) -> None:
+        self._database = database
+        self._owner = owner
+
+    def lease(self, name: str, ttl_s: float) -> int | None:
+        with self._database.transaction(write=True) as connection:
+            row = connection.execute(
+                "INSERT INTO lease AS l VALUES (?, 1, ?, clock_timestamp() + make_interval(secs => ?)) "
+                "ON CONFLICT (name) DO UPDATE SET epoch = l.epoch + 1, owner = excluded.owner, until = excluded.until "
+                "WHERE l.until <= clock_timestamp() RETURNING epoch",
+                (name, self._owner, ttl_s),
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
+        with self._database.transaction(write=True) as connection:
+            return bool(
+                connection.execute(
+                    "UPDATE lease SET until = clock_timestamp() + make_interval(secs => ?) "
+                    "WHERE name = ? AND epoch = ? AND until > '-infinity'",
+                    (ttl_s, name, epoch),
+                ).rowcount
+            )
+
+    def release(self, name: str, epoch: int) -> None:
+        with self._database.transaction(write=True) as connection:
+            connection.execute(
+                "UPDATE lease SET until = '-infinity' WHERE name = ? AND epoch = ?", (name, epoch)
+            )
+
+    def holder(self, name: str) -> str | None:
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT owner FROM lease WHERE name = ? AND until > clock_timestamp()", (name,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+
 for _name in _READS:
     setattr(PostgresCatalog, _name, asked_again(getattr(PostgresCatalog, _name)))
 
@@ -198,9 +307,16 @@ class PostgresWrite(Write):
 
     connection: Connection
 
-    def __init__(self, connection: Connection, line: str | None) -> None:
+    def __init__(
+        self, connection: Connection, line: str | None, machine: str, epochs: Mapping[str, int]
+    ) -> None:
         super().__init__(connection)
         self.line = line
+        self._machine = machine
+        self._epochs = epochs
+
+    def own_columns(self, source: str) -> dict[str, str]:
+        return {"machine": "" if source.partition(":")[0] in SEEN_ALIKE else self._machine}
 
     def next_seq(self) -> int:
         # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now: another name for them.
@@ -233,14 +349,24 @@ class PostgresWrite(Write):
                 self.connection.execute(
                     "INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
                 )
-            rows = self.connection.execute(
-                f"SELECT name, no FROM source WHERE name IN ({marks(ordered)}) ORDER BY name FOR UPDATE",
-                ordered,
-            )
-            numbers = {str(name): int(no) for name, no in rows}
+            numbers = self._locked(ordered)
             if len(numbers) == len(ordered):  # else one was dropped while this waited for it
                 return numbers
 
     def source(self, name: str) -> int | None:
-        row = self.connection.execute("SELECT no FROM source WHERE name = ? FOR UPDATE", (name,)).fetchone()
-        return int(row[0]) if row else None
+        return self._locked([name]).get(name)
+
+    def _locked(self, names: Sequence[str]) -> dict[str, int]:
+        """The numbers of sources whose rows this holds from now on. Raises `Busy` where it is another process's turn."""
+        numbers = {}
+        for name, no, epoch, owner in self.connection.execute(
+            "SELECT s.name, s.no, l.epoch, l.owner FROM source s "
+            "LEFT JOIN lease l ON l.name = 'source:' || s.name AND l.until > clock_timestamp() "
+            f"WHERE s.name IN ({marks(names)}) ORDER BY s.name FOR UPDATE OF s",
+            names,
+        ):
+            if self._epochs.get(name) != epoch:
+                holder = f"by {owner}" if owner else "by no one any more: its turn ran out"
+                raise Busy(f"'{name}' is being indexed {holder}: try again when it has finished")
+            numbers[str(name)] = int(no)
+        return numbers

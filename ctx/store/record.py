@@ -70,6 +70,14 @@ class Record:
         """What all of it weighs where it is kept."""
         raise NotImplementedError
 
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        """As the protocol has it. What one machine keeps, it stored."""
+        return {}
+
+    def take_over(self, source: str) -> int:
+        """Counts the documents of a source as stored by this machine, which may then find them gone; how many were another one's."""
+        return 0
+
     def seq(self) -> int:
         with self._reading() as connection:
             return current_seq(connection)
@@ -205,6 +213,10 @@ class Write:
     def sources(self, names: Iterable[str]) -> dict[str, int]:
         """The numbers of these sources, which are made where they are missing."""
         return {name: self.ensure_source(name) for name in sorted(names)}
+
+    def own_columns(self, source: str) -> dict[str, str]:
+        """What this engine notes of a document besides what all do: the same columns for every source."""
+        return {}
 
     def source(self, name: str) -> int | None:
         """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
