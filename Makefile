@@ -74,6 +74,8 @@ lock: $(TOOLS)/.ready ## resolve the dependencies anew
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --group memory-clients -o requirements-memory-clients.lock
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  --group source-peers -o requirements-source-peers.lock
+	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  .ci/tools.in -o requirements-tools.lock
 
 clean: ## remove the virtual environment, the caches and what was built
@@ -94,7 +96,7 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@$(BIN)/python scripts/install.py $(VENV) requirements-dev.lock
 	@touch $@
 
-$(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirements-memory-clients.lock tests/clients/package-lock.json
+$(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirements-memory-clients.lock requirements-source-peers.lock tests/clients/package-lock.json
 	@bash .ci/clients $(VENV)
 	@touch $@
 

@@ -5,7 +5,7 @@
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
-    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py)
+    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from memory_life import changes, life
 from memory_reflect import reflections
-from memory_talks import talks
+from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.embed import open_embedder
@@ -290,6 +290,7 @@ def main() -> int:
     )
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
     parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
+    parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
     parser.add_argument(
         "--reflect", action="store_true", help="thirty answers of `reflect`, judged and printed"
     )
@@ -309,7 +310,7 @@ def main() -> int:
         print(json.dumps(reflections(), indent=2, ensure_ascii=False))
         return 0
     if options.talks:
-        print(json.dumps(talks(), indent=2))
+        print(json.dumps(talks(options.seed), indent=2))
         return 0
     if options.changes:
         print(json.dumps(changes(), indent=2, ensure_ascii=False))

@@ -15,6 +15,7 @@ from ctx.moving import base_folder, own_database
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
+    REGISTRY_PREFIX,
     S3,
     SECTIONS,
     SHIPPED_PACKS,
@@ -238,7 +239,10 @@ class _Reader:
         for name, entries in self.named(group, table):
             full = f"{table}.{name}"
             ours = self.values({key: entries[key] for key in entries if key in section.keys}, section, full)
-            if ours["path"] and not os.path.isfile(ours["path"]):
+            path = entries.get("path")
+            if isinstance(path, str) and path.startswith(REGISTRY_PREFIX):
+                ours["path"] = path  # of a registry that may be installed later: no file of this project
+            elif ours["path"] and not os.path.isfile(ours["path"]):
                 self.report(f"[{full}] path", f"no such file: {entries['path']}")
             ours["fs"] = tuple(self.absolute(path) for path in ours["fs"] or ())
             extras = {key: value for key, value in entries.items() if key not in section.keys}

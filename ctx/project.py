@@ -38,9 +38,15 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
             path = os.path.join(ancestor, name)
             if os.path.isfile(path):
                 return Location(os.path.normpath(path), False)
+    folder_of_user = user_folder(environ)
+    path = os.path.join(folder_of_user, "config.toml") if folder_of_user is not None else ""
+    return Location(path, True) if os.path.isfile(path) else None
+
+
+def user_folder(environ: Mapping[str, str]) -> str | None:
+    """Where the user keeps what is theirs in every project: a configuration, tools, agents. None without a home."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
-    path = os.path.join(home, "ctx", "config.toml")
-    return Location(path, True) if os.path.isabs(path) and os.path.isfile(path) else None
+    return os.path.join(home, "ctx") if os.path.isabs(home) else None
 
 
 def _upward(folder: str, home: str | None) -> Iterator[str]:

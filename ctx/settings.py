@@ -10,6 +10,9 @@ from ctx.declaration import Section, key
 from ctx.types import JSON
 
 SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
+REGISTRY_PREFIX = "registry:"
+"""Begins the path of a script that an installed registry has: `registry:NAME/tools/SCRIPT`."""
+
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
 
@@ -462,7 +465,7 @@ class Script(Section):
     path: str = key(
         "path",
         None,
-        "a Lua file; see [the Lua API](lua-api.md)",
+        "a Lua file, or `registry:NAME/tools/SCRIPT`; see [the Lua API](lua-api.md), [registries](registries.md)",
         required=True,
         shown="./tools/create-ticket.lua",
     )
@@ -541,7 +544,7 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
 # Keys of Context Harness v0.8 that do nothing here: a moved configuration is told why, and starts.
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
-    "registries": "registries are not supported; name scripts under [tools.script.NAME]",
+    "registries": "registries are not configured here: `ctx registry install NAME URL` brings one; delete the section",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
 }

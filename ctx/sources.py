@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.lean import TYPE_CHECKING
-from ctx.settings import S3, Filesystem, Git, Script, Web
+from ctx.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 
 if TYPE_CHECKING:  # each kind of source brings its own weight: only what is configured is imported
     from ctx.connectors.base import Connector
@@ -28,6 +28,17 @@ def script_file(script: Script, root: str) -> "ScriptFile":
     """A configured script as the extensions take it. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile
 
+    if script.path.startswith(REGISTRY_PREFIX):
+        # The settings are the operator's; file, trust and sandbox those of a registry's script.
+        from ctx.extensions.trust import TrustFile, trust_path
+        from ctx.registries.shelf import shelf_of
+
+        shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+        file = shelf.script_file(script.path, script.name)
+        own = {
+            key: getattr(script, key) for key in ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls")
+        }
+        return file._replace(**own, config=script.config, named=True)
     relative = os.path.relpath(script.path, root)
     return ScriptFile(
         script.name,

@@ -4,30 +4,29 @@ Everything heavy is made when first used: `ctx search` opens a catalog and a key
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 
 from ctx import __version__
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import Busy, ConfigError, CtxError, EmbeddingsDisabled, StoreError
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, RLock
+from ctx.project import user_folder
 from ctx.search import Searcher
-from ctx.sources import configured_connectors, script_file
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
-from ctx.succession import Succession, key_of, notes_path, opened
-from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, SourceStatus
 
-if (
-    TYPE_CHECKING
-):  # the indexer brings numpy, git and the file formats with it: 150 ms that a search does not need
+# Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git and
+# the file formats with it, 150 ms.
+if TYPE_CHECKING:
+    import threading
+
     from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner
@@ -40,6 +39,8 @@ if (
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.succession import Succession
+    from ctx.tools.agents import Agents
 
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
@@ -82,16 +83,13 @@ class Workspace:
         self.config = config
         self._reading = reading
         self.toolbox = Toolbox()
-        self.agents = Agents()
         self.started_s = time.monotonic()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._watcher: Watcher | None = None
         self._all_indexed = False  # every source, once at least
         self._opened: list[Callable[[], None]] = []
         for tool in builtin_tools(self, config.retrieval.final_limit):
             self.toolbox.add(tool)
-        for agent in config.inline_agents:
-            self.agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
 
     def __enter__(self) -> "Workspace":
         return self
@@ -110,11 +108,15 @@ class Workspace:
 
     @cached_property
     def _embedding(self) -> tuple[str | None, int | None]:
+        from ctx.succession import key_of
+
         return key_of(self.embedder)
 
     @cached_property
-    def succession(self) -> Succession:
+    def succession(self) -> "Succession":
         """Which model answers, where another one was configured lately."""
+        from ctx.succession import Succession, notes_path
+
         with self._lock:
             succession = Succession(
                 self.config.embedding,
@@ -160,6 +162,8 @@ class Workspace:
 
     def _open_index(self, *, writable: bool) -> LocalIndex:
         def embedding() -> tuple[str | None, int | None]:
+            from ctx.succession import key_of
+
             succession = self.succession
             return key_of(succession.indexed(self.catalog) if writable else succession.answering())
 
@@ -167,6 +171,8 @@ class Workspace:
 
     @cached_property
     def embedder(self) -> "Embedder | None":
+        from ctx.succession import opened
+
         with self._lock:
             embedder = opened(self.config.embedding)
             if embedder is not None:
@@ -265,6 +271,7 @@ class Workspace:
     @cached_property
     def indexer(self) -> "Indexer":
         from ctx.indexing.indexer import Indexer
+        from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock
 
         with self._lock:
@@ -337,7 +344,18 @@ class Workspace:
                 status.doc_count,
             )
 
-    # -- scripts ---------------------------------------------------------------------------------------------------
+    # -- agents and scripts ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def agents(self) -> "Agents":
+        """The agents, by name: those that the configuration spells out, then whatever is loaded."""
+        from ctx.tools.agents import Agents, inline_agent
+
+        with self._lock:
+            agents = Agents()
+            for agent in self.config.inline_agents:
+                agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
+            return agents
 
     @cached_property
     def pool(self) -> "Pool":
@@ -387,6 +405,7 @@ class Workspace:
     def doubts(self) -> list[str]:
         """What the configuration says of scripts and agents that will do nothing, one sentence each."""
         from ctx.extensions.loader import missing_calls, missing_tools, script_doubts
+        from ctx.sources import script_file
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
@@ -400,10 +419,13 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
-        from ctx.extensions.loader import Scripts
+        from ctx.extensions.loader import REGISTRY_RANK, Scripts
         from ctx.extensions.trust import TrustFile, trust_path
+        from ctx.registries.shelf import shelf_of
+        from ctx.sources import script_file
 
         config = self.config
+        trust = TrustFile(trust_path(os.environ))
         with self._lock:
             scripts = Scripts(self.runner, self.toolbox, self.agents)
             scripts.load(
@@ -411,7 +433,9 @@ class Workspace:
                 [script_file(script, config.root) for script in config.script_agents],
                 tools_dir=config.lua.tools_dir,
                 project=config.root,
-                trust=TrustFile(trust_path(os.environ)),
+                trust=trust,
+                user=user_folder(os.environ),
+                registries=partial(shelf_of(os.environ, trust).served, REGISTRY_RANK),
             )
             self._opened.append(scripts.close)
             return scripts
@@ -509,6 +533,8 @@ class Workspace:
 
     def _look_after_store(self) -> None:
         """Takes up the store again, in the background, where somebody deleted or replaced it; `/health` tells."""
+        import threading
+
         stopping = threading.Event()
 
         def look() -> None:
@@ -541,6 +567,8 @@ class Workspace:
 
     def _follow_catalog(self) -> None:
         """Applies what other machines write to the index of this one, in the background; `/health` tells where it cannot."""
+        import threading
+
         stopping = threading.Event()
 
         def follow() -> None:
@@ -563,6 +591,8 @@ class Workspace:
 
     def _embed_memories(self, store: "MemoryStore") -> None:
         """Embeds, in the background, what was stored while there was no model, or another."""
+        import threading
+
         stopping = threading.Event()
 
         def embed() -> None:
@@ -579,7 +609,7 @@ class Workspace:
         self._opened.append(thread.join)
         self._opened.append(stopping.set)  # before it is waited for
 
-    def follow(self, on_report: "Callable[[IndexReport], None]", stop: threading.Event) -> None:
+    def follow(self, on_report: "Callable[[IndexReport], None]", stop: "threading.Event") -> None:
         """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).
 
         `on_report` is given the report of every run, in another thread.

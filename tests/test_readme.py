@@ -14,6 +14,7 @@ README = (ROOT / "README.md").read_text()
 FOLLOWED = [
     ROOT / "README.md",
     ROOT / "docs" / "tutorial.md",
+    ROOT / "docs" / "registries.md",
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

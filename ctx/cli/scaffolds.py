@@ -1,6 +1,8 @@
 """The scripts that `ctx tool init`, `ctx connector init` and `ctx agent init` write: each runs as
-generated.
+generated. And a registry of such scripts, for `ctx registry init`.
 """
+
+from ctx.toml import toml_value
 
 TOOL = """-- {title}: a tool. `ctx tool test {path}` runs it; docs/lua-api.md lists what a script may call.
 tool = {{
@@ -72,3 +74,45 @@ function agent.resolve(args, config, context)
   }}
 end
 """
+
+_MANIFEST = """# What this registry offers. `path` is the script; a folder of its own (NAME/tool.lua) goes with it.
+[registry]
+name = {name}
+description = "Say what these scripts have in common"
+
+[tools.hello]
+path = "tools/hello/tool.lua"
+description = "Say in one sentence what this tool does"
+tags = ["example"]
+
+[connectors.hello]
+path = "connectors/hello/connector.lua"
+description = "Say where the documents come from"
+required_config = ["count"]  # keys that whoever uses it has to give
+
+[agents.hello]
+path = "agents/hello/agent.lua"
+description = "Say what this agent helps with"
+"""
+
+_README = """# {name}
+
+Lua scripts for [ctx](https://github.com/ctx-server/ctx): `ctx registry install NAME ADDRESS-OF-THIS-REPOSITORY`, then
+`ctx registry list NAME`. Each script lies in a folder of its own, with the files that it reads.
+"""
+
+
+def registry(name: str) -> dict[str, str]:
+    """A registry to begin with: path -> text."""
+    scripts = {"tool": TOOL, "connector": CONNECTOR, "agent": AGENT}
+    files = {
+        f"{kind}s/hello/{kind}.lua": text.format(
+            name="hello", title="hello", path=f"{kind}s/hello/{kind}.lua"
+        )
+        for kind, text in scripts.items()
+    }
+    return {
+        "registry.toml": _MANIFEST.format(name=toml_value(name)),
+        "README.md": _README.format(name=name),
+        **files,
+    }

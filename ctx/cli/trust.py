@@ -4,14 +4,22 @@ folder.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ctx.cli.common import NO_PROJECT, parser, print_json, table
 from ctx.errors import BadRequest, ConfigError
-from ctx.extensions.trust import ProjectScript, TrustFile, digest_of, project_scripts, trust_path
+from ctx.extensions.trust import (
+    ProjectScript,
+    TrustFile,
+    digest_of,
+    project_scripts,
+    trust_path,
+)
 from ctx.project import Location, find_config, project_root, shown_path
 from ctx.reach import requests
+from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON
@@ -51,6 +59,19 @@ def trust_as_written(path: str) -> None:
     configured = _read(Location(path, False))
     if configured.requests:
         TrustFile(trust_path(os.environ)).record({_key(path): configured.digest})
+
+
+@contextmanager
+def trust_after_own_change(path: str) -> Iterator[None]:
+    """The user's own command changes the configuration in the block: it is as trusted afterwards as before.
+    Raises `ConfigError`.
+    """
+    file = TrustFile(trust_path(os.environ))
+    configured = _read(Location(path, False))
+    trusted = not configured.requests or file.digests().get(_key(path)) == configured.digest
+    yield
+    if trusted:
+        trust_as_written(path)
 
 
 def _key(path: str) -> str:
@@ -107,13 +128,18 @@ def run(command: str, argv: list[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help="only these: a script's name, or the configuration's (ctx.toml); everything when absent",
+        help="only these: a script's name, the configuration's (ctx.toml), or a registry's script "
+        "(registry:NAME/tools/SCRIPT; registry:NAME for all of it); everything of the project when absent",
     )
     options.add_argument(
         "--list", action="store_true", help="only show what is trusted and what is asked for"
     )
     options.add_argument("--revoke", action="store_true", help="trust them no longer")
     args = options.parse_args(argv)
+    if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
+        from ctx.cli.registry import trust_scripts  # 60 ms: what runs scripts brings an HTTP client
+
+        return trust_scripts(args)
     location = find_config(args.config, os.environ, os.getcwd())
     if location is None:
         raise ConfigError(NO_PROJECT)

@@ -23,9 +23,10 @@ from ctx.connectors.names import encode_name
 from ctx.connectors.opening import too_large
 from ctx.connectors.s3_credentials import expiring, find_credentials, find_region
 from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
-from ctx.connectors.scope import Scope
-from ctx.connectors.session import Reply, Session, Unanswered
+from ctx.connectors.scope import Scope, Scopes
+from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
+from ctx.lua.fetch import Reply
 from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration
@@ -122,7 +123,7 @@ class S3Connector:
         return _Store(base, region, None if self._anonymous else _Chain(self._environ, self._profile))
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        scopes = _Scopes(Scope.top(self.include_globs, self.exclude_globs))
+        scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs))
         count = 0
         for row in store.objects(self.prefix):
             source_id = encode_name(row.key[len(self.prefix) :] if self.prefix.endswith("/") else row.key)
@@ -241,29 +242,6 @@ class _Store:
             )
         address = self._base + path + (f"?{query}" if query else "")
         return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
-
-
-class _Scopes:
-    """The scope of each folder that keys pretend to lie in, made once."""
-
-    def __init__(self, top: Scope) -> None:
-        self._scopes: dict[str, Scope | None] = {"": top}
-
-    def takes(self, source_id: str) -> bool:
-        folder, _, name = source_id.rpartition("/")
-        scope = self._of(folder)
-        return scope is not None and bool(scope.takes(name))
-
-    def _of(self, folder: str) -> Scope | None:
-        steps: list[str] = []
-        while folder not in self._scopes:
-            steps.append(folder)
-            folder = folder.rpartition("/")[0]
-        scope = self._scopes[folder]
-        for step in reversed(steps):
-            scope = scope.enter(step.rpartition("/")[2]) if scope is not None else None
-            self._scopes[step] = scope
-        return scope
 
 
 def _endpoint(url: str | None, section: str) -> str | None:

@@ -1,7 +1,7 @@
 """Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.connectors.patterns import (
@@ -99,6 +99,40 @@ class Scope:
             return included(name) and not excluded(name) and not ignored(name, folder=False)
 
         return wanted_in_order
+
+
+Ruled = Callable[[str, Scope], Scope | None]
+"""`ruled(folder, scope)`: the scope with the rules of the folder's own ignore file; None leaves it out."""
+
+
+class Scopes:
+    """The scopes of the folders that listed paths lie in, each made once.
+
+    For sources whose paths come as a list (git's trees, a bucket's keys) and are not walked.
+    """
+
+    def __init__(self, top: Scope, ruled: Ruled | None = None) -> None:
+        self._ruled = ruled
+        self._scopes: dict[str, Scope | None] = {"": ruled("", top) if ruled else top}
+
+    def takes(self, path: str) -> bool:
+        """Whether the source takes the file of this path."""
+        folder, _, name = path.rpartition("/")
+        scope = self._of(folder)
+        return scope is not None and bool(scope.takes(name))
+
+    def _of(self, folder: str) -> Scope | None:
+        steps: list[str] = []
+        while folder not in self._scopes:
+            steps.append(folder)
+            folder = folder.rpartition("/")[0]
+        scope = self._scopes[folder]
+        for step in reversed(steps):
+            scope = scope.enter(step.rpartition("/")[2]) if scope is not None else None
+            if scope is not None and self._ruled is not None:
+                scope = self._ruled(step, scope)
+            self._scopes[step] = scope
+        return scope
 
 
 def _file_test(groups: Iterable[Group]) -> NameTest:

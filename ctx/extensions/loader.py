@@ -2,8 +2,10 @@
 
 Whatever is wrong with one script is that script's failure: it is listed with its reason, a call to its name
 answers the reason, and the others are served. A name that is taken belongs to whoever had it first: the
-built-in tools, the packs, what the configuration names, then what lies in a folder. A broken edit keeps the
-last version that worked.
+built-in tools, the packs, what the configuration names, what lies in its tools folder or in the project's
+`.ctx/`, then the user's own scripts, then those of installed registries. A script of the user's or of a
+registry gives way to one before it without a word: so one is overridden. A broken edit keeps the last version
+that worked.
 
 A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The
 thread looks for files that come and go, and at scripts that nobody calls.
@@ -12,12 +14,12 @@ thread looks for files that come and go, and at scripts that nobody calls.
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool, name_fault
-from ctx.extensions.trust import NotTrusted, TrustFile, project_files
+from ctx.extensions.trust import FOLDERS, NotTrusted, TrustFile, project_files
 from ctx.text import did_you_mean, one_line
 from ctx.tools.agents import Agents
 from ctx.tools.base import RESERVED, Toolbox
@@ -41,16 +43,27 @@ class ScriptStatus(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A script that there is. `removable`: found in a folder, so it goes when its file goes."""
+    """A script that there is. `removable`: found in a folder, so it goes when its file goes.
+
+    `rank`: of two of one name the lower counts, and the other is passed over; equal ones are a mistake.
+    """
 
     kind: str  # tool | agent
     script: ScriptFile
     removable: bool
+    rank: int = 0
+
+
+USER_RANK = 1
+REGISTRY_RANK = 2  # of the first registry; each further one has the next
+
+Ranked = Callable[[], Iterable[tuple[str, ScriptFile, int]]]
+"""`ranked()`: (kind, script, rank) of the scripts that registries bring, as they are now."""
 
 
 class _Loaded:
     def __init__(self, candidate: Candidate) -> None:
-        self.kind, self.script, self.removable = candidate
+        self.kind, self.script, self.removable, self.rank = candidate
         self.lock = threading.Lock()  # one loads it at a time; other scripts do not wait for that
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
@@ -77,6 +90,9 @@ class Scripts:
         self._folder: str | None = None
         self._project: str | None = None
         self._trust: TrustFile | None = None
+        self._user: str | None = None
+        self._registries: Ranked = tuple
+        self._record_fault = ""
         self._lock = threading.Lock()  # of what there is; never held while a script runs
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -89,12 +105,15 @@ class Scripts:
         tools_dir: str | None = None,
         project: str | None = None,
         trust: TrustFile | None = None,
+        user: str | None = None,
+        registries: Ranked = tuple,
     ) -> None:
         """Loads everything once.
 
         Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
 
-        The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text.
+        The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text. `user` is the
+        user's own folder, with `tools` and `agents` in it; `registries` gives what registries bring.
         """
         if tools_dir is not None and not os.path.isdir(tools_dir):
             raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
@@ -104,13 +123,14 @@ class Scripts:
         ]
         self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
         self._folder, self._project, self._trust = tools_dir, project, trust
+        self._user, self._registries = user, registries
         self.refresh()
         self._toolbox.before_use(lambda name: self._look_at("tool", name))
         self._agents.before_use(lambda name: self._look_at("agent", name))
 
     def watch(self) -> None:
         """Begins to follow edits in the background."""
-        if self._thread is None and (self._entries or self._folder or self._project):
+        if self._thread is None and (self._entries or self._folder or self._project or self._user):
             self._thread = threading.Thread(target=self._follow, name="ctx-scripts", daemon=True)
             self._thread.start()
 
@@ -154,31 +174,26 @@ class Scripts:
     def _candidates(self) -> Iterator[Candidate]:
         """Every script that there is, in the order in which they have a right to a name."""
         yield from self._named
-        for script in self._in_folder():
-            yield Candidate("tool", script, True)
+        # Those of the tools folder, but for those that the configuration names with settings of their own.
+        for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
+            if os.path.realpath(script.path) not in self._named_files:
+                yield Candidate("tool", script, True)
         yield from self._in_project()
+        for folder, kind in FOLDERS.items() if self._user is not None else ():
+            for script in _scripts_of(os.path.join(self._user or "", folder), f"your own {folder}"):
+                yield Candidate(kind, script, True, USER_RANK)
+        yield from self._in_registries()
 
-    def _in_folder(self) -> list[ScriptFile]:
-        """The scripts of the tools folder, but for those that the configuration names with settings of their
-        own.
-        """
-        if self._folder is None:
-            return []
+    def _in_registries(self) -> list[Candidate]:
         try:
-            names = sorted(
-                name
-                for name in os.listdir(self._folder)
-                if name.endswith(".lua") and not name.startswith(".")
-            )
-        except OSError:
-            return []  # the folder went: so did its tools
-        folder = os.path.basename(self._folder)
-        paths = [(name, os.path.join(self._folder, name)) for name in names]
-        return [
-            ScriptFile(name.removesuffix(".lua"), path, shown=f"{folder}/{name}", named=False)
-            for name, path in paths
-            if os.path.realpath(path) not in self._named_files
-        ]
+            candidates = [Candidate(kind, script, True, rank) for kind, script, rank in self._registries()]
+        except ConfigError as error:  # of the user's record: no reason to serve nothing else
+            if error.message != self._record_fault:
+                logger.error("scripts of registries not loaded reason=%s", error.message)
+            self._record_fault = error.message
+            return []
+        self._record_fault = ""
+        return candidates
 
     def _in_project(self) -> Iterator[Candidate]:
         if self._project is None or self._trust is None:
@@ -198,7 +213,7 @@ class Scripts:
             registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
         refused = {}
         for candidate in self._candidates():
-            kind, script, _ = candidate
+            kind, script = candidate.kind, candidate.script
             if (kind, script.path) in registered:
                 continue
             reason = self._claim(candidate)
@@ -212,8 +227,8 @@ class Scripts:
             logger.error("%s not loaded reason=%s", status.kind, status.error)
 
     def _claim(self, candidate: Candidate) -> str | None:
-        """Registers the script under its name; the reason where it cannot have that."""
-        kind, script, _ = candidate
+        """Registers the script under its name; the reason where it cannot have that, None where it gives way."""
+        kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script)
         if fault is not None:
             if kind == "tool" and script.name not in RESERVED and not candidate.removable:
@@ -221,6 +236,12 @@ class Scripts:
             return fault
         with self._lock:
             holder = self._entries.get((kind, script.name))
+            if holder is not None and holder.rank < candidate.rank:
+                return None
+            overridden = holder is not None and holder.rank > candidate.rank
+            if overridden:
+                self._registry(kind).remove(script.name)
+                holder = None
             owner = holder.script.where if holder is not None else self._origin(kind, script.name)
             if owner is None:
                 self._entries[kind, script.name] = _Loaded(candidate)
@@ -237,11 +258,11 @@ class Scripts:
             if entry.removable and entry.script.stamp() is None:
                 with self._lock:
                     del self._entries[entry.kind, entry.script.name]
-                self._registry(entry).remove(entry.script.name)
+                self._registry(entry.kind).remove(entry.script.name)
                 logger.info("%s gone name=%s", entry.kind, entry.script.name)
 
-    def _registry(self, entry: _Loaded) -> Toolbox | Agents:
-        return self._toolbox if entry.kind == "tool" else self._agents
+    def _registry(self, kind: str) -> Toolbox | Agents:
+        return self._toolbox if kind == "tool" else self._agents
 
     # -- what they say ---------------------------------------------------------------------------------------
 
@@ -293,12 +314,12 @@ class Scripts:
         if isinstance(error, NotTrusted) and entry.serving:
             # The user took the trust back, or somebody changed the text: what was loaded stops as well.
             entry.serving = False
-            self._registry(entry).remove(name)
+            self._registry(entry.kind).remove(name)
         if not entry.serving:
             # A configuration mistake inside the script is the script's failure: the call says so.
             timed_out = isinstance(error, ScriptTimeout)
             reply = error if timed_out else ToolError(f"{entry.kind} '{name}' did not load: {error.message}")
-            self._registry(entry).add_failed(name, reply)
+            self._registry(entry.kind).add_failed(name, reply)
         remark = "; the last version that worked stays" if entry.serving else ""
         level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
         logger.log(
@@ -310,6 +331,21 @@ class Scripts:
             error.message,
             remark,
         )
+
+
+def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
+    """The scripts of a folder by name, that folder called `shown`; none where it is not there (any more)."""
+    try:
+        names = sorted(os.listdir(folder)) if folder is not None else []
+    except OSError:
+        return []
+    return [
+        ScriptFile(
+            name.removesuffix(".lua"), os.path.join(folder or "", name), shown=f"{shown}/{name}", named=False
+        )
+        for name in names
+        if name.endswith(".lua") and not name.startswith(".")
+    ]
 
 
 def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:

@@ -13,7 +13,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
-from ctx.extensions.trust import NotTrusted, TrustFile
+from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
 from ctx.text import one_line
@@ -47,7 +47,7 @@ class ScriptFile(NamedTuple):
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # how messages name the file
-    vouched_by: TrustFile | None = None  # for scripts that run only where the user has trusted their text
+    vouched_by: Voucher | None = None  # for scripts that run only where the user has trusted their text
     named: bool = True  # in the configuration; else it was found in a folder
 
     @property
@@ -71,11 +71,14 @@ class ScriptFile(NamedTuple):
             with open(self.path, "rb") as file:
                 text = file.read(MAX_SCRIPT_BYTES + 1)
         except OSError as error:
-            raise ToolError(f"{self.where} cannot be read: {error.strerror}") from error
+            mend = "" if self.vouched_by is None else self.vouched_by.mend
+            raise ToolError(f"{self.where} cannot be read: {error.strerror}{mend}") from error
         if len(text) > MAX_SCRIPT_BYTES:
             raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
-        if self.vouched_by is not None and not self.vouched_by.vouches(self.path, text):
-            raise NotTrusted(f"{self.where} is not trusted and does not run; look at it, then `ctx trust`")
+        if self.vouched_by is not None:
+            refusal = self.vouched_by.refusal(self.path, text, self.where)
+            if refusal is not None:
+                raise NotTrusted(refusal)
         return text
 
     def stamp(self) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ctx import files
 from ctx.errors import ConfigError, ToolError
@@ -18,7 +18,21 @@ FOLDERS = {"tools": "tool", "agents": "agent"}
 
 
 class NotTrusted(ToolError):
-    """A script of a project's `.ctx/` folder whose text nobody has trusted."""
+    """A script of a project's `.ctx/` folder, or of a registry, whose text nobody has trusted."""
+
+
+class Voucher(Protocol):
+    """Who knows whether a script may run. `mend` ends the message where its file is not there."""
+
+    mend: str
+
+    def refusal(self, path: str, text: bytes, where: str) -> str | None:
+        """Why this text at this path, called `where`, does not run; None where it may. Raises `ConfigError`."""
+        ...
+
+    def stamp(self) -> tuple[int, ...]:
+        """Changes when the answer may."""
+        ...
 
 
 class ProjectScript(NamedTuple):
@@ -33,6 +47,8 @@ class ProjectScript(NamedTuple):
 
 class TrustFile:
     """The hashes that the user has trusted."""
+
+    mend = ""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -52,6 +68,12 @@ class TrustFile:
     def vouches(self, path: str, text: bytes) -> bool:
         """Whether the user has trusted this very text at this path. Raises `ConfigError`."""
         return self.digests().get(path) == digest_of(text)
+
+    def refusal(self, path: str, text: bytes, where: str) -> str | None:
+        """Why a script of a project does not run; None where it may. Raises `ConfigError`."""
+        if self.vouches(path, text):
+            return None
+        return f"{where} is not trusted and does not run; look at it, then `ctx trust`"
 
     def stamp(self) -> tuple[int, int, int]:
         """Changes when somebody trusts or revokes."""

@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
+from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity
 from ctx.indexing.window import Window
+from ctx.lean import NamedTuple, Protocol
 from ctx.store.base import Catalog, SearchIndex
 from ctx.types import SourceItem
 
@@ -86,6 +87,7 @@ class Indexer:
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
+        self._asked = Asked()
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
         self._problems: dict[str, set[int]] = {}  # likewise
         self._failures: dict[
@@ -261,9 +263,10 @@ class Indexer:
         count = 0
         embedder = None
         assert self.model is not None
+        order = EmbeddingOrder(self._asked)
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self.catalog.claim_texts(self.model, size, CLAIM_S) if size > 0 else []
+            texts = self._next_texts(order, size)
             if not texts:
                 break
             if embedder is None:
@@ -292,6 +295,27 @@ class Indexer:
             if progress:
                 progress("embed", count, count + self.catalog.pending_count(self.model))
         return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+
+    def _next_texts(self, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
+        """The next texts to embed, at most `size`; none when nothing is pending any more."""
+        assert self.model is not None
+        if size <= 0:
+            return []
+        order.add(self.catalog.pending_chunks(self.model, order.newest))
+        while True:
+            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+            texts = self.catalog.pending_texts(self.model, size, numbers)
+            if texts:
+                return texts
+            if not len(order):
+                # What was embedded once may be pending anew under an old number (`ctx embed rebuild` elsewhere).
+                order.add(self.catalog.pending_chunks(self.model))
+                if not len(order):
+                    return []
+
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Notes chunks that a question led to, best first: those that await an embedding have it next."""
+        self._asked.note(chunk_nos)
 
     def warm(self, *, documents: bool) -> None:
         """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder

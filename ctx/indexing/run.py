@@ -8,7 +8,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
@@ -18,6 +17,7 @@ from ctx.formats.extract import extract
 from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
+from ctx.lean import NamedTuple
 from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, Extracted, SourceItem
 

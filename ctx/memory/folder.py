@@ -18,7 +18,16 @@ from typing import NamedTuple
 from ctx import files
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
-from ctx.memory.notes import MAX_NOTE_CHARS, Note, changes, file_name, from_note, settings, to_note
+from ctx.memory.notes import (
+    MAX_NOTE_CHARS,
+    Note,
+    changes,
+    file_name,
+    from_note,
+    note_paths,
+    settings,
+    to_note,
+)
 from ctx.types import JSON
 
 LEDGER = ".ctx-memories.json"
@@ -188,7 +197,9 @@ class Folder:
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
         """The files that are memories, by path; what cannot be read is named among the conflicts."""
         paths: dict[str, str] = {}
-        for path in sorted(self._paths()):
+        for path in note_paths(self.path):
+            if os.path.basename(path).lower() in _NOT_MEMORIES:
+                continue
             try:
                 text = self._read(path)
                 note = from_note(text)
@@ -203,13 +214,6 @@ class Folder:
                 paths[note.id] = path
             record = self._bank.get(note.id, include_deleted=True) if note.id else None
             yield Entry(path, text, note, record)
-
-    def _paths(self) -> Iterator[str]:
-        for folder, folders, names in os.walk(self.path):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in names:
-                if name.endswith(".md") and not name.startswith(".") and name.lower() not in _NOT_MEMORIES:
-                    yield os.path.relpath(os.path.join(folder, name), self.path)
 
     def _read(self, path: str) -> str:
         content = files.read_file(os.path.join(self.path, path), beneath=self.path)

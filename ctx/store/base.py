@@ -62,6 +62,14 @@ class VectorBatch(NamedTuple):
     vectors: "np.ndarray"  # float32 (n, dim), of unit length
 
 
+class PendingChunk(NamedTuple):
+    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
+
+    chunk_no: int
+    ordinal: int
+    updated_ms: int
+
+
 class Run(NamedTuple):
     """How the last index run of a source went."""
 
@@ -148,8 +156,8 @@ class Catalog(Protocol):
         """Every document, by source and source_id."""
         ...
 
-    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
-        """The documents of these numbers that still exist, by number."""
+    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        """(number, source_id, media type) of the documents of these numbers that still exist."""
         ...
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
@@ -165,12 +173,25 @@ class Catalog(Protocol):
         ...
 
     # -- embeddings ----------------------------------------------------------------------------------------------
-    def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
-        """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each hash once."""
+    def pending_texts(
+        self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
+    ) -> list[tuple[bytes, str]]:
+        """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each hash once.
+
+        With `chunk_nos` of those chunks only, in their order.
+        """
         ...
 
-    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
-        """As `pending_texts`, and nobody else is given them until `for_s` have passed: several machines embed beside each other."""
+    def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
+        """The chunks numbered above `after` that no embedding of `model` covers, by number."""
+        ...
+
+    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        """Which of these chunks no embedding of `model` covers."""
+        ...
+
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+        """Which of these chunks nobody embeds just now, in their order. Until `for_s` have passed nobody else is given them."""
         ...
 
     def pending_count(self, model: str) -> int: ...

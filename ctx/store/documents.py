@@ -288,17 +288,14 @@ class Documents(Record):
                     )
         return chunk_rows
 
-    def listings(self, document_nos: Sequence[int]) -> dict[int, Listing]:
-        listings: dict[int, Listing] = {}
+    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        places: list[tuple[int, str, str]] = []
         with self._reading() as connection:
             for nos in slices(document_nos):
-                rows = connection.execute(
-                    "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type "
-                    f"FROM document d JOIN source s ON s.no = d.source_no WHERE d.no IN ({marks(nos)})",
-                    nos,
+                places += connection.execute(
+                    f"SELECT no, source_id, media_type FROM document WHERE no IN ({marks(nos)})", nos
                 )
-                listings.update((row[0], Listing._make(row[1:])) for row in rows)
-        return listings
+        return places
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
         with self._reading() as connection:

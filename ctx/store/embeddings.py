@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import VectorBatch
+from ctx.store.base import PendingChunk, VectorBatch
 from ctx.store.record import (
     EVERY,
     PAGE,
@@ -37,26 +37,84 @@ UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 class Embeddings(Record):
     """What awaits an embedding, what has one, and their vectors."""
 
-    def pending_texts(self, model: str, limit: int) -> list[tuple[bytes, str]]:
+    _unclaimed = ""  # a condition on the row `p` of pending
+
+    def pending_texts(
+        self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
+    ) -> list[tuple[bytes, str]]:
+        texts: dict[bytes, str] = {}
+        title = body = ""
+        last = 0  # the document of the row before: its chunks come together
+        with self._reading() as connection:
+            rows = self._pending_rows(connection, model_no_of(connection, model), chunk_nos)
+            for document_no, start, end, heading, text_hash in rows:
+                if len(texts) >= limit:
+                    break
+                if text_hash in texts:
+                    continue
+                if last != document_no:
+                    row = connection.execute(
+                        "SELECT title FROM document WHERE no = ?", (document_no,)
+                    ).fetchone()
+                    last, title, body = document_no, row[0], body_of(connection, document_no)
+                texts[text_hash] = embedding_text(title, heading, body[start:end])
+            del rows  # or its statement would be open at the transaction's end
+        return list(texts.items())
+
+    def _pending_rows(
+        self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
+    ) -> Iterator[tuple[int, int, int, str, bytes]]:
+        """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of `chunk_nos` in their order."""
+        columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
+        if model_no is None:
+            select, key, values = f"{columns} chunk c WHERE c.no > 0", "c.no", list[int]()
+        else:
+            select = f"{columns} pending p CROSS JOIN chunk c WHERE c.no = p.chunk_no AND p.model_no = ?"
+            key, values = "p.chunk_no", [model_no]
+        if chunk_nos is None:
+            yield from self._stream(connection, f"{select} ORDER BY {key}", values)
+            return
+        for chunk_no in chunk_nos:
+            yield from connection.execute(f"{select} AND {key} = ?", (*values, chunk_no))
+
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+        """As the protocol has it. Where one machine embeds, nobody has to be told."""
+        return list(chunk_nos)
+
+    def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
+        columns = "c.no, c.no - d.chunk_first, d.updated_ms"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
-            columns = 'c.document_no, c.start, c."end", c.heading, c.text_hash'
             if model_no is None:
-                rows = self._stream(connection, f"SELECT {columns} FROM chunk c ORDER BY c.no")
+                rows = self._stream(
+                    connection,
+                    f"SELECT {columns} FROM chunk c CROSS JOIN document d "
+                    "WHERE d.no = c.document_no AND c.no > ? ORDER BY c.no",
+                    (after,),
+                )
             else:
                 rows = self._stream(
                     connection,
-                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c "
-                    "WHERE c.no = p.chunk_no AND p.model_no = ? ORDER BY p.chunk_no",
-                    (model_no,),
+                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c CROSS JOIN document d "
+                    "WHERE c.no = p.chunk_no AND d.no = c.document_no "
+                    f"AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed} ORDER BY p.chunk_no",
+                    (model_no, after),
                 )
-            texts = embedding_texts(connection, rows, limit)
-            del rows  # or its statement would be open at the transaction's end
-        return texts
+            yield from map(PendingChunk._make, rows)
 
-    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
-        """As the protocol has it. Where one machine embeds, nobody has to be told."""
-        return self.pending_texts(model, limit)
+    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        waiting: set[int] = set()
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                return frozenset(chunk_nos)
+            for nos in slices(chunk_nos):
+                rows = connection.execute(
+                    f"SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({marks(nos)})",
+                    (model_no, *nos),
+                )
+                waiting.update(row[0] for row in rows)
+        return frozenset(waiting)
 
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
@@ -199,26 +257,6 @@ class Embeddings(Record):
             return write.connection.execute(
                 "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
             ).rowcount
-
-
-def embedding_texts(
-    connection: Statements, rows: Iterator[tuple[int, int, int, str, bytes]], limit: int
-) -> list[tuple[bytes, str]]:
-    """(text_hash, text to embed) of chunks (document_no, start, end, heading, text_hash), each hash once, at most `limit`."""
-    texts: dict[bytes, str] = {}
-    title = body = ""
-    document_no = 0  # of the row before: a document's chunks come together
-    for no, start, end, heading, text_hash in rows:
-        if len(texts) >= limit:
-            break
-        if text_hash in texts:
-            continue
-        if no != document_no:
-            document_no = no
-            title = connection.execute("SELECT title FROM document WHERE no = ?", (no,)).fetchone()[0]
-            body = body_of(connection, no)
-        texts[text_hash] = embedding_text(title, heading, body[start:end])
-    return list(texts.items())
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:

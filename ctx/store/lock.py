@@ -4,11 +4,11 @@ import fcntl
 import os
 import sys
 import time
-from typing import NamedTuple
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
+from ctx.lean import NamedTuple
 
 _RETRY_S = 0.02  # flock has no timeout of its own
 

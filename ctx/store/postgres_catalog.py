@@ -14,7 +14,7 @@ from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
-from ctx.store.embeddings import Embeddings, embedding_texts
+from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.record import Statements, Write, marks, model_no_of, slices
@@ -112,8 +112,16 @@ SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from eve
 
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
 _READS = (
-    *("seq", "history", "fingerprints", "content_hashes", "document", "chunk_rows", "listings", "matching"),
-    *("list_documents", "complete", "chunks_of", "deletions_since", "pending_texts", "pending_count"),
+    *("seq", "history", "fingerprints", "content_hashes", "document", "chunk_rows", "places", "matching"),
+    *(
+        "list_documents",
+        "complete",
+        "chunks_of",
+        "deletions_since",
+        "pending_texts",
+        "awaiting",
+        "pending_count",
+    ),
     *("vectors_of", "elsewhere", "last_run", "statuses", "ages", "stats"),
 )
 
@@ -121,6 +129,7 @@ _READS = (
 class PostgresCatalog(Documents, Embeddings):
     """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises `StoreError`, `Busy`."""
 
+    _unclaimed = " AND (p.claimed_until IS NULL OR p.claimed_until < clock_timestamp())"
     returned_ms = None  # nobody deletes a database under a server's feet
 
     def __init__(
@@ -199,27 +208,23 @@ class PostgresCatalog(Documents, Embeddings):
                 (self.machine, write.source(source), self.machine),
             ).rowcount
 
-    def claim_texts(self, model: str, limit: int, for_s: float) -> list[tuple[bytes, str]]:
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
         if model_no is None:
-            return self.pending_texts(model, limit)  # two may begin with the same ones, once
+            return list(chunk_nos)  # two may begin with the same ones, once
+        claimed: set[int] = set()
         with self._writing() as write:
-            claimed = write.connection.execute(
-                "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
-                "WHERE model_no = ? AND chunk_no IN (SELECT chunk_no FROM pending "
-                "WHERE model_no = ? AND (claimed_until IS NULL OR claimed_until < clock_timestamp()) "
-                "ORDER BY chunk_no LIMIT ? FOR UPDATE SKIP LOCKED) RETURNING chunk_no",
-                (for_s, model_no, model_no, limit),
-            ).fetchall()
-        numbers = [no for (no,) in claimed]
-        with self._reading() as connection:
-            rows = connection.execute(
-                'SELECT document_no, start, "end", heading, text_hash FROM chunk '
-                f"WHERE no IN ({marks(numbers)}) ORDER BY no",
-                numbers,
-            )
-            return embedding_texts(connection, iter(rows), limit)
+            for nos in slices(chunk_nos):
+                rows = write.connection.execute(
+                    "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
+                    "WHERE model_no = ? AND chunk_no IN (SELECT p.chunk_no FROM pending p "
+                    f"WHERE p.model_no = ? AND p.chunk_no IN ({marks(nos)}){self._unclaimed} "
+                    "FOR UPDATE SKIP LOCKED) RETURNING chunk_no",
+                    (for_s, model_no, model_no, *nos),
+                )
+                claimed.update(row[0] for row in rows)
+        return [no for no in chunk_nos if no in claimed]
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         assert isinstance(statements, Connection)

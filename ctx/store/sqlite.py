@@ -2,12 +2,11 @@
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.lean import Any, Self
+from ctx.lean import Any, Lock, Self
 from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
@@ -114,7 +113,7 @@ class SqliteCatalog(Documents, Embeddings):
         self._read_only = read_only
         self._timeout_s = timeout_s
         self._clock_ms = clock_ms
-        self._writing_lock = threading.Lock()
+        self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._returned_ms: int | None = None
         self._epoch_begun = False

@@ -101,7 +101,7 @@ def test_readers_share_the_copy_and_a_writer_waits_for_them(upstream: Upstream, 
 def test_many_small_fetches_are_put_together(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctx.connectors.git.PACKS", 3)
+    monkeypatch.setattr("ctx.connectors.repository.PACKS", 3)
     source = connector(upstream, tmp_path)
     fingerprints: dict[str, str] = {}
     for number in range(6):

@@ -140,17 +140,21 @@ def test_a_writer_whose_turn_ran_out_stores_nothing_more(database_url: str) -> N
 def test_machines_that_embed_are_given_different_texts(database_url: str) -> None:
     with PostgresCatalog(database_url) as first, PostgresCatalog(database_url) as second:
         first.put_documents([make("git:x", f"{no}", [f"text {no}"]) for no in range(10)])
-        ((digest, _),) = first.claim_texts(MODEL, 1, 60)
+        numbers = [chunk.chunk_no for chunk in first.pending_chunks(MODEL)]
+        assert first.claim(MODEL, numbers[:1], 60) == numbers[:1]
+        ((digest, _),) = first.pending_texts(MODEL, 1, numbers[:1])
         first.put_embeddings(MODEL, [(digest, vector_of(digest))])
-        batches = [first.claim_texts(MODEL, 4, 60), second.claim_texts(MODEL, 100, 60)]
-        assert [len(batch) for batch in batches] == [4, 5]
-        assert not {digest for digest, _ in batches[0]} & {digest for digest, _ in batches[1]}
-        assert first.claim_texts(MODEL, 100, 60) == []
+        assert first.claim(MODEL, numbers[4:0:-1], 60) == numbers[4:0:-1]
+        assert second.claim(MODEL, numbers, 60) == numbers[5:]
+        assert first.claim(MODEL, numbers, 60) == []
+        assert list(first.pending_chunks(MODEL)) == []
         assert first.pending_count(MODEL) == 9
-        second.put_embeddings(MODEL, [(digest, vector_of(digest)) for digest, text in batches[1]])
         with psycopg.connect(database_url) as connection:  # the first one died: its time runs out
-            connection.execute("UPDATE pending SET claimed_until = clock_timestamp()")
-        assert second.claim_texts(MODEL, 100, 60) == batches[0]
+            connection.execute(
+                "UPDATE pending SET claimed_until = clock_timestamp() WHERE chunk_no < %s", [numbers[5]]
+            )
+        assert [chunk.chunk_no for chunk in second.pending_chunks(MODEL)] == numbers[1:5]
+        assert second.claim(MODEL, numbers, 60) == numbers[1:5]
 
 
 def test_what_is_embedded_while_others_store_the_same_texts_is_pending_no_more(database_url: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
+from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.change import MAX_CHARS, Statement, replaces
@@ -24,7 +25,6 @@ NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
 NEIGHBOURS = 20  # of a new memory, among which it may take another's place
 CHARS_PER_TOKEN = 4
-_DAY_MS = 86_400_000
 
 
 class Question(NamedTuple):
@@ -327,7 +327,7 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
     until = value.get("until")
     last_ms = moment_ms("window.until", until)
     if isinstance(until, str) and len(until.strip()) == 10 and last_ms is not None:
-        last_ms += _DAY_MS - 1  # a date alone is the whole day
+        last_ms += DAY_MS - 1  # a date alone is the whole day
     return None, Window(moment_ms("window.since", value.get("since")), last_ms)
 
 

@@ -1,0 +1,467 @@
+"""`ctx registry`: scripts that others share, installed at a commit, shown, and trusted one by one."""
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from ctx import files
+from ctx.cli import scaffolds
+from ctx.cli.bars import bars
+from ctx.cli.common import NO_PROJECT, action, configuration, counted, parser, plain, print_json, table
+from ctx.cli.trust import trust_after_own_change
+from ctx.config import Config
+from ctx.errors import BadRequest, ConfigError
+from ctx.extensions.trust import TrustFile, trust_path
+from ctx.registries.contents import MANIFEST
+from ctx.registries.shelf import Registry, RegistryScript, Shelf, blank_registry, offered_script, shelf_of
+from ctx.settings import REGISTRY_PREFIX
+from ctx.text import one_line
+from ctx.toml import read_toml, toml_key
+from ctx.types import JSON
+
+ACTIONS = "list|install|update|search|info|add|override|remove|init"
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options().parse_args(argv)
+    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    actions = {
+        "list": _list,
+        "install": _install,
+        "update": _update,
+        "search": _search,
+        "info": _info,
+        "add": _add,
+        "override": _override,
+        "remove": _remove,
+        "init": _init,
+    }
+    return actions[args.action](shelf, args)
+
+
+def _options() -> argparse.ArgumentParser:
+    options = parser(
+        "registry",
+        "Install Lua tools, connectors and agents that others share in a git repository. What is installed is "
+        "pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
+        json=True,
+    )
+    actions = options.add_subparsers(dest="action", required=True, metavar=ACTIONS)
+    listing = action(actions, "list", "the installed registries, or the scripts of one")
+    listing.add_argument("name", nargs="?", help="a registry")
+    install = action(actions, "install", "fetch a registry and pin it; run nothing")
+    install.add_argument("name", help="what to call it here")
+    install.add_argument(
+        "url", nargs="?", help="what git can clone; not needed to put an installed one back as it was"
+    )
+    install.add_argument("--branch", metavar="NAME", help="a branch, a tag or a commit's whole id")
+    update = action(actions, "update", "pin the newest commit, and say what is other in it")
+    update.add_argument("name", nargs="?", help="only this registry")
+    update.add_argument("--dry-run", action="store_true", help="only say what is other")
+    update.add_argument(
+        "--rewritten", action="store_true", help="also where the branch no longer holds what is installed"
+    )
+    search = action(actions, "search", "look for scripts by name, description and tags")
+    search.add_argument("words", nargs="+")
+    for name, purpose in (
+        ("info", "a registry, or a script: what it needs, its files and hashes"),
+        ("add", "name a script in this project's configuration"),
+        ("override", "copy a script into this project, for changes of your own"),
+    ):
+        one_script = action(actions, name, purpose)
+        one_script.add_argument("script", help="tools/SCRIPT, or REGISTRY/tools/SCRIPT")
+        if name == "add":
+            one_script.add_argument("--name", help="what to call it here (default: as the registry does)")
+    remove = action(actions, "remove", "take a registry away, and the trust in its scripts")
+    remove.add_argument("name")
+    init = action(actions, "init", "write a registry to begin with, in a folder of its own")
+    init.add_argument("folder", help="where to")
+    return options
+
+
+# ---- what there is -----------------------------------------------------------------------------------------
+
+
+def _list(shelf: Shelf, args: argparse.Namespace) -> int:
+    if args.name is not None:
+        return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
+    registries = shelf.registries()
+    if args.json:
+        print_json({"registries": [_registry_json(shelf, registry) for registry in registries]})
+        return 0
+    rows = [
+        (
+            registry.name,
+            registry.commit[:12],
+            f"{sum(map(shelf.trusted, registry.scripts))} of {len(registry.scripts)}",
+            plain(registry.url),
+        )
+        for registry in registries
+    ]
+    if rows:
+        print(table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
+    else:
+        print("No registries. `ctx registry install NAME URL` brings one.")
+    return 0
+
+
+def _search(shelf: Shelf, args: argparse.Namespace) -> int:
+    words = [word.lower() for word in args.words]
+    matches = [
+        script
+        for registry in shelf.registries()
+        for script in registry.scripts
+        if all(word in " ".join((script.name, script.description, *script.tags)).lower() for word in words)
+    ]
+    return _print_scripts(shelf, matches, args.json)
+
+
+def _print_scripts(shelf: Shelf, scripts: Sequence[RegistryScript], as_json: bool) -> int:
+    if as_json:
+        print_json({"scripts": [_script_json(shelf, script) for script in scripts]})
+        return 0
+    rows = [
+        (script.reference, "trusted" if shelf.trusted(script) else "NOT trusted", plain(script.description))
+        for script in scripts
+    ]
+    print(table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.")
+    return 0
+
+
+def _info(shelf: Shelf, args: argparse.Namespace) -> int:
+    scripts = shelf.scripts(args.script)
+    if "/" not in args.script:
+        registry = shelf.registry(args.script.removeprefix("registry:"))
+        if not args.json:
+            print(f"{registry.name}: {plain(registry.description) or 'no description'}")
+            print(f"  from     {plain(registry.url)}" + (f" {registry.branch}" if registry.branch else ""))
+            print(f"  commit   {registry.commit}\n")
+        return _print_scripts(shelf, scripts, args.json)
+    if args.json:
+        print_json(_script_json(shelf, scripts[0]))
+    else:
+        state = "trusted" if shelf.trusted(scripts[0]) else "NOT trusted"
+        print("\n".join([*script_lines(shelf, scripts[0]), f"  state    {state}"]))
+    return 0
+
+
+def _registry_json(shelf: Shelf, registry: Registry) -> JSON:
+    return {
+        "name": registry.name,
+        "url": registry.url,
+        "branch": registry.branch,
+        "commit": registry.commit,
+        "description": registry.description,
+        "scripts": [_script_json(shelf, script) for script in registry.scripts],
+    }
+
+
+def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
+    return {
+        "script": script.reference,
+        "kind": script.kind,
+        "name": script.name,
+        "description": script.description,
+        "tags": list(script.tags),
+        "required_config": list(script.required_config),
+        "sha256": script.digest,
+        "trusted": shelf.trusted(script),
+        "files": dict(script.files),
+        "folder": shelf.folder_of(script),
+    }
+
+
+# ---- installing --------------------------------------------------------------------------------------------
+
+
+def _install(shelf: Shelf, args: argparse.Namespace) -> int:
+    present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
+    if args.url is None:
+        registry = present or shelf.registry(args.name)
+        # As it was: a branch that has moved on since is `update`'s affair.
+        return _fetch_and_install(shelf, registry, registry.commit, args.json)
+    url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
+    if present is not None:
+        raise BadRequest(
+            f"'{args.name}' is installed already, from {one_line(present.url)}; `ctx registry update "
+            f"{args.name}` brings it up to date, `ctx registry remove {args.name}` takes it away"
+        )
+    registry = blank_registry(args.name, url, args.branch, "", "")
+    return _fetch_and_install(shelf, registry, args.branch, args.json)
+
+
+def _fetch_and_install(shelf: Shelf, registry: Registry, branch: str | None, as_json: bool) -> int:
+    registry, contents, problems, _ = _fetched(registry, branch)
+    shelf.install(registry, contents)
+    if as_json:
+        print_json({**_mapping(_registry_json(shelf, registry)), "left_out": problems})
+        return 0
+    print(f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.")
+    _print_left_out(problems)
+    if registry.scripts:
+        print()
+        _print_scripts(shelf, registry.scripts, False)
+        print(
+            f"\nNothing of it runs yet. Look at a script: ctx registry info {registry.scripts[0].reference}"
+        )
+        print(f"Then trust it as it is now:           ctx trust {registry.scripts[0].reference}")
+    return 0
+
+
+def _mapping(value: JSON) -> dict[str, JSON]:
+    assert isinstance(value, dict)
+    return value
+
+
+def _print_left_out(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(f"  left out: {plain(problem)}")
+
+
+def _fetched(
+    registry: Registry, branch: str | None
+) -> tuple[Registry, Mapping[str, Mapping[str, bytes]], list[str], bool | None]:
+    """The registry as `branch` has it now, its files by script, what is left out, and whether the branch's
+    history holds what is installed.
+    """
+    from ctx.registries.fetching import fetch  # git and the connectors: half of the other actions need none
+
+    with bars() as progress:
+        fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)
+    scripts = [offered_script(registry.name, offer, fetched.data) for offer in fetched.contents.offers]
+    contents = {
+        script.inner: {name: fetched.data[path] for name, path in offer.files.items()}
+        for script, offer in zip(scripts, fetched.contents.offers, strict=True)
+    }
+    newest = registry._replace(
+        commit=fetched.commit, description=fetched.contents.description, scripts=tuple(scripts)
+    )
+    return newest, contents, list(fetched.contents.problems), fetched.follows
+
+
+def _update(shelf: Shelf, args: argparse.Namespace) -> int:
+    registries = shelf.registries() if args.name is None else (shelf.registry(args.name),)
+    reports = [_update_one(shelf, registry, args) for registry in registries]
+    if args.json:
+        print_json({"registries": reports})
+    elif not reports:
+        print("No registries. `ctx registry install NAME URL` brings one.")
+    return 0
+
+
+def _update_one(shelf: Shelf, registry: Registry, args: argparse.Namespace) -> JSON:
+    newest, contents, problems, follows = _fetched(registry, registry.branch)
+    if follows is False and not args.rewritten:
+        raise BadRequest(
+            f"{registry.name}: the branch was rewritten, and no longer holds the commit that is installed "
+            f"({registry.commit[:12]}); nothing was changed. If you know why, `ctx registry update "
+            f"{registry.name} --rewritten`"
+        )
+    changes = _changes(registry, newest)
+    if not args.dry_run:
+        shelf.install(newest, contents)
+    if not args.json:
+        verb = "would change" if args.dry_run else "updated"
+        moved = registry.commit != newest.commit
+        print(
+            f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}"
+            if moved
+            else f"{registry.name}: up to date at {registry.commit[:12]}"
+        )
+        for reference, change in changes.items():
+            trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
+            print(f"  {change:<8} {reference}{trust}")
+        _print_left_out(problems)
+    return {
+        "name": registry.name,
+        "from": registry.commit,
+        "to": newest.commit,
+        "changes": changes,
+        "left_out": problems,
+    }
+
+
+def _changes(registry: Registry, newest: Registry) -> dict[str, str]:
+    """Script -> new, changed or gone."""
+    before = {script.reference: script.digest for script in registry.scripts}
+    after = {script.reference: script.digest for script in newest.scripts}
+    states = {
+        reference: "new" if reference not in before else "gone" if reference not in after else "changed"
+        for reference in sorted(before.keys() | after.keys())
+    }
+    return {name: state for name, state in states.items() if before.get(name) != after.get(name)}
+
+
+def _remove(shelf: Shelf, args: argparse.Namespace) -> int:
+    registry = shelf.registry(args.name)
+    shelf.remove(registry)
+    if args.json:
+        print_json({"removed": registry.name})
+    else:
+        print(f"Removed {registry.name}, {counted(len(registry.scripts), 'script')}.")
+    return 0
+
+
+# ---- in a project ------------------------------------------------------------------------------------------
+
+
+def _picked(shelf: Shelf, reference: str) -> RegistryScript:
+    if "/" not in reference:
+        raise BadRequest(f"'{reference}' names no script; write tools/SCRIPT, or REGISTRY/tools/SCRIPT")
+    return shelf.scripts(reference)[0]
+
+
+def _project(args: argparse.Namespace) -> tuple[Config, str]:
+    """The project's configuration, and its file. Raises `ConfigError` where there is none."""
+    config = configuration(args.config)
+    if config.path is None:
+        raise ConfigError(NO_PROJECT)
+    return config, config.path
+
+
+def _add(shelf: Shelf, args: argparse.Namespace) -> int:
+    script = _picked(shelf, args.script)
+    name = args.name or script.name
+    _, path = _project(args)
+    section = f"{script.kind}s.script.{toml_key(name)}"
+    tables: JSON = read_toml(path, os.path.basename(path), os.environ)
+    for word in (f"{script.kind}s", "script", name):
+        tables = tables.get(word, {}) if isinstance(tables, dict) else {}
+    if tables:
+        raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
+    needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
+    block = f'\n[{section}]\npath = "{script.reference}"\n{needs}'
+    with trust_after_own_change(path):
+        _append(path, block)
+    if args.json:
+        print_json({"added": script.reference, "file": path, "section": section})
+        return 0
+    print(f"Added to {os.path.basename(path)}:\n{block.rstrip()}")
+    if not shelf.trusted(script):
+        print(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
+        print(f"Then trust it as it is now:  ctx trust {script.reference}")
+    return 0
+
+
+def _append(path: str, block: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        mode = os.stat(path).st_mode & 0o777
+        ending = b"" if content.endswith(b"\n") or not content else b"\n"
+        files.replace(os.path.realpath(path), content + ending + block.encode(), mode=mode)
+    except OSError as error:
+        raise ConfigError(f"{os.path.basename(path)} cannot be written: {error.strerror}") from error
+
+
+def _override(shelf: Shelf, args: argparse.Namespace) -> int:
+    script = _picked(shelf, args.script)
+    config, _ = _project(args)
+    lone = len(script.files) == 1
+    if lone and script.kind != "connector":
+        folder, names = (
+            os.path.join(config.root, ".ctx", f"{script.kind}s"),
+            {f"{script.kind}.lua": f"{script.name}.lua"},
+        )
+    else:
+        folder, names = os.path.join(config.root, f"{script.kind}s", script.name), {}
+    copies = {name: os.path.join(folder, names.get(name, name)) for name in script.files}
+    present = [path for path in copies.values() if os.path.lexists(path)]
+    if present:
+        raise BadRequest(f"{os.path.relpath(present[0], config.root)} is there already; nothing was written")
+    texts = _verified(shelf, script)
+    try:
+        for name, path in copies.items():
+            files.make_folder(os.path.dirname(path), beneath=config.root)
+            files.replace(path, texts[name], mode=0o644, beneath=config.root)
+    except OSError as error:
+        raise ConfigError(f"the copy cannot be written: {error.strerror}") from error
+    shown = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
+    if args.json:
+        print_json({"copied": script.reference, "to": shown})
+        return 0
+    print(f"Copied {script.reference} to {shown}.")
+    if lone and script.kind != "connector":
+        print(f"It comes before the registry's. After each change: ctx trust {script.name}")
+    else:
+        print(f'In ctx.toml:\n[{script.kind}s.script.{script.name}]\npath = "./{shown}"')
+    return 0
+
+
+def _verified(shelf: Shelf, script: RegistryScript) -> dict[str, bytes]:
+    """The files of a script, as they were installed. Raises `ConfigError` where they are no longer that."""
+    change = shelf.change(script)
+    if change is not None:
+        raise ConfigError(change)
+    folder = shelf.folder_of(script)
+    return {name: files.read_file(os.path.join(folder, name), beneath=folder) for name in script.files}
+
+
+def _init(shelf: Shelf, args: argparse.Namespace) -> int:
+    if os.path.isdir(args.folder) and os.listdir(args.folder):
+        raise BadRequest(f"{args.folder} is not empty; nothing was written")
+    name = os.path.basename(os.path.abspath(args.folder))
+    for path, text in scaffolds.registry(name).items():
+        target = os.path.join(args.folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "x", encoding="utf-8") as file:
+            file.write(text)
+    if args.json:
+        print_json({"folder": args.folder, "files": sorted(scaffolds.registry(name))})
+        return 0
+    print(f"Wrote {args.folder}: {MANIFEST}, and a tool, a connector and an agent to begin with.")
+    print(f"Try one: ctx tool test {os.path.join(args.folder, 'tools/hello/tool.lua')} query=words")
+    print("Then commit it, and others can install it: ctx registry install NAME URL")
+    return 0
+
+
+# ---- trust -----------------------------------------------------------------------------------------------
+
+
+def trust_scripts(args: argparse.Namespace) -> int:
+    """Trusts scripts of installed registries, each shown before."""
+    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
+    if strangers:
+        raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
+    scripts = [script for name in args.names for script in shelf.scripts(name)]
+    changes = {script.reference: None if args.revoke else script.digest for script in scripts}
+    damaged = [] if args.list or args.revoke else [shelf.change(script) for script in scripts]
+    for change in damaged:
+        if change is not None:
+            raise ConfigError(change)
+    if not args.list:
+        if not args.json:
+            for script in scripts:
+                print("\n".join(script_lines(shelf, script)), flush=True)
+        shelf.trust.record(changes)
+    rows = [(script, shelf.trusted(script)) for script in scripts]
+    if args.json:
+        listed = [
+            {"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows
+        ]
+        print_json({"scripts": listed})
+        return 0
+    states = [
+        (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
+        for script, trusted in rows
+    ]
+    print(table(states, ("KIND", "NAME", "STATE", "SHA-256")))
+    return 0
+
+
+def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:
+    """A script of a registry as it is shown to who may trust it: no letter in it drives a terminal."""
+    lines = [
+        f"{script.reference}: {plain(script.description) or 'no description'}",
+        f"  sha256   {script.digest}",
+        f"  folder   {plain(shelf.folder_of(script))}",
+    ]
+    if script.tags:
+        lines.append(f"  tags     {plain(', '.join(script.tags))}")
+    if script.required_config:
+        lines.append(f"  needs    {plain(', '.join(script.required_config))}")
+    return lines + [
+        f"  file     {name}  {script.sizes.get(name, 0):,} bytes  {digest[:16]}"
+        for name, digest in sorted(script.files.items())
+    ]

@@ -1,0 +1,286 @@
+"""A remote git repository in a bare copy of ours: one branch, tag or commit of it, brought up to date.
+
+Where the remote can, the copy fetches commits and folders only (see `shallow`), and single files when they
+are asked for.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ctx.connectors.base import Progress, ScanLog
+from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, user_folder
+from ctx.connectors.forges import Remote
+from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Git, GitFailed
+from ctx.errors import SourceError
+
+logger = logging.getLogger(__name__)
+
+FETCH_TIMEOUT_S = 1800.0  # of one fetch: a first copy of a large repository over a slow line
+PREFETCH = 20_000  # objects asked for at once
+PACKS = 40  # a fetch leaves one; more than these are put together
+KEPT = "What is indexed from it is kept"
+
+_FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)")
+_DENIED = re.compile(
+    r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]"
+)
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
+_NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote ref [0-9a-f]{40}")
+
+
+class Tip(NamedTuple):
+    """What is read of the remote. `ref`: what it calls that (a branch, a tag, its HEAD), or a commit's own
+    id."""
+
+    branch: str | None  # None: of a tag, a commit, or a HEAD that is on no branch
+    oid: str
+    filters: bool  # the remote serves parts of a repository
+    ref: str
+
+    @property
+    def copied(self) -> str:
+        """The name under which our copy keeps it."""
+        for kind in ("heads", "tags"):
+            if self.ref.startswith(f"refs/{kind}/"):
+                return "refs/ctx/" + self.ref.removeprefix("refs/")
+        return "refs/ctx/detached" if self.ref == "HEAD" else f"refs/ctx/commits/{self.ref}"
+
+
+class Repository:
+    """What `branch` (a branch, a tag, a commit's whole id; None: the default branch) is on a remote.
+
+    `partial`: which objects a fetch leaves out where the remote can (git's `--filter`); None fetches all.
+    `kept` ends the messages: what stays although the remote could not be read. Used under `copy.locked`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        remote: Remote,
+        *,
+        cache_dir: str | None = None,
+        branch: str | None = None,
+        partial: str | None = "blob:none",
+        timeout_s: float = FETCH_TIMEOUT_S,
+        kept: str = KEPT,
+    ) -> None:
+        self.name = name
+        self.remote = remote
+        self.branch = branch
+        self.partial = partial
+        self.timeout_s = timeout_s
+        self._kept = kept
+        # Without the credentials: a new token is no reason to copy everything again.
+        address = remote.display if remote.host else remote.url
+        kind = {None: "whole", "blob:none": "partial"}.get(partial, partial)
+        self.copy = Copy(f"{address}\0{kind}", own=user_folder(os.environ), folder=cache_dir, source=name)
+        self.git = Git(self.copy.path, remote, name)
+
+    def updated(self, lock: int, log: ScanLog) -> Tip | None:
+        """What is read of the remote, fetched; None where it has no commits. Raises `SourceError`."""
+        self.copy.prepare()
+        tip = self._ask()
+        if tip is None:
+            return None
+        if self._have(tip) != tip.oid:
+            self._fetch(tip, lock, log.progress)
+            oid = self._have(tip)
+            if oid is None:
+                raise SourceError(f"{self.name}: the branch could not be fetched; try again")
+            tip = tip._replace(oid=oid)  # it may have moved on since we asked
+        if os.path.exists(os.path.join(self.git.repository, "shallow")):
+            log.note(
+                "",
+                "the remote serves no partial copies, so its history was cut: a file that has not changed "
+                "since the first index run bears the date of the commit that was newest then; "
+                "`shallow = false` fetches everything",
+            )
+        return tip
+
+    def _ask(self) -> Tip | None:
+        """What the remote has now. Raises `SourceError` where it does not answer or lacks the branch."""
+        refs = ["HEAD"]
+        if self.branch:
+            refs = [f"refs/heads/{self.branch}", f"refs/tags/{self.branch}^{{}}", f"refs/tags/{self.branch}"]
+        reply = self._remote_refs(["--symref", REMOTE, *refs], trace=True)
+        filters = _FILTERS.search(reply) is not None
+        for ref in refs:
+            oid, default = _advertised(reply, ref)
+            if oid is not None:
+                named = self.branch if ref.startswith("refs/heads/") else default
+                full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
+                return Tip(named, oid, filters, full)
+        if self.branch and _COMMIT.fullmatch(self.branch):
+            return Tip(None, self.branch.lower(), filters, self.branch.lower())
+        heads = self._heads()
+        if not heads:
+            return None
+        if self.branch is None and len(heads) == 1:  # its HEAD names a branch that was never born
+            name, oid = next(iter(heads.items()))
+            return Tip(name, oid, filters, f"refs/heads/{name}")
+        names = ", ".join(sorted(heads)[:10]) + (", ..." if len(heads) > 10 else "")
+        lack = (
+            f"has no branch or tag {self.branch!r}{_hint(self.branch)}"
+            if self.branch
+            else "has no default branch; name one in `branch`"
+        )
+        raise SourceError(f"{self.name}: the repository {lack} (it has: {names}). {self._kept}")
+
+    def _remote_refs(self, arguments: Sequence[str], *, trace: bool = False) -> bytes:
+        try:
+            return self.git.run(
+                ["ls-remote", *arguments], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S), trace=trace
+            )
+        except GitFailed as error:
+            raise self._unreachable(error) from error
+
+    def _heads(self) -> dict[str, str]:
+        rows = (line.partition(b"\t") for line in self._remote_refs(["--heads", REMOTE]).splitlines())
+        return {os.fsdecode(ref.removeprefix(b"refs/heads/")): oid.decode() for oid, _, ref in rows}
+
+    def _unreachable(self, error: GitFailed) -> SourceError:
+        words = error.words
+        if _DENIED.search(words):
+            words += (
+                "; give git a credential helper, an SSH key in the agent, or a token in the url"
+                " (by ${VARIABLE})"
+            )
+        logger.warning(
+            "git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words
+        )
+        if self.remote.transport in ("local", "file"):
+            words = "its path holds no repository that git can read"
+        return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self._kept}")
+
+    def _have(self, tip: Tip) -> str | None:
+        try:
+            oid = self.git.run(
+                ["rev-parse", "--verify", "--quiet", tip.copied + "^{commit}"], timeout_s=QUICK_TIMEOUT_S
+            )
+        except GitFailed:
+            return None
+        return oid.decode().strip()
+
+    def _fetch(self, tip: Tip, lock: int, progress: Progress | None) -> None:
+        """Brings the branch over; its commits and folders come whole where the remote allows it."""
+        refspec = f"+{tip.ref}:{tip.copied}"
+        depth: list[str] = []
+        if self.partial and tip.filters:
+            depth = [f"--filter={self.partial}"]
+        elif self.partial and self.remote.transport not in ("local", "file") and self._have(tip) is None:
+            depth = ["--depth=1"]
+        self._tidy(lock)
+        self._drop_refs_in_the_way(tip)
+        try:
+            self._run_fetch(["--force", *depth, REMOTE, refspec], lock, progress)
+        except GitFailed as error:
+            if _NOT_SERVED.search(error.words):
+                raise SourceError(
+                    f"{self.name}: the repository has no commit {tip.oid}, or gives out no single "
+                    f"commits; name a branch or a tag. {self._kept}"
+                ) from error
+            if depth != ["--depth=1"] or "shallow" not in error.words:
+                raise self._unreachable(error) from error
+            # A plain file server cannot cut the history.
+            self._run_fetch(["--force", REMOTE, refspec], lock, progress)
+
+    def _run_fetch(
+        self,
+        arguments: Sequence[str],
+        lock: int,
+        progress: Progress | None,
+        *,
+        settings: Sequence[str] = (),
+        stdin: bytes | None = None,
+    ) -> None:
+        """Raises `GitFailed`."""
+        options = [
+            "--progress",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--no-auto-gc",
+        ]
+        self.git.run(
+            [*settings, "fetch", *options, *arguments],
+            timeout_s=self.timeout_s,
+            stdin=stdin,
+            keep_fds=[lock],
+            progress=progress,
+        )
+
+    def _drop_refs_in_the_way(self, tip: Tip) -> None:
+        """A branch `a` that became `a/b`, or the other way round, cannot be stored beside the old one."""
+        target = tip.copied
+        for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
+            ref = os.fsdecode(line)
+            if ref.startswith(target + "/") or target.startswith(ref + "/"):
+                self.quick(["update-ref", "-d", ref])
+
+    def _tidy(self, lock: int) -> None:
+        """Puts many packs together, now and then, while nobody reads them: we hold the lock alone."""
+        packs = os.path.join(self.git.repository, "objects", "pack")
+        try:
+            crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
+        except FileNotFoundError:
+            return
+        if crowded:
+            try:
+                self.git.run(["gc", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
+            except GitFailed as error:
+                logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
+
+    def absent(self) -> set[str]:
+        """The objects of what was fetched that a partial copy lacks: git would ask for them one by one."""
+        if not holds_partial_packs(self.copy.path):
+            return set()
+        heads = self.quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()
+        objects = self.quick(
+            ["rev-list", "--objects", "--no-walk", "--missing=print", "--no-object-names", *heads]
+        ).split()
+        return {line[1:].decode() for line in objects if line.startswith(b"?")}
+
+    def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
+        """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
+        promised = self.absent()
+        absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
+        for start in range(0, len(absent), PREFETCH):
+            try:
+                self._run_fetch(
+                    ["--filter=blob:none", "--stdin", REMOTE],
+                    lock,
+                    progress,
+                    settings=["-c", "fetch.negotiationAlgorithm=noop"],
+                    stdin="".join(f"{oid}\n" for oid in absent[start : start + PREFETCH]).encode(),
+                )
+            except GitFailed as error:
+                raise self._unreachable(error) from error
+
+    def quick(self, arguments: Sequence[str], *, stdin: bytes | None = None, inside: bool = True) -> bytes:
+        try:
+            return self.git.run(
+                arguments, timeout_s=max(QUICK_TIMEOUT_S, self.timeout_s), stdin=stdin, inside=inside
+            )
+        except GitFailed as error:
+            raise SourceError(
+                f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"
+            ) from error
+
+
+def _hint(name: str) -> str:
+    return " (a commit is named by its whole id)" if re.fullmatch("[0-9a-fA-F]{7,39}", name) else ""
+
+
+def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
+    """(commit of `ref`, the branch that HEAD stands for), of what `ls-remote --symref` says."""
+    oid = branch = None
+    for line in reply.split(b"\n"):
+        value, _, name = line.partition(b"\t")
+        if value.startswith(b"ref: refs/heads/") and name == b"HEAD":
+            branch = os.fsdecode(value.removeprefix(b"ref: refs/heads/"))
+        elif re.fullmatch(rb"[0-9a-f]{40,64}", value) and os.fsdecode(name) == ref:
+            oid = value.decode()
+    return oid, branch

@@ -1,0 +1,188 @@
+"""What a registry offers: its manifest and its files, as a stranger may have written them.
+
+A registry is a git repository with `registry.toml`, or without it the folders `tools/NAME/tool.lua`,
+`connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. Nothing of it is believed: an entry that is no
+plain file of a plain name below the repository is left out, with a line that says why.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tomli
+
+from ctx.errors import SourceError
+from ctx.text import one_line
+from ctx.tools.base import NAME
+from ctx.types import JSON
+
+KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
+"""Folder, and table of the manifest -> the kind of script."""
+
+MANIFEST = "registry.toml"
+MAX_SCRIPTS = 500
+MAX_SCRIPT_FILES = 100  # of one script, its templates with it
+MAX_PROBLEMS = 100
+MAX_WORDS = 20  # of a list of tags, or of keys
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # of a path, the same file on every file system
+_FILE_MODES = ("100644", "100755")
+_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
+
+
+class Entry(NamedTuple):
+    """A file of the repository: git's mode of it, and its object."""
+
+    mode: str
+    oid: str
+
+
+class Offer(NamedTuple):
+    """A script of a registry, and which files of the repository it consists of.
+
+    `files`: its name when installed -> its path in the repository. The script itself is `KIND.lua`.
+    """
+
+    kind: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    required_config: tuple[str, ...]
+    files: Mapping[str, str]
+
+
+class Contents(NamedTuple):
+    """What a registry says it is, its scripts, and what is left out of it, a sentence each."""
+
+    description: str
+    offers: tuple[Offer, ...]
+    problems: tuple[str, ...]
+
+
+def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
+    """What the files of a repository (path -> entry) offer. Raises `SourceError` for a manifest that is none."""
+    tables = _tables(manifest)
+    problems: list[str] = []
+    offers: dict[tuple[str, str], Offer] = {}
+    for kind, name, path, table in _declared(tables, entries):
+        label = f"{kind} '{one_line(name, 80)}'"
+        if len(offers) >= MAX_SCRIPTS:
+            problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
+            break
+        fault = _name_fault(name, (kind, name.lower()) in offers) or _path_fault(path, entries)
+        files = {} if fault else _files(kind, path, entries)
+        fault = fault or _files_fault(files, entries)
+        if fault:
+            problems.append(f"{label}: {fault}; it is left out")
+        else:
+            offers[kind, name.lower()] = Offer(
+                kind,
+                name,
+                one_line(str(table.get("description") or ""), 300),
+                _words(table.get("tags")),
+                _words(table.get("required_config")),
+                files,
+            )
+    about = tables.get("registry")
+    description = about.get("description") if isinstance(about, dict) else None
+    ordered = sorted(offers.values(), key=_order)
+    return Contents(one_line(str(description or ""), 300), tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
+
+
+def _order(offer: Offer) -> tuple[str, str]:
+    return offer.kind, offer.name
+
+
+def _tables(manifest: bytes | None) -> dict[str, JSON]:
+    if manifest is None:
+        return {}
+    try:
+        return tomli.loads(manifest.decode("utf-8-sig"))
+    except (UnicodeDecodeError, tomli.TOMLDecodeError, RecursionError) as error:
+        raise SourceError(f"its {MANIFEST} is not TOML: {one_line(str(error))}") from error
+
+
+def _declared(
+    tables: Mapping[str, JSON], entries: Mapping[str, Entry]
+) -> Iterator[tuple[str, str, str, Mapping[str, JSON]]]:
+    """(kind, name, path of the script, its table) of each script: as the manifest has it, else as it lies."""
+    sections = {folder: tables[folder] for folder in KINDS if isinstance(tables.get(folder), dict)}
+    for folder, section in sections.items():
+        kind = KINDS[folder]
+        for name, table in section.items():
+            table = table if isinstance(table, dict) else {}
+            path = table.get("path")
+            path = path if isinstance(path, str) and path else f"{folder}/{name}"
+            yield kind, name, path if path.endswith(".lua") else f"{path.rstrip('/')}/{kind}.lua", table
+    if sections:
+        return
+    for path in sorted(entries):
+        parts = path.split("/")
+        mode = entries[path].mode
+        lone = len(parts) == 2 and mode in _MODES  # a link or a submodule in the place of a script's folder
+        if parts[0] in KINDS and (lone or (len(parts) == 3 and parts[2] == f"{KINDS[parts[0]]}.lua")):
+            yield KINDS[parts[0]], parts[1], path, {}
+
+
+def _name_fault(name: str, taken: bool) -> str | None:
+    if not NAME.fullmatch(name):
+        return "a name has 1 to 64 of A-Z a-z 0-9 _ -"
+    return "another has this name, but for upper and lower case" if taken else None
+
+
+def _path_fault(path: str, entries: Mapping[str, Entry]) -> str | None:
+    """Why the script of this path is not taken; None where it is."""
+    shown = one_line(path, 100)
+    if not _plain(path):
+        return f"its path '{shown}' is not one of plain names below the registry"
+    folder = path
+    while folder:
+        entry = entries.get(folder)
+        if entry is not None and entry.mode in _MODES:
+            return f"'{shown}' is {_MODES[entry.mode]}"
+        folder = posixpath.dirname(folder)
+    return None if path in entries else f"there is no file '{shown}'"
+
+
+def _plain(path: str) -> bool:
+    return all(_PART.fullmatch(part) and not part.endswith(".") for part in path.split("/"))
+
+
+def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]:
+    """The files of a script: the folder with it where that is its own (`.../NAME/KIND.lua`), else it alone."""
+    folder, base = posixpath.split(path)
+    main = f"{kind}.lua"
+    if base != main or "/" not in folder:
+        return {main: path}
+    prefix = folder + "/"
+    return {name[len(prefix) :]: name for name in sorted(entries) if name.startswith(prefix)}
+
+
+def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str | None:
+    if len(files) > MAX_SCRIPT_FILES:
+        return f"it consists of {len(files):,} files, more than {MAX_SCRIPT_FILES}"
+    names: set[str] = set()
+    for name, path in files.items():
+        mode = entries[path].mode
+        if mode not in _FILE_MODES:
+            return f"'{one_line(name, 100)}' is {_MODES.get(mode, 'no plain file')}"
+        if not _plain(name):
+            return f"'{one_line(name, 100)}' is no plain name"
+        if name.lower() in names:
+            return f"'{one_line(name, 100)}' is there twice, but for upper and lower case"
+        names.add(name.lower())
+    # A file in the place of a folder, where case does not count: `Data` beside `data/table.json`.
+    if any(folder in names for name in names for folder in _folders(name)):
+        return "a file and a folder of it have the same name, but for upper and lower case"
+    return None
+
+
+def _folders(name: str) -> Sequence[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _words(value: JSON) -> tuple[str, ...]:
+    listed = value if isinstance(value, list) else []
+    return tuple(one_line(word, 80) for word in listed[:MAX_WORDS] if isinstance(word, str))

@@ -1,0 +1,344 @@
+"""The registries that are installed: files in the user's own folder, and the record that they are held to.
+
+A script of a registry runs where its folder holds the very files that were installed and the user has trusted
+them (`ctx trust registry:NAME/tools/SCRIPT`). Trust is of the hash over all its files, so it outlives an
+update that leaves the script as it was, and ends with one that does not.
+"""
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ctx import files
+from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.extensions.scripts import ScriptFile
+from ctx.extensions.trust import TrustFile, digest_of
+from ctx.registries.contents import KINDS, Offer
+from ctx.settings import REGISTRY_PREFIX
+from ctx.text import did_you_mean
+from ctx.types import JSON
+
+REGISTRY_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_RECORD = "registries.json"
+
+
+class RegistryScript(NamedTuple):
+    """A script as it was installed. `files`: name below its folder -> SHA-256; `sizes` likewise, in bytes."""
+
+    registry: str
+    kind: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    required_config: tuple[str, ...]
+    files: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+    @property
+    def inner(self) -> str:
+        """Its folder below the registry's."""
+        return f"{self.kind}s/{self.name}"
+
+    @property
+    def reference(self) -> str:
+        return f"{REGISTRY_PREFIX}{self.registry}/{self.inner}"
+
+    @property
+    def digest(self) -> str:
+        """The hash over the names and hashes of its files."""
+        return digest_of(
+            "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
+        )
+
+
+class Registry(NamedTuple):
+    """An installed registry: where it is from, the commit it is pinned to, and its scripts."""
+
+    name: str
+    url: str
+    branch: str | None
+    commit: str
+    description: str
+    scripts: tuple[RegistryScript, ...]
+
+
+def blank_registry(name: str, url: str, branch: str | None, commit: str, description: str) -> Registry:
+    """A registry without scripts. Raises `BadRequest` for a name that is none."""
+    if not REGISTRY_NAME.fullmatch(name):
+        raise BadRequest(f"'{name}': the name of a registry has 1 to 40 of a-z 0-9 _ -")
+    return Registry(name, url, branch, commit, description, ())
+
+
+def offered_script(registry: str, offer: Offer, data: Mapping[str, bytes]) -> RegistryScript:
+    """An offer with the hashes of its files (`data`: path in the repository -> content)."""
+    hashes = {name: digest_of(data[path]) for name, path in offer.files.items()}
+    sizes = {name: len(data[path]) for name, path in offer.files.items()}
+    return RegistryScript(registry, *offer[:-1], hashes, sizes)
+
+
+class Shelf:
+    """The installed registries, in the order in which they were installed, which is that of look-ups."""
+
+    def __init__(self, folder: str, trust: TrustFile) -> None:
+        self.folder = folder
+        self.trust = trust
+        self._record = os.path.join(folder, _RECORD)
+        self._trusted: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
+        self._cached: tuple[tuple[int, ...], tuple[Registry, ...]] = ((), ())
+
+    def registries(self) -> tuple[Registry, ...]:
+        """What is installed. Raises `ConfigError` where the record is damaged."""
+        stamp = _stamp(self._record)
+        if self._cached[0] != stamp:
+            self._cached = (stamp, tuple(self._read()))
+        return self._cached[1]
+
+    def _read(self) -> Iterator[Registry]:
+        try:
+            record = json.loads(files.read_file(self._record))["registries"]
+            yield from [_registry(name, row) for name, row in record.items()]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(
+                f"the record of the installed registries cannot be read; delete {self._record} and "
+                "install them again"
+            ) from error
+
+    def registry(self, name: str) -> Registry:
+        """Raises `NotFound`."""
+        installed = {registry.name: registry for registry in self.registries()}
+        if name not in installed:
+            mend = (
+                did_you_mean(name, installed) if installed else f"`ctx registry install {name} URL` brings it"
+            )
+            raise NotFound(f"no registry called '{name}' is installed; {mend}")
+        return installed[name]
+
+    def scripts(self, reference: str) -> Sequence[RegistryScript]:
+        """What `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT` stands for, `registry:` before it or not.
+
+        A script of several registries is that of the first. Raises `NotFound`.
+        """
+        words = reference.removeprefix(REGISTRY_PREFIX).split("/")
+        if len(words) == 1:
+            return self.registry(words[0]).scripts
+        registries = self.registries() if len(words) == 2 else (self.registry(words[0]),)
+        every = [script for registry in registries for script in registry.scripts]
+        matches = [script for script in every if script.inner.split("/") == words[-2:]]
+        if not matches or len(words) > 3:
+            near = did_you_mean("/".join(words[-2:]), [script.inner for script in every]) if every else ""
+            raise NotFound(
+                f"no script '{reference}' is installed; {near or '`ctx registry list` lists what is'}"
+            )
+        return matches[:1]
+
+    def trusted(self, script: RegistryScript) -> bool:
+        """Whether the user has trusted these files of it."""
+        return self._trusted_digests().get(script.reference) == script.digest
+
+    def change(self, script: RegistryScript) -> str | None:
+        """What to say where its files are not those that were installed; None where they are."""
+        change = _change(self.folder_of(script), script.files)
+        if change is None:
+            return None
+        return (
+            f"{script.reference} is not what was installed ({change}) and does not run; "
+            f"`ctx registry install {script.registry}` puts it back, and `ctx registry override` copies it for "
+            "changes of your own"
+        )
+
+    def _trusted_digests(self) -> Mapping[str, str]:
+        stamp = self.trust.stamp()
+        if self._trusted[0] != stamp:
+            self._trusted = (stamp, self.trust.digests())
+        return self._trusted[1]
+
+    def folder_of(self, script: RegistryScript) -> str:
+        return os.path.join(self.folder, script.registry, f"{script.kind}s", script.name)
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def served(self, rank: int) -> Iterator[tuple[str, ScriptFile, int]]:
+        """(kind, script, rank) of the tools and agents that the user has trusted, the ranks from `rank` up.
+
+        One whose files have changed since is among them, and refused when it is loaded.
+        """
+        references = self._trusted_digests().keys()
+        for place, registry in enumerate(self.registries()):
+            for script in registry.scripts:
+                if script.kind != "connector" and script.reference in references:
+                    yield script.kind, self.script_file(script.reference, script.name), rank + place
+
+    def script_file(self, reference: str, name: str) -> ScriptFile:
+        """A script by its whole reference, to be run under this name; installed or not, that is seen then."""
+        registry, folder, script = _parts(reference)
+        path = os.path.join(self.folder, registry, folder, script, f"{KINDS[folder]}.lua")
+        vouched_by = _Installed(self, reference, registry)
+        return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=vouched_by, named=False)
+
+    def recorded(self, reference: str) -> RegistryScript | None:
+        every = (script for registry in self.registries() for script in registry.scripts)
+        return next((script for script in every if script.reference == reference), None)
+
+    def stamp(self) -> tuple[int, ...]:
+        """Changes with the record."""
+        return _stamp(self._record)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def install(self, registry: Registry, contents: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Puts a registry in place of the one of its name: `contents` are its files by script (`tools/NAME`).
+
+        Whoever is killed in between leaves the old one, or files that the record refuses. Raises `ConfigError`.
+        """
+        target = os.path.join(self.folder, registry.name)
+        mark = secrets.token_hex(6)
+        partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
+        try:
+            with files.Locked(self._record):
+                for inner, data in contents.items():
+                    for name, content in data.items():
+                        path = os.path.join(partial, inner, name)
+                        files.make_folder(os.path.dirname(path))
+                        files.replace(path, content)
+                files.make_folder(partial)
+                if os.path.lexists(target):
+                    os.rename(target, former)
+                os.rename(partial, target)
+                rows = {row.name: row for row in self.registries()} | {registry.name: registry}
+                self._write(rows)
+        except OSError as error:
+            raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
+        finally:
+            files.delete_folder(partial)
+            files.delete_folder(former)
+
+    def remove(self, registry: Registry) -> None:
+        """Takes a registry and what is trusted of it away. Raises `ConfigError`."""
+        self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
+        try:
+            with files.Locked(self._record):
+                self._write({row.name: row for row in self.registries() if row.name != registry.name})
+                files.delete_folder(os.path.join(self.folder, registry.name))
+        except OSError as error:
+            raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
+
+    def _write(self, rows: Mapping[str, Registry]) -> None:
+        record = {name: _row(registry) for name, registry in rows.items()}
+        files.replace(self._record, json.dumps({"registries": record}, indent=1).encode())
+
+
+class _Installed:
+    """Vouches for one script of a registry, by the record and the user's trust as they are when asked."""
+
+    def __init__(self, shelf: Shelf, reference: str, registry: str) -> None:
+        self._shelf = shelf
+        self._reference = reference
+        self.mend = f"; `ctx registry install {registry} URL` brings it"
+
+    def refusal(self, path: str, text: bytes, where: str) -> str | None:
+        script = self._shelf.recorded(self._reference)
+        if script is None:
+            return f"{where} is not installed; `ctx registry list` lists what is"
+        change = self._shelf.change(script)
+        if change is None and script.files[os.path.basename(path)] != digest_of(text):
+            return f"{where} changes while it is read; try again"
+        if change is not None:
+            return change
+        if not self._shelf.trusted(script):
+            return f"{where} is not trusted and does not run; look at it, then `ctx trust {where}`"
+        return None
+
+    def stamp(self) -> tuple[int, ...]:
+        script = self._shelf.recorded(self._reference)
+        stamps = [self._shelf.trust.stamp(), self._shelf.stamp()]
+        if script is not None:
+            folder = self._shelf.folder_of(script)
+            stamps += [_stamp(os.path.join(folder, name)) for name in ("", *script.files)]
+        return tuple(number for stamp in stamps for number in stamp)
+
+
+def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
+    """What is not as it was installed; None where all is."""
+    names = set()
+    for parent, folders, entries in os.walk(folder):
+        inside = os.path.relpath(parent, folder)
+        linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        names |= {os.path.normpath(os.path.join(inside, name)) for name in (*entries, *linked)}
+    strange = sorted(names ^ hashes.keys())
+    if strange:
+        return f"{strange[0]} is {'new' if strange[0] in names else 'gone'}"
+    for name, digest in hashes.items():
+        try:
+            content = files.read_file(os.path.join(folder, name), beneath=folder)
+        except OSError:
+            return f"{name} cannot be read"
+        if digest_of(content) != digest:
+            return f"{name} has changed"
+    return None
+
+
+def shelf_of(environ: Mapping[str, str], trust: TrustFile) -> Shelf:
+    """The user's registries: beside what else ctx remembers, where no project can lay anything."""
+    return Shelf(os.path.join(files.state_folder(environ), "registries"), trust)
+
+
+def _parts(reference: str) -> tuple[str, str, str]:
+    """(registry, folder of the kind, script). Raises `ConfigError`."""
+    words = reference.removeprefix(REGISTRY_PREFIX).split("/")
+    if (
+        len(words) != 3
+        or words[1] not in KINDS
+        or not all(re.fullmatch(r"[A-Za-z0-9_-]+", word) for word in words)
+    ):
+        raise ConfigError(
+            f"'{reference}' names no script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or connectors, agents)"
+        )
+    return words[0], words[1], words[2]
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0,)
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def _row(registry: Registry) -> JSON:
+    return {
+        "url": registry.url,
+        "branch": registry.branch,
+        "commit": registry.commit,
+        "description": registry.description,
+        "scripts": [{**script._asdict(), "files": dict(script.files)} for script in registry.scripts],
+    }
+
+
+def _registry(name: str, row: JSON) -> Registry:
+    scripts = tuple(
+        RegistryScript(
+            name,
+            str(entry["kind"]),
+            str(entry["name"]),
+            str(entry["description"]),
+            tuple(map(str, entry["tags"])),
+            tuple(map(str, entry["required_config"])),
+            {str(file): str(digest) for file, digest in entry["files"].items()},
+            {str(file): int(size) for file, size in entry["sizes"].items()},
+        )
+        for entry in row["scripts"]
+    )
+    branch = row["branch"]
+    return Registry(
+        name,
+        str(row["url"]),
+        None if branch is None else str(branch),
+        str(row["commit"]),
+        str(row["description"]),
+        scripts,
+    )
