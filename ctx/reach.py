@@ -110,7 +110,7 @@ def _db(table: Table, root: str) -> Iterator[str]:
 
 def _store(table: Table, root: str) -> Iterator[str]:
     if table.get("url"):
-        yield f"keeps documents and memories in the database {_without_password(str(table['url']))}"
+        yield f"keeps the documents in the database {_without_password(str(table['url']))}"
     yield from _others("store", table, ("url",))
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ctx.memory import MemoryStore
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.store.base import Projection
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -49,13 +50,16 @@ _HOLD_TRIES = 3  # models do not change more often while one question is asked
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
-def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
-    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
+def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
+    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet.
+
+    Not `projecting`: it keeps no index of its own, and answers nothing.
+    """
     if reading and not config.stored:
         raise StoreError(
             "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
         )
-    workspace = Workspace(config, reading=reading)
+    workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and config.store.url:
         workspace.catch_up()
     return workspace
@@ -79,9 +83,10 @@ def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
 class Workspace:
     """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
 
-    def __init__(self, config: Config, *, reading: bool = False) -> None:
+    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
         self.config = config
         self._reading = reading
+        self._projecting = projecting
         self.toolbox = Toolbox()
         self.started_s = time.monotonic()
         self._lock = RLock()
@@ -271,16 +276,20 @@ class Workspace:
     @cached_property
     def indexer(self) -> "Indexer":
         from ctx.indexing.indexer import Indexer
+        from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock
+
+        def open_projection() -> "Projection":
+            return self._open_index(writable=True) if self._projecting else NoProjection()
 
         with self._lock:
             self.succession.note()
             return Indexer(
                 configured_connectors(self.config, self.runner),
                 self.catalog,
-                lambda: self._open_index(writable=True),
-                WriterLock(os.path.join(self.config.folder, "lock")),
+                open_projection,
+                WriterLock(os.path.join(self.config.folder, "lock")) if self._projecting else NoLock(),
                 lambda: self.embedder,
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
@@ -506,9 +515,8 @@ class Workspace:
         if self.packs and self.embedder is not None:
             self._embed_memories(self.memory)
 
-    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
-        from ctx.indexing.watch import Intervals, Watcher
-
+    def intervals_s(self) -> dict[str, float]:
+        """How often the sources are looked at that tell nobody of their changes, by name."""
         config = self.config
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
         by_source |= {site.name: site.interval_s for site in config.webs}
@@ -517,9 +525,15 @@ class Workspace:
             script.name: script.interval_s or config.watch.script_interval_s
             for script in config.script_connectors
         }
+        return by_source
+
+    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
+        from ctx.indexing.watch import Intervals, Watcher
+
+        config = self.config
         self._watcher = Watcher(
             self.indexer,
-            Intervals(by_source, config.watch.debounce_ms),
+            Intervals(self.intervals_s(), config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
             before=self._say_unconfigured,

@@ -19,7 +19,7 @@ from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity
 from ctx.indexing.window import Window
 from ctx.lean import NamedTuple, Protocol
-from ctx.store.base import Catalog, SearchIndex
+from ctx.store.base import Catalog, Projection
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Indexer:
         self,
         connectors: Sequence[Connector],
         catalog: Catalog,
-        open_index: Callable[[], SearchIndex],
+        open_index: Callable[[], Projection],
         lock: Lock,
         open_embedder: Callable[[], Embedder | None],
         *,
@@ -353,7 +353,7 @@ class Indexer:
         return problems
 
     @contextmanager
-    def writing(self) -> Iterator[SearchIndex]:
+    def writing(self) -> Iterator[Projection]:
         """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
         in time.
         """

@@ -255,16 +255,26 @@ class Coordination(Protocol):
         ...
 
 
-class SearchIndex(Protocol):
-    """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
+class Projection(Protocol):
+    """What follows a catalog: it may be lost, and is built anew from it."""
 
     def catch_up(self, catalog: Catalog) -> int:
-        """Applies what the catalog has and this index lacks, durably; the seq applied. One writer at a time."""
+        """Applies what the catalog has and this lacks, durably; the seq applied. One writer at a time."""
         ...
 
     def feed(self, catalog: Catalog) -> None:
         """Takes in what was written since without publishing it, so that the engine can work beside a long run; `catch_up` publishes."""
         ...
+
+    def check(self) -> list[str]:
+        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds anew what was found."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SearchIndex(Projection, Protocol):
+    """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best chunks by words, best first. Any text is a query; raises only `StoreError`.
@@ -295,9 +305,3 @@ class SearchIndex(Protocol):
         ...
 
     def applied_seq(self) -> int: ...
-
-    def check(self) -> list[str]:
-        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds anew what was found."""
-        ...
-
-    def close(self) -> None: ...

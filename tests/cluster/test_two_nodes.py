@@ -1,4 +1,4 @@
-"""Two machines with one PostgreSQL: each has a folder of its own, and finds what the other one indexed."""
+"""Machines with one PostgreSQL: each has a folder of its own, and finds what the others indexed."""
 
 import json
 import os
@@ -142,3 +142,37 @@ def test_a_database_that_is_not_there_is_named_and_nothing_of_its_address(tmp_pa
     assert completed.returncode == 4
     assert "the database cannot be reached" in completed.stderr
     assert "secret" not in completed.stderr
+
+
+def test_workers_share_what_is_to_be_done_and_a_server_answers_from_it(
+    tmp_path: Path, database_url: str
+) -> None:
+    workers = [node(tmp_path / name, "docs", database_url, provider="local") for name in ("one", "two")]
+    for config in workers:
+        for no in range(6):
+            (config.parent / "docs" / f"{no}.md").write_text(f"# Note {no}\n\nThe heron number {no} waits.\n")
+    assert ", 0 chunks pending" not in ctx(workers[0], "worker", "--once", "--roles", "scan")
+    replies = [json.loads(ctx(config, "worker", "--once", "--json")) for config in reversed(workers)]
+    assert [reply["ok"] for reply in replies] == [True, True]
+    assert replies[-1]["pending"] == 0
+    assert not (workers[0].parent / ".ctx" / "index").exists(), "a worker keeps no index"
+    answers = node(tmp_path / "three", "nothing", database_url, provider="local")
+    assert {result["source_id"] for result in results(answers, "a bird", "hybrid")} == {
+        f"{no}.md" for no in range(6)
+    }
+
+
+def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path: Path) -> None:
+    config = tmp_path / "ctx.toml"
+    config.write_text('[embedding]\nprovider = "disabled"\n')
+    completed = subprocess.run(
+        [sys.executable, "-m", "ctx", "worker"],
+        cwd=tmp_path,
+        env=os.environ | named(config),
+        capture_output=True,
+        text=True,
+        timeout=LATE_S,
+        check=False,
+    )
+    assert completed.returncode == 2
+    assert "ctx serve mcp" in completed.stderr
