@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
@@ -19,13 +19,15 @@ from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.lean import NamedTuple, Protocol
-from ctx.store.base import Catalog, SearchIndex
+from ctx.store.base import Catalog, Projection
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
 TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a slow machine
+# After which the texts of a machine that died are another one's; embedding a batch takes seconds.
+CLAIM_S = 300.0
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
 PUBLISH_AT_LAST_S = (
@@ -36,6 +38,14 @@ PUBLISH_AT_LAST_S = (
 class Lock(Protocol):
     def acquire(self, timeout_s: float) -> None: ...
     def release(self) -> None: ...
+
+
+Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
+"""A block in which no other machine runs the source of that name, and the event that ends it early. Raises `Busy`."""
+
+
+def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
+    return nullcontext(stop)
 
 
 class EmbedReport(NamedTuple):
@@ -54,7 +64,7 @@ class Indexer:
         self,
         connectors: Sequence[Connector],
         catalog: Catalog,
-        open_index: Callable[[], SearchIndex],
+        open_index: Callable[[], Projection],
         lock: Lock,
         open_embedder: Callable[[], Embedder | None],
         *,
@@ -62,6 +72,7 @@ class Indexer:
         max_tokens: int,
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
+        turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
         self.catalog = catalog
@@ -70,6 +81,7 @@ class Indexer:
         self._open_index = open_index
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
+        self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
@@ -148,7 +160,7 @@ class Indexer:
 
         if dry_run:
             return self._index(connector, full, True, progress, None, stop, items)
-        with self.writing() as index:
+        with self._turn(connector.name, stop) as stop, self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             index.catch_up(self.catalog)
             began_s = published_s = time.monotonic()
@@ -293,7 +305,8 @@ class Indexer:
             return []
         order.add(self.catalog.pending_chunks(self.model, order.newest))
         while True:
-            texts = self.catalog.pending_texts(self.model, size, order.take(size))
+            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+            texts = self.catalog.pending_texts(self.model, size, numbers)
             if texts:
                 return texts
             if not len(order):
@@ -342,7 +355,7 @@ class Indexer:
         return problems
 
     @contextmanager
-    def writing(self) -> Iterator[SearchIndex]:
+    def writing(self) -> Iterator[Projection]:
         """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
         in time.
         """
