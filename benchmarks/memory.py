@@ -5,7 +5,7 @@
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
-    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py)
+    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from memory_life import changes, life
 from memory_reflect import reflections
-from memory_talks import talks
+from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.embed import open_embedder
@@ -133,15 +133,23 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
         put = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
+        statements = [
+            f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)
+        ]
+        said = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
         fresh = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
+        counted = [timed(embedder, lambda: bank.stats(group_by="metadata.type")) for _ in range(5)]
     return {
         "memories": memories,
+        "load": os.getloadavg()[0],
         "stored_per_s": round(per_second),
         "first_search_ms": round(first_ms, 1),
         "recall": quantiles(recall),
         "recall_counted": quantiles(touched),
         "recall_filtered": quantiles(narrowed),
         "put": quantiles(put),
+        "put_of_what_may_replace": quantiles(said),
+        "stats": quantiles(counted),
         "recall_after_puts": quantiles(fresh),
         "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
     }
@@ -290,6 +298,7 @@ def main() -> int:
     )
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
     parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
+    parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
     parser.add_argument(
         "--reflect", action="store_true", help="thirty answers of `reflect`, judged and printed"
     )
@@ -309,7 +318,7 @@ def main() -> int:
         print(json.dumps(reflections(), indent=2, ensure_ascii=False))
         return 0
     if options.talks:
-        print(json.dumps(talks(), indent=2))
+        print(json.dumps(talks(options.seed), indent=2))
         return 0
     if options.changes:
         print(json.dumps(changes(), indent=2, ensure_ascii=False))

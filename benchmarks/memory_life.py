@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ctx.clock import parse_ms
+from ctx.clock import DAY_MS, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
 NOW = "2026-11-22T09:00:00Z"
-DAY_MS = 86_400_000
 _PEOPLE = ("Tobias", "Marta", "Yusuf", "Ingrid", "Chen", "Paulina", "Dmitri", "Noor", "Felix")
 _NOTES = (
     "{person} reviewed the pull request about {thing}",
@@ -77,7 +76,11 @@ def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
         clock[0] += 20 * 60_000
         bank.put(text, context="general", type="world", **fields)  # type: ignore[arg-type]
 
-    changes = [line for line in lines if line.kind.startswith(("change", "later", "beside"))]
+    changes = [
+        line
+        for line in lines
+        if line.kind.startswith(("change", "later", "value", "phrased", "beside", "one", "both"))
+    ]
     facts = [line.text for line in lines if line.kind == "fact"]
     for text in [line.text for line in changes]:
         put(text)
@@ -130,14 +133,32 @@ def _rank(text: str, texts: list[str]) -> int:
 
 
 def changes() -> dict[str, Any]:
-    """Where the newest holds, and where two statements stand beside each other, in other sentences than those
-    of `life`.
+    """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
+    `life`.
 
-    Of 50 pairs the later one is to stand first and the earlier one behind it; of 20 both hold, and neither
-    may be put away. The
-    pairs called `later` were written when the mechanism was done.
+    Of the pairs called `change`, `later`, `value` and `phrased` the second is to stand first and the first behind it; of those
+    called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for is to stand first,
+    or both are to be among the first five. The pairs called `later` were written when the mechanism was done; those called
+    `unseen` were not looked at while it was mended.
     """
-    lines = read_lines("memory_changes.tsv")
+    report: dict[str, Any] = {"figures": {}, "misses": []}
+    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv"):
+        lines = read_lines(name)
+        superseded, rankings = _replay(lines)
+        for kind in dict.fromkeys(line.kind for line in lines):
+            pairs = [line for line in lines if line.kind == kind]
+            judge_pairs = _judge_kept if kind.startswith(("beside", "one", "both")) else _judge_newest
+            figures, misses = judge_pairs(pairs, rankings, superseded)
+            report["figures"] |= {
+                f"{kind}: {figure}": f"{count}/{len(pairs)}" for figure, count in figures.items()
+            }
+            if not kind.endswith("unseen"):
+                report["misses"] += [f"{line.question} -> {rankings[line.question][:2]}" for line in misses]
+    return report
+
+
+def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
+    """What was replaced when it was stored, and what recall answers to each question."""
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with tempfile.TemporaryDirectory() as folder:
         store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
@@ -147,29 +168,35 @@ def changes() -> dict[str, Any]:
             clock[0] = parse_ms(NOW)
             records = bank.browse(limit=1000, include_superseded=True)["items"]
             superseded = {record["text"] for record in records if record["superseded_by"]}
-            rankings = {line.question: _texts(bank, line.question, RECALL) for line in lines}
-    figures: dict[str, str] = {}
-    misses: list[Line] = []
-    for kind in ("change", "later"):
-        pairs = [line for line in lines if line.kind == kind]
-        above = [line for line in pairs if _above(line, rankings[line.question])]
-        first = [line for line in pairs if rankings[line.question][:1] == [line.second]]
-        figures[f"{kind}: newest above"] = f"{len(above)}/{len(pairs)}"
-        figures[f"{kind}: newest first"] = f"{len(first)}/{len(pairs)}"
-        figures[f"{kind}: replaced when stored"] = (
-            f"{sum(line.text in superseded for line in pairs)}/{len(pairs)}"
-        )
-        misses += [line for line in pairs if line not in first]
-    neighbours = [line for line in lines if line.kind == "beside"]
-    both_held = [line for line in neighbours if not {line.text, line.second} & superseded]
-    answered = [line for line in neighbours if rankings[line.question][:1] == [line.text]]
-    figures["beside: both hold"] = f"{len(both_held)}/{len(neighbours)}"
-    figures["beside: first"] = f"{len(answered)}/{len(neighbours)}"
-    misses += [line for line in neighbours if line not in answered or line not in both_held]
-    return {
-        "figures": figures,
-        "misses": [f"{line.question} -> {rankings[line.question][:2]}" for line in misses],
+            return superseded, {line.question: _texts(bank, line.question, RECALL) for line in lines}
+
+
+def _judge_newest(
+    pairs: list[Line], rankings: dict[str, list[str]], superseded: set[str]
+) -> tuple[dict[str, int], list[Line]]:
+    above = [line for line in pairs if _above(line, rankings[line.question])]
+    first = [line for line in pairs if rankings[line.question][:1] == [line.second]]
+    figures = {
+        "newest above": len(above),
+        "newest first": len(first),
+        "replaced when stored": sum(line.text in superseded for line in pairs),
     }
+    return figures, [line for line in pairs if line not in first]
+
+
+def _judge_kept(
+    pairs: list[Line], rankings: dict[str, list[str]], superseded: set[str]
+) -> tuple[dict[str, int], list[Line]]:
+    held = [line for line in pairs if not {line.text, line.second} & superseded]
+    if pairs[0].kind.startswith(("beside", "one")):
+        answered = [line for line in pairs if rankings[line.question][:1] == [line.text]]
+        return {"both hold": len(held), "first": len(answered)}, [
+            line for line in pairs if line not in answered or line not in held
+        ]
+    answered = [line for line in pairs if {line.text, line.second} <= set(rankings[line.question][:5])]
+    return {"both hold": len(held), "both in 5": len(answered)}, [
+        line for line in pairs if line not in answered or line not in held
+    ]
 
 
 def _above(line: Line, texts: list[str]) -> bool:

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 from memory_life import RECALL
 
-from ctx.clock import iso_utc, parse_ms
+from ctx.clock import DAY_MS, iso_utc, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
+SEED = 100  # of the set that is run unless another is named
 SESSIONS, TURNS = 20, 16
 DEPTH = 10
 TOLERANCE = 0.01  # that recall may be below its better leg
 _PAIRS = (("Petra", "Owen"), ("Malik", "Greta"), ("Sunniva", "Bruno"), ("Ayesha", "Lionel"))
 _BEGIN_MS = parse_ms("2026-01-05T18:00:00Z")
-_DAY_MS = 86_400_000
 
 # (what is told, the question, two values for each pair of friends)
 _MATTERS = (
@@ -49,7 +49,7 @@ _MATTERS = (
     ("I dropped my phone into the {} and it is dead", "How did {} lose the phone?", ("fjord", "paint bucket", "fondue", "canal", "compost", "aquarium", "storm drain", "soup")),
     ("the children talked me into keeping {} in the shed", "Which animals live in {}'s shed?", ("quails", "bees", "stick insects", "rabbits", "ducks", "snails", "alpacas", "pigeons")),
     ("I'm writing my thesis on {}", "What is {} researching?", ("tidal power", "medieval glass", "sleep in teenagers", "lichens", "minority languages", "bridge acoustics", "urban foxes", "paper recycling")),
-    ("my brother moved out to {} for love", "To which position did {}'s brother relocate?", ("Uruguay", "Tasmania", "Iceland", "Kerala", "Quebec", "Namibia", "Slovenia", "Hokkaido")),
+    ("my brother moved out to {} for love", "To which place did {}'s brother relocate?", ("Uruguay", "Tasmania", "Iceland", "Kerala", "Quebec", "Namibia", "Slovenia", "Hokkaido")),
     ("I'm scared of {}, always have been", "What frightens {}?", ("escalators", "moths", "deep water", "clowns", "thunder", "needles", "geese", "lifts")),
 )  # fmt: skip
 _CHAT = (
@@ -58,7 +58,7 @@ _CHAT = (
     "that sounds lovely, tell me more", "I know exactly what you mean", "we should do this more often", "honestly, I could not agree more",
     "my back is fine, thanks for asking", "work is busy as always, so many meetings", "I watched a film last night, it was so-so",
     "have you heard from the others?", "I need a new pair of shoes", "the neighbours are renovating, what a noise",
-    "I forgot my umbrella at your position", "oh no, I am sorry to hear that", "congratulations, that is wonderful news", "what are you having for dinner?",
+    "I forgot my umbrella at your place", "oh no, I am sorry to hear that", "congratulations, that is wonderful news", "what are you having for dinner?",
     "I have been thinking about getting more exercise", "my inbox is a disaster", "do you remember our trip years ago?", "thanks for listening, that helped",
 )  # fmt: skip
 
@@ -71,9 +71,9 @@ class Talk(NamedTuple):
     questions: list[tuple[str, tuple[int, int]]]
 
 
-def talk(number: int) -> Talk:
-    """The same conversation every time."""
-    chance = random.Random(100 + number)
+def talk(number: int, seed: int = SEED) -> Talk:
+    """The same conversation every time, of one seed."""
+    chance = random.Random(seed + number)
     names = _PAIRS[number]
     statements = [
         (name, statement.format(values[2 * number + side]), question.format(name))
@@ -106,7 +106,7 @@ def units(sessions: Sequence[Sequence[str]], size: int) -> list[tuple[str, int, 
     ]
 
 
-def talks() -> dict[str, Any]:
+def talks(seed: int = SEED) -> dict[str, Any]:
     """R@5 and MRR of each leg and of recall, for turns, passages and sessions; and where recall is below its
     better leg."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
@@ -118,7 +118,7 @@ def talks() -> dict[str, Any]:
         for name, size in (("turns", 1), ("passages", 4), ("sessions", TURNS)):
             ranks: dict[str, list[int]] = {"keyword": [], "semantic": [], "recall": []}
             for number in range(len(_PAIRS)):
-                conversation = talk(number)
+                conversation = talk(number, seed)
                 bank = store.bank(f"{name}-{number}")
                 for batch in _batches(units(conversation.sessions, size)):
                     bank.put_many([_item(*unit) for unit in batch])
@@ -135,6 +135,7 @@ def talks() -> dict[str, Any]:
         < (best := max(ways["keyword"][figure], ways["semantic"][figure])) - TOLERANCE
     ]
     return {
+        "seed": seed,
         "questions": len(_MATTERS) * 2 * len(_PAIRS),
         "figures": figures,
         "recall below its better leg": below,
@@ -147,7 +148,7 @@ def _batches(rows: list[Any]) -> Iterator[list[Any]]:
 
 
 def _item(text: str, session: int, turns: range) -> dict[str, Any]:
-    moment_ms = _BEGIN_MS + session * 9 * _DAY_MS + turns.start * 60_000
+    moment_ms = _BEGIN_MS + session * 9 * DAY_MS + turns.start * 60_000
     return {
         "text": text,
         "timestamp": iso_utc(moment_ms),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ctx.embed.local import FULL_NAMES
 from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
 from ctx.toml import toml_key, toml_value
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 Table = dict[str, JSON]
 
@@ -92,7 +92,7 @@ class _Writer:
     # ---- what stands once ----------------------------------------------------------------------------------
 
     def database(self) -> None:
-        path = _table(self._tables.get("db")).get("path")
+        path = as_table(self._tables.get("db")).get("path")
         if path:
             self.notes.append(
                 f"[db] path: {path} is not read and stays; ctx makes .ctx/ctx.db from the sources"
@@ -125,7 +125,7 @@ class _Writer:
 
     def _chosen(self, name: str) -> Table:
         """The keys of a section that are ours and say something other than Context Harness itself would."""
-        table = _table(self._tables.get(name))
+        table = as_table(self._tables.get(name))
         for key in table:
             if f"{name}.{key}" in _DEAD:
                 self.notes.append(
@@ -140,7 +140,7 @@ class _Writer:
         }
 
     def embedding(self) -> None:
-        table = _table(self._tables.get("embedding"))
+        table = as_table(self._tables.get("embedding"))
         provider = table.get("provider", "disabled")  # its default, and not ours
         entries: Table = {"provider": provider}
         if provider == "local" and isinstance(table.get("model"), str):
@@ -156,7 +156,7 @@ class _Writer:
         self._block("embedding", entries)
 
     def server(self) -> None:
-        bind = _table(self._tables.get("server")).get("bind")
+        bind = as_table(self._tables.get("server")).get("bind")
         if not isinstance(bind, str):
             return
         self._block("server", {"bind": bind})
@@ -229,7 +229,9 @@ class _Writer:
                         entries["env"] = variables
                         self.notes.append(f"[{label}] may read {', '.join(variables)} and no other variable")
                 self._block(f"{group}.script.{toml_key(name)}", entries)
-        if any(_table(self._tables.get(group)).get("script") for group in ("connectors", "tools", "agents")):
+        if any(
+            as_table(self._tables.get(group)).get("script") for group in ("connectors", "tools", "agents")
+        ):
             self.notes.append(
                 "scripts run in a sandbox: no os, io or require of files; HTTP reaches the public internet, "
                 "and `allow_hosts` names what else"
@@ -245,7 +247,7 @@ class _Writer:
         for name, reason in WITHOUT_EFFECT.items():
             outer, _, inner = name.partition(".")
             table = self._tables.get(outer)
-            if table is not None and (not inner or inner in _table(table)):
+            if table is not None and (not inner or inner in as_table(table)):
                 label = f"[{outer}] {inner}" if outer == "retrieval" else f"[{name}]"
                 self.notes.append(f"{label} is left out: {reason.partition(';')[0]}")
 
@@ -255,7 +257,7 @@ class _Writer:
         """The named tables of a kind. A table that holds keys itself is one without a name, called by its
         kind.
         """
-        table = _table(_table(self._tables.get(group)).get(kind))
+        table = as_table(as_table(self._tables.get(group)).get(kind))
         unnamed = {key: value for key, value in table.items() if not isinstance(value, dict)}
         if unnamed:
             yield kind, unnamed
@@ -273,7 +275,3 @@ def _crossing(glob: str) -> str:
     if not slash or "*" not in name or name == "**" or folder.endswith("**"):
         return glob
     return f"{folder}/**/{name}"
-
-
-def _table(value: JSON) -> Table:
-    return value if isinstance(value, dict) else {}

@@ -204,6 +204,31 @@ def state_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(home, "ctx")
 
 
+def cache_folder(environ: Mapping[str, str]) -> str | None:
+    """The user's own folder for what can be made again; None where there is none. Not yet made."""
+    caches = environ.get("XDG_CACHE_HOME") or (
+        os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
+    )
+    return os.path.join(caches, "ctx") if os.path.isabs(caches) else None
+
+
+def read_private(path: str, most: int) -> bytes | None:
+    """All of a file of at most `most` bytes that is the user's alone; None where there is no such file."""
+    try:
+        descriptor = open_file(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > most:
+            return None
+        return os.read(descriptor, status.st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def sqlite_address(path: str, option: str) -> str:
     """The URI by which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option

@@ -8,6 +8,8 @@ TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 
 if TYPE_CHECKING:
     from re import compile as compile_pattern
+    from threading import Lock as Lock
+    from threading import RLock as RLock
     from typing import Any as Any
     from typing import Generic as Generic
     from typing import NamedTuple as NamedTuple
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     pattern = compile_pattern
 else:
+    from _thread import RLock as RLock  # `threading` gives these two under the same names, and is 1 ms more
+    from _thread import allocate_lock as Lock  # noqa: F401
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
 
     Any = object
@@ -63,9 +67,18 @@ else:
         """What `typing.NamedTuple` does for a class that is written out (a test holds the two equal)."""
 
         _fields = ()
+        _few = 5  # so many of a class are made by hand
 
         def __new__(cls, *values, **named):
-            # Most of the classes that a command imports it never makes one of: only the first one made waits for generated code.
+            # Generated code costs what twenty records made by hand do, and of most classes a command makes fewer.
+            cls._few -= 1
+            if cls._few >= 0:
+                known = {**cls._field_defaults, **named}
+                missing = cls._fields[len(values) :]
+                if known.keys() >= {*missing} and named.keys() <= {*missing}:
+                    record = tuple.__new__(cls, (*values, *[known[name] for name in missing]))
+                    if len(record) == len(cls._fields):
+                        return record
             fields = ", ".join(cls._fields)
             source = f"lambda _cls, {fields}: _made(_cls, ({fields},))"  # as `collections.namedtuple` does it
             make = eval(source, {"_made": tuple.__new__})  # noqa: S307 - the names are those of a class body

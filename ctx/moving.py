@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from ctx import files
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 _SQLITE = b"SQLite format 3\0"
 _APPLICATION_ID = slice(68, 72)  # of SQLite's header; zero in Context Harness's files, not in ours
@@ -70,12 +70,8 @@ def _needed_paths(tables: dict[str, JSON]) -> Iterator[str]:
         ("tools", "script", "path"),
         ("agents", "script", "path"),
     ):
-        table = _table(_table(tables.get(group)).get(kind))
+        table = as_table(as_table(tables.get(group)).get(kind))
         for entries in (table, *table.values()):
-            path = _table(entries).get(key)
+            path = as_table(entries).get(key)
             if isinstance(path, str) and path and "\0" not in path:
                 yield path
-
-
-def _table(value: JSON) -> dict[str, JSON]:
-    return value if isinstance(value, dict) else {}  # what is no table is refused when it is read

@@ -10,20 +10,14 @@ import os
 from collections.abc import Callable, Iterator
 
 from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 Table = dict[str, JSON]
 
-HARMLESS: dict[str, tuple[str, ...]] = {
-    table: tuple(name for name, (_, rule) in section.keys.items() if rule.harmless)
-    for table, section in {**SECTIONS, **NAMED_SECTIONS}.items()
+_ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections declare
+    "connectors.filesystem": ("max_extract_bytes",),
+    "pack": ("default_bank", "profile", "rate_limit_per_minute"),  # a pack's own settings
 }
-"""Section -> the keys that give nobody anything but the project's own files and remotes.
-
-The rest is judged below, or asks.
-"""
-HARMLESS["connectors.filesystem"] += ("max_extract_bytes",)
-HARMLESS["pack"] = ("default_bank", "profile", "rate_limit_per_minute")  # a pack's own settings
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -39,21 +33,27 @@ def requests(tables: Table, root: str) -> list[str]:
             continue
         judge = _SECTIONS.get(name)
         if judge is not None:
-            lines += judge(_table(value), root)
+            lines += judge(as_table(value), root)
         else:
-            lines += _others(name, _table(value))
+            lines += _others(name, as_table(value))
     return lines
 
 
-def _table(value: JSON) -> Table:
-    return value if isinstance(value, dict) else {}  # what is no table is refused when it is read
+def harmless(section: str, key: str) -> bool:
+    """Whether a key gives nobody anything but the project's own files and remotes. The rest is judged below, or
+    asks.
+    """
+    declared = SECTIONS.get(section) or NAMED_SECTIONS.get(section)
+    if declared is not None and key in declared.keys and declared.keys[key][1].harmless:
+        return True
+    return key in _ALSO_HARMLESS.get(section, ())
 
 
 def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterator[str]:
     """The keys that are neither harmless nor judged by the caller."""
-    harmless = HARMLESS.get(section, ())
     for key in table:
-        if key not in harmless and key not in judged and f"{section}.{key}" not in WITHOUT_EFFECT:
+        judged_elsewhere = key in judged or f"{section}.{key}" in WITHOUT_EFFECT
+        if not judged_elsewhere and not harmless(section, key):
             yield f"sets [{section}] {key}"
 
 
@@ -108,6 +108,19 @@ def _db(table: Table, root: str) -> Iterator[str]:
     yield from _others("db", table, ("path",))
 
 
+def _store(table: Table, root: str) -> Iterator[str]:
+    if table.get("url"):
+        yield f"keeps the documents in the database {_without_password(str(table['url']))}"
+    yield from _others("store", table, ("url",))
+
+
+def _without_password(url: str) -> str:
+    """An address as it may be shown: without what stands between the user's name and the host."""
+    scheme, mark, after = url.partition("://")
+    user, at, host = after.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
+
+
 def _embedding(table: Table, root: str) -> Iterator[str]:
     provider, model = table.get("provider", "local"), table.get("model")
     if table.get("url"):
@@ -149,7 +162,7 @@ def _lua(table: Table, root: str) -> Iterator[str]:
 
 def _memory(table: Table, root: str) -> Iterator[str]:
     if "llm" in table:
-        model = _table(table["llm"])
+        model = as_table(table["llm"])
         yield f"sends memories to {model.get('base_url')}"
         yield from _key(model)
     yield from _others("memory", table, ("llm",))
@@ -164,16 +177,16 @@ def _packs(table: Table, root: str) -> Iterator[str]:
             if "sessions_file" in value:
                 yield f"writes the file {value['sessions_file']} in the home folder"
             yield from _others("pack", value, ("api_key_env", "path", "sessions_file"))
-        elif name not in HARMLESS["packs"]:
+        elif not harmless("packs", name):
             yield f"sets [packs] {name}"
 
 
 def _connectors(table: Table, root: str) -> Iterator[str]:
     for kind, value in table.items():
         if kind == "script":
-            yield from _scripts("source", _table(value))
+            yield from _scripts("source", as_table(value))
         elif kind in _SOURCES:
-            for instance in _instances(_table(value)):
+            for instance in _instances(as_table(value)):
                 yield from _SOURCES[kind](instance, root)
         else:
             yield f"sets [connectors.{kind}]"
@@ -231,14 +244,14 @@ _SOURCES: dict[str, Callable[[Table, str], Iterator[str]]] = {
 
 
 def _tools(table: Table, root: str) -> Iterator[str]:
-    yield from _scripts("tool", _table(table.get("script")))
+    yield from _scripts("tool", as_table(table.get("script")))
     yield from _others("tools", table, ("script",))
 
 
 def _agents(table: Table, root: str) -> Iterator[str]:
-    yield from _scripts("agent", _table(table.get("script")))
-    for value in _table(table.get("inline")).values():
-        yield from _others("agents.inline", _table(value))
+    yield from _scripts("agent", as_table(table.get("script")))
+    for value in as_table(table.get("inline")).values():
+        yield from _others("agents.inline", as_table(value))
     yield from _others("agents", table, ("script", "inline"))
 
 
@@ -252,7 +265,7 @@ _GRANTS = (
 
 def _scripts(kind: str, table: Table) -> Iterator[str]:
     for name, value in table.items():
-        script = _table(value)
+        script = as_table(value)
         grants = [f"{verb} {_listed(script[key])}" for key, verb in _GRANTS if script.get(key)]
         yield "; it ".join([f"runs the script {script.get('path')} as the {kind} {name}", *grants])
 
@@ -263,6 +276,7 @@ def _listed(value: JSON) -> str:
 
 _SECTIONS: dict[str, Callable[[Table, str], Iterator[str]]] = {
     "db": _db,
+    "store": _store,
     "embedding": _embedding,
     "server": _server,
     "lua": _lua,

@@ -63,18 +63,24 @@ class Profile(NamedTuple):
     code: bool
     prose: bool
     role: str | None
+    notable: bool  # it may define a name, or has a role: its path is not all that counts
+
+
+_UNKNOWN = Profile("", "", "", False, False, None, False)
 
 
 def profile(path: str, media_type: str) -> Profile:
-    place = kinds.place(path)
-    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
+    file = kinds.place(path)
+    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
+    code, role = kinds.is_code(media_type), kinds.role(file, media_type)
     return Profile(
         named,
         named.lower(),
-        place.stem.replace("_", "").lower(),
-        kinds.is_code(media_type),
+        file.stem.replace("_", "").lower(),
+        code,
         kinds.is_prose(media_type),
-        kinds.role(place, media_type),
+        role,
+        code or role is not None,
     )
 
 
@@ -99,20 +105,26 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
     )
 
 
-def _ruling(terms: _Terms, number: int, profile: Profile) -> Ruling | None:
-    """What holds for one document; None where nothing does. Called for every candidate: four hundred times a query."""
-    named, low, stem, code, _, role = profile
-    path = definition = 0.0
-    for part, share in terms.parts:
-        if part in low and _says(named, low, part):
-            path += share
-    if role is not None and role in terms.excused:
-        role = None
-    if code and number in terms.question.definitions:
-        definition = terms.question.defining * (DEFINITION_NAMED if stem in terms.names else 1.0)
+def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
+    """Where paths say something of the query, and what share of it. By parts, since most paths have none: four hundred are asked."""
+    shares: dict[int, float] = {}
+    lows = [profile.low for profile in profiles]
+    for part, share in parts:
+        for position in [position for position, low in enumerate(lows) if part in low]:
+            if _says(profiles[position].named, lows[position], part):
+                shares[position] = shares.get(position, 0.0) + share
+    return shares
+
+
+def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling | None:
+    """What holds for one document, whose path says a share of the query; None where nothing does."""
+    definition = 0.0
+    role = None if profile.role in terms.excused else profile.role
+    if profile.code and number in terms.question.definitions:
+        definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
     if not path and not definition and role is None:
         return None
-    path *= terms.path_of_code if code else PATH_PROSE
+    path *= terms.path_of_code if profile.code else PATH_PROSE
     return Ruling(path, definition, HELD_BACK[role] if role is not None else 1.0, role)
 
 
@@ -125,15 +137,17 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
         return ranked, {}
     top = ranked[0][1]
     terms = _terms(question, _share_of_code(ranked, files))
+    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
+    named = _named(terms.parts, profiles)
     rulings: dict[int, Ruling] = {}
-    scores: Leg = []
-    for number, score in ranked:
-        file = files.get(number)
-        ruling = None if file is None else _ruling(terms, number, file)
-        if ruling is not None:
-            rulings[number] = ruling
-            score = (score + top * (ruling.path + ruling.definition)) * ruling.factor
-        scores.append((number, score))
+    scores = list(ranked)
+    for position, profile in enumerate(profiles):
+        if position in named or profile.notable:
+            number, score = ranked[position]
+            ruling = _ruling(terms, number, profile, named.get(position, 0.0))
+            if ruling is not None:
+                rulings[number] = ruling
+                scores[position] = (number, (score + top * (ruling.path + ruling.definition)) * ruling.factor)
     if not rulings:
         return ranked, {}
     scores.sort(key=_by_score)

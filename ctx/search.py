@@ -1,6 +1,5 @@
 """Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,7 +20,7 @@ from ctx.evidence import (
     rewritten,
     share_of_best,
 )
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
+from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.store.base import Catalog, SearchIndex
@@ -88,7 +87,7 @@ class Searcher:
         self._index = index
         self._settings = settings
         self._surroundings = surroundings
-        self._counting = threading.Lock()
+        self._counting = Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
         self._files: dict[int, rules.Profile] = {}  # a number is of one path for good
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
@@ -303,8 +302,8 @@ class Searcher:
         files = self._files
         unread = [number for number, _ in ranked if number not in files]
         if unread:
-            listings = self._catalog.listings(unread)
-            files.update((no, rules.profile(row.source_id, row.media_type)) for no, row in listings.items())
+            places = self._catalog.places(unread)
+            files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:

@@ -22,6 +22,16 @@ class Db(Section):
     )
 
 
+class Store(Section):
+    url: str | None = key(
+        "str",
+        None,
+        "a PostgreSQL that holds the catalog for several machines; `[db] path` is then where this one keeps what follows from it",
+        shown="postgresql://ctx@db.example.com/ctx",
+        unset="the file of `[db] path`",
+    )
+
+
 class Chunking(Section):
     max_tokens: int = key(
         "int",
@@ -512,6 +522,7 @@ class InlineAgent(Section):
 
 SECTIONS: Mapping[str, type[Section]] = {
     "db": Db,
+    "store": Store,
     "chunking": Chunking,
     "embedding": Embedding,
     "retrieval": Retrieval,

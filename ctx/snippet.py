@@ -311,12 +311,21 @@ def is_bare(chunk: Text) -> bool:
     may_be_heading = first == chunk.heading[:1] or not first.strip()
     if may_be_heading and "".join(chunk.text.split()) == "".join(chunk.heading.split()):
         return True
+    if _begins_plainly(chunk.text):
+        return False
     words = ""
     for line in _unmarked_lines([line for line in chunk.text.split("\n") if line[:1] != "#"], prose=True):
         words += "".join(line.split())
         if len(words) >= LABEL_CHARS:
             return False
     return not words or words.endswith(":")
+
+
+def _begins_plainly(text: str) -> bool:
+    """Whether the first line begins with words enough and no sign that could be markup: most texts, told at once."""
+    start = text[: 4 * LABEL_CHARS].partition("\n")[0]
+    letters = start.replace(" ", "").replace(",", "")
+    return len(letters) >= LABEL_CHARS and letters.isalnum()
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:

@@ -8,12 +8,11 @@ in the project, where a stranger could lay down whom questions are sent to.
 """
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 
 from ctx import files
 from ctx.errors import CtxError
-from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.lean import TYPE_CHECKING, Lock, Protocol
 from ctx.settings import Embedding
 from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import JSON
@@ -50,7 +49,7 @@ class Succession:
         self._state = os.path.join(os.path.dirname(database), "index", "vectors", "state")
         self._configured = configured
         self._notes = notes
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._seen: Stamp | None = None
         self._published: str | None = None
         self._predecessors: dict[str, Embedder | None] = {}

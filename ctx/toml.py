@@ -88,29 +88,17 @@ def toml_key(name: str) -> str:
 
 def _slot(path: str, environ: Mapping[str, str]) -> str | None:
     """Where the tables of `path` are remembered; None where the user has no folder for such things."""
-    caches = environ.get("XDG_CACHE_HOME") or (
-        os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
-    )
-    if not os.path.isabs(caches):
+    folder = files.cache_folder(environ)
+    if folder is None:
         return None
     number = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS
-    return os.path.join(caches, "ctx", f"toml-{number:02d}")
+    return os.path.join(folder, f"toml-{number:02d}")
 
 
 def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:
-    try:
-        descriptor = files.open_file(slot, os.O_RDONLY)
-    except OSError:
+    content = files.read_private(slot, 2 * _MAX_BYTES)
+    if content is None:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > 2 * _MAX_BYTES:
-            return None
-        content = os.read(descriptor, status.st_size)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     record, checksum = content[:-4], content[-4:]
     if not record.startswith(_KIND) or zlib.crc32(record).to_bytes(4, "big") != checksum:
         return None  # of another version, or cut short

@@ -14,6 +14,12 @@ JSON = Any
 
 NO_METADATA: Mapping[str, JSON] = {}
 
+
+def as_table(value: JSON) -> dict[str, JSON]:
+    """A value as a table, empty where it is none: whoever checks the configuration refuses that."""
+    return value if isinstance(value, dict) else {}
+
+
 MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
 
 

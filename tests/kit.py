@@ -1,10 +1,15 @@
 """What tests share: a project in a folder, and a picture of its store to compare with another."""
 
 import atexit
+import http.server
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 
 from ctx.config import load_config
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
+from ctx.lua.lockdown import NOBODY
 from ctx.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +33,34 @@ def shared(*parts: str) -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return path
+
+
+@contextmanager
+def http_server(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    """A web server on 127.0.0.1 for as long as the block; its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def python_for_anybody() -> str:
+    """A Python of this version that an unprivileged user may start; this one may lie in a private folder."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for candidate in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin:/bin")):
+        if candidate is None:
+            continue
+        try:
+            subprocess.run([candidate, "-c", ""], user=NOBODY, group=NOBODY, check=True, capture_output=True)
+        except (PermissionError, subprocess.CalledProcessError):
+            continue
+        return candidate
+    pytest.skip(f"no {name} on this machine can be started by an unprivileged user")
 
 
 def hear_ctrl_c() -> None:

@@ -81,6 +81,14 @@ def chromium() -> str:
     return program
 
 
+def peer(name: str) -> str:
+    """A program of the environment that holds what sources are read from: `python`, `sphinx-build`, `mkdocs`."""
+    program = CLIENTS / "peers" / "bin" / name
+    if not program.exists():
+        missing(name)
+    return str(program)
+
+
 def node_run(
     *arguments: str, timeout_s: float = 240, cwd: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from extensions.running import NOBODY, python_for_anybody
-from kit import ROOT
+from kit import ROOT, python_for_anybody
 from page_kit import Terminal
 
 from ctx import __version__
+from ctx.lua.lockdown import NOBODY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

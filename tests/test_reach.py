@@ -129,7 +129,7 @@ def test_what_stays_in_the_folder_asks_for_nothing(root: Path, case: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["db", "embedding", "server", "lua", "memory", "packs", "connectors", "tools"]
+    "name", ["db", "store", "embedding", "server", "lua", "memory", "packs", "connectors", "tools"]
 )
 @pytest.mark.parametrize("value", ["x", "7", "[1]", "{ a = [1] }", "{ a = { b = 1 }, filesystem = 3 }"])
 def test_no_shape_of_a_table_is_too_odd_to_look_at(root: Path, name: str, value: str) -> None:

@@ -37,6 +37,7 @@ COMMANDS = {
     "export": ("ctx.cli.inspect", "write every document as JSON"),
     "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
     "embed": ("ctx.cli.index", "embed what is pending, or everything anew"),
+    "worker": ("ctx.cli.worker", "index and embed beside other machines that share a database"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
@@ -80,6 +81,7 @@ SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "regis
 # A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end
 # would be eight of them.
 BRIEF = ("search", "get")
+CLOSED = ("index", "sync")  # by their end all is closed that they opened: taking apart 200 modules is 12 ms
 LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
@@ -98,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a
     traceback.
     """
-    if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *LASTING):
+    if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         if sys.argv[1] in BRIEF:
             gc.disable()
         code = main(sys.argv[1:])

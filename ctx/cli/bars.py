@@ -1,8 +1,6 @@
 """Progress: one bar at a time on a terminal, with its total, its rate and the time left, or a line of JSON a step."""
 
-import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +8,10 @@ from contextlib import contextmanager
 
 from ctx.cli.common import plain, styled
 from ctx.indexing.run import Progress
+from ctx.lean import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import argparse
 
 SLOWEST = 0.05  # items a second: below it no time that is left can be told
 
@@ -17,7 +19,7 @@ SLOWEST = 0.05  # items a second: below it no time that is left can be told
 FORMS = ("human", "json")
 
 
-def add_options(options: argparse.ArgumentParser) -> None:
+def add_options(options: "argparse.ArgumentParser") -> None:
     """`--progress FORM` and `--no-progress`."""
     options.add_argument(
         "--progress",
@@ -35,8 +37,15 @@ def json_line(source: str, done: int, total: int | None) -> None:
     print(json.dumps(event), file=sys.stderr, flush=True)
 
 
+class ProgressOptions(Protocol):
+    """What `add_options` adds."""
+
+    progress: str
+    no_progress: bool
+
+
 @contextmanager
-def shown_progress(args: argparse.Namespace) -> Iterator[Progress | None]:
+def shown_progress(args: ProgressOptions) -> Iterator[Progress | None]:
     """Progress as the options have it: bars where standard error is a terminal, JSON lines anywhere; else None."""
     if args.progress == "json" and not args.no_progress:
         yield json_line
@@ -54,6 +63,8 @@ def bars() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
+    import shutil
+
     # rich costs 70 ms: only where somebody looks
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn

@@ -285,12 +285,9 @@ def _remove(client: Client, name: str, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
-    if args.dry_run:
-        print(difference(path, content, revised), end="")
-        return 0
-    give_back(path, revised, backup, private=args.scope != "project")
-    print(f"{client.title}: took '{name}' out of {path}")
-    return 0
+    done = f"{client.title}: took '{name}' out of {path}"
+    private = args.scope != "project"
+    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=done)
 
 
 def _path(client: Client, template: str, name: str) -> str:

@@ -42,14 +42,24 @@ def write_text(path: str, text: str, *, private: bool) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def give_back(path: str, revised: str, backup: str | None, *, private: bool) -> None:
-    """Leaves the file as it is without our part: gone where that was all, and without its `.bak` where it is that again."""
+def give_back(
+    path: str, old: str, revised: str, backup: str | None, *, private: bool, dry_run: bool, done: str
+) -> int:
+    """Leaves the file as it is without our part and prints `done`, or prints the change where it is a dry run.
+
+    The file is gone where our part was all of it, and without its `.bak` where it is that again.
+    """
+    if dry_run:
+        print(difference(path, old, revised), end="")
+        return 0
     if revised or revised == backup:
         write_text(path, revised, private=private)
     else:
         os.unlink(path)
     if revised == backup:
         os.unlink(f"{path}.bak")
+    print(done)
+    return 0
 
 
 def difference(path: str, old: str, new: str) -> str:

@@ -156,12 +156,9 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict JSON, so it was left alone; delete the hooks with 'ctx memory' in it"
         )
-    if args.dry_run:
-        print(difference(path, content, revised), end="")
-        return 0
-    give_back(path, revised, backup, private=args.scope != "project")
-    print(f"{client.title}: took the hooks of ctx out of {path}")
-    return 0
+    done = f"{client.title}: took the hooks of ctx out of {path}"
+    private = args.scope != "project"
+    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=done)
 
 
 # ---- entries -----------------------------------------------------------------------------------------------

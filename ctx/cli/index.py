@@ -5,14 +5,12 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
 
-from ctx.cli.bars import add_options, json_line, shown_progress
+from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
-from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
@@ -28,7 +26,41 @@ def run(command: str, argv: list[str]) -> int:
     return _embed(argv) if command == "embed" else _index(command, argv)
 
 
-def _index(command: str, argv: list[str]) -> int:
+class _Options:
+    """What an index run was asked for; the names are those of the options."""
+
+    def __init__(self) -> None:
+        self.config: str | None = None
+        self.json = self.full = self.dry_run = self.watch = self.no_embed = self.prune = self.take_over = (
+            False
+        )
+        self.since: str | None = None
+        self.until: str | None = None
+        self.limit: int | None = None
+        self.progress = FORMS[0]
+        self.no_progress = False
+        self.sources: list[str] = []
+
+
+_SWITCHES = ("--json", "--full", "--dry-run", "--watch", "--no-embed", "--prune", "--no-progress")
+
+
+def _options(command: str, argv: list[str]) -> _Options:
+    """The plain cases, read without argparse, which costs ten milliseconds of a run that finds nothing changed; whatever
+    is not plain goes to it.
+    """
+    options = _Options()
+    for word in argv:
+        if word in _SWITCHES:
+            setattr(options, word[2:].replace("-", "_"), True)
+        elif word.startswith("-") or not word:
+            return _parsed(command, argv)
+        else:
+            options.sources.append(word)
+    return options
+
+
+def _parsed(command: str, argv: list[str]) -> _Options:
     options = parser(command, "Bring the index up to date: new, changed and deleted documents.", json=True)
     options.add_argument("sources", nargs="*", metavar="SOURCE", help="names or types; all when absent")
     options.add_argument("--full", action="store_true", help="read everything again")
@@ -44,11 +76,20 @@ def _index(command: str, argv: list[str]) -> int:
         action="store_true",
         help="drop the documents of sources that this configuration lacks; without it they are kept",
     )
+    options.add_argument(
+        "--take-over",
+        action="store_true",
+        help="count what another machine stored as this one's: what is not here is deleted",
+    )
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
     options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
     add_options(options)
-    args = options.parse_args(argv)
+    return options.parse_args(argv, namespace=_Options())
+
+
+def _index(command: str, argv: list[str]) -> int:
+    args = _options(command, argv)
     if args.prune and args.sources:
         raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
     window = _window(args)
@@ -73,7 +114,7 @@ def _index(command: str, argv: list[str]) -> int:
     return code
 
 
-def _window(args: Any) -> Window | None:
+def _window(args: _Options) -> Window | None:
     """The part of the sources that the options name; None for all of it. Raises `BadRequest`."""
     if args.since is None and args.until is None and args.limit is None:
         return None
@@ -89,10 +130,13 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
         raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
 
 
-def _run_once(workspace: Workspace, args: Any, window: Window | None, stop: threading.Event) -> int:
+def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> int:
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
     embedded = None
+    if args.take_over and not args.dry_run:
+        for connector in workspace.indexer.select(args.sources):
+            workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
             args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
@@ -236,9 +280,10 @@ def _print_place(config: Config, source: str) -> None:
             print(f"  looked in: {plain(folder.root)}", file=sys.stderr)
     for repository in config.gits:
         if repository.name == source:
-            url = parse_remote(repository.url).redact(
-                repository.url
-            )  # without what it may hold of a password
+            from ctx.connectors.forges import parse_remote  # only a failure needs it
+
+            # Without what it may hold of a password.
+            url = parse_remote(repository.url).redact(repository.url)
             print(f"  looked at: {plain(url)}", file=sys.stderr)
     for bucket in config.buckets:
         if bucket.name == source:

@@ -40,11 +40,11 @@ def _parquet(args: Any) -> int:
     with open_workspace(configuration(args.config)) as workspace:
         workspace.require_embeddings()
         assert workspace.model is not None
-        for batch in read_embeddings(args.file, workspace.model):
-            with workspace.indexer.writing() as index:
+        with workspace.indexer.writing() as index:
+            for batch in read_embeddings(args.file, workspace.model):
                 workspace.catalog.put_embeddings(workspace.model, batch)
-                index.catch_up(workspace.catalog)
-            count += len(batch)
+                count += len(batch)
+            index.catch_up(workspace.catalog)
         pending = workspace.catalog.pending_count(workspace.model)
     if args.json:
         print_json({"embeddings": count, "pending": pending})

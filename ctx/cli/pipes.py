@@ -1,19 +1,20 @@
-"""`ctx mcp`: MCP on standard input and output. Every conversation of some clients starts one, so it imports
-nothing of the web server.
+"""`ctx mcp`: MCP on standard input and output. Every conversation of some clients starts one, so what they ask first
+is answered before the SDK and the workspace are imported (ctx/server/opening.py), and nothing of the web server is.
 """
 
-import asyncio
 import os
+from collections.abc import Iterator
+from importlib import import_module
 
-from ctx.assemble import mcp_server
 from ctx.cli.common import configuration, memory_configuration, parser
 from ctx.cli.logs import log_to_stderr
-from ctx.errors import BadRequest, ConfigError
-from ctx.server.address import remote
-from ctx.server.stdio import Wire, enter_pipe, serve_pipes, take_wire
-from ctx.server.work import Work
-from ctx.types import Caller
-from ctx.workspace import open_workspace
+from ctx.config import Config
+from ctx.errors import BadRequest
+from ctx.extensions.trust import trust_path
+from ctx.server.frames import Frames, take_wire
+from ctx.server.opening import Opening, answer_early, fingerprint, slot_of
+
+SERVER = "ctx.cli.pipe_server"  # with the SDK: a second of processor time
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -42,40 +43,43 @@ def run(command: str, argv: list[str]) -> int:
     )
     args = options.parse_args(argv)
     if args.url:
-        return _mcp_from(args.url, args.bank, args.key_env, args.log_level)
+        from ctx.cli.pipe_server import carry
+
+        return carry(args.url, args.bank, args.key_env, args.log_level)
     if args.key_env:
         raise BadRequest("--key-env is for --url: a ctx that runs here asks nobody for a key")
-    reading, writing = take_wire()
+    frames = Frames(*take_wire())
     log_to_stderr(args.log_level)
     config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
-    work = Work()
-    with open_workspace(config) as workspace:
-        workspace.load_extensions()
-        pack = next((pack for pack in workspace.packs if pack.name == args.pack), None)
-        bank = args.bank or os.environ.get("CTX_BANK")
-        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=args.pack)
-        if pack is not None:
-            pack.forward(os.environ)
-            # The same project goes on with its session after a restart.
-            caller = caller._replace(session_id=pack.sessions.open(None, place=os.getcwd()))
-        else:
-            workspace.start()
-        server = mcp_server(workspace, work, enter_pipe(caller))
-        asyncio.run(serve_pipes(server, Wire(reading, writing, lenient=pack is not None)))
-    work.close()
-    return 0
+    bank = args.bank or os.environ.get("CTX_BANK")
+    opening = early = None
+    if not config.packs.enabled:  # whose introductions follow from more than can be looked at beforehand
+        opening = _opening(config, bank)
+        early = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
+        if early is not None and early.ended:
+            return 0
+    from ctx.cli.pipe_server import serve
+
+    return serve(config, frames, pack=args.pack, bank=bank, early=early, opening=opening)
 
 
-def _mcp_from(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
-    from ctx.server.proxy import serve_remote  # a client of HTTP
+def _opening(config: Config, bank: str | None) -> Opening:
+    """What clients of this project were answered last time, while nothing has changed since."""
+    scripts = (*config.script_tools, *config.script_agents)
+    granted = sorted({name for script in scripts for name in script.env})
+    values = [repr(config), repr(bank), *(f"{name}={os.environ.get(name)!r}" for name in granted)]
+    return Opening(
+        slot_of(config.path or config.root, os.environ),
+        fingerprint(values, [*(script.path for script in scripts), *_found_scripts(config)]),
+    )
 
-    key = os.environ.get(key_env) if key_env else None
-    if key_env and not key:
-        raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
-    address = remote(url, bank)
-    reading, writing = take_wire()
-    log_to_stderr(log_level)
-    asyncio.run(serve_remote(Wire(reading, writing), address, key))
-    return 0
+
+def _found_scripts(config: Config) -> Iterator[str]:
+    """Where scripts lie that the configuration does not name, and what vouches for them."""
+    if config.lua.tools_dir:
+        yield config.lua.tools_dir
+    for kind in ("tools", "agents"):
+        yield os.path.join(config.root, ".ctx", kind)
+    yield trust_path(os.environ)

@@ -1,8 +1,8 @@
 """The seam between a source and the index."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
 
+from ctx.lean import NamedTuple, Protocol
 from ctx.types import SourceItem
 
 Progress = Callable[[str, int, int | None], None]

@@ -1,24 +1,17 @@
 """Which of the known ids lie at or below a few paths."""
 
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
 
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
-
-
-@runtime_checkable
-class _Indexed(Protocol):
-    """Known ids that can tell what is below a few without being read all."""
-
-    def below(self, tops: Iterable[str]) -> set[str]: ...
 
 
 def known_below(known: Iterable[str], tops: set[str]) -> set[str]:
     """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many
     tops there are.
     """
-    if isinstance(known, _Indexed) and len(tops) <= _FEW_TOPS:
-        return known.below(tops)
+    below: Callable[[Iterable[str]], set[str]] | None = getattr(known, "below", None)
+    if below is not None and len(tops) <= _FEW_TOPS:  # they can tell without being read all
+        return below(tops)
     inside: dict[str, bool] = {"": False}
 
     def within(folder: str) -> bool:

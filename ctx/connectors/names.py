@@ -1,9 +1,12 @@
 """File names as parts of a source id."""
 
-import re
+from ctx.lean import TYPE_CHECKING, pattern
 
-_AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
-_UNDECODABLE = re.compile("[\udc80-\udcff]")
+if TYPE_CHECKING:
+    import re
+
+_AMBIGUOUS = pattern(r"%(?=25|[89A-F][0-9A-F])")
+_UNDECODABLE = pattern("[\udc80-\udcff]")
 
 
 def encode_name(name: str) -> str:
@@ -19,5 +22,5 @@ def encode_name(name: str) -> str:
     return name
 
 
-def _as_hex(match: re.Match[str]) -> str:
+def _as_hex(match: "re.Match[str]") -> str:
     return f"%{ord(match[0]) - 0xDC00:02X}"

@@ -13,9 +13,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from ctx.errors import ConfigError, SourceError
+from ctx.lean import NamedTuple
+from ctx.lean import pattern as lazy_pattern
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
 MAX_GLOB_CHARS = 1024  # of a configured glob: longer ones are mistakes
@@ -199,9 +200,29 @@ def _components(pattern: str) -> Iterator[list[Token]]:
     yield tokens
 
 
+def _plain_segment(component: str) -> Segment | None:
+    """A component without brackets and backslashes where one look tells what it is, as it does of nearly all; else
+    None.
+    """
+    if "?" in component:
+        return None
+    if "*" not in component:
+        return Segment("literal", component)
+    text = component.lstrip("*")
+    if not text and len(component) > 1:
+        return _ANY_DEPTH
+    return None if "*" in text else Segment("suffix", text)
+
+
 def _segments(pattern: str) -> list[Segment]:
     """The pattern cut at its slashes; `**` between slashes (or at an end) is any number of components."""
     segments: list[Segment] = []
+    if "\\" not in pattern and "[" not in pattern:
+        for component in pattern.split("/"):
+            segment = _plain_segment(component) or _segment(_single_stars(next(_components(component))))
+            if segment is not _ANY_DEPTH or segments[-1:] != [_ANY_DEPTH]:
+                segments.append(segment)
+        return segments
     for tokens in _components(pattern):
         if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
             # Neighbouring stars are one.
@@ -211,7 +232,7 @@ def _segments(pattern: str) -> list[Segment]:
     return segments
 
 
-_STARS_WITHIN = re.compile(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")
+_STARS_WITHIN = lazy_pattern(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")
 
 
 def _spelled_out(body: str) -> list[str]:
@@ -219,7 +240,7 @@ def _spelled_out(body: str) -> list[str]:
 
     Git takes a literal beginning off both the pattern and the path, and a `**` that stands first then crosses folders.
     """
-    match = _STARS_WITHIN.match(body)
+    match = _STARS_WITHIN.match(body) if body.find("**") > 0 else None
     if match is None:
         return [body]
     start, end = match[1], body[match.end() :]
@@ -296,7 +317,10 @@ def _first_alternatives(text: str) -> list[int]:
     """The places of `{`, the commas and `}` of the first brace that has both its pair and a comma."""
     groups: list[list[int]] = []
     first: list[int] = []
-    index = 0
+    index = text.find("{")
+    if index < 0:
+        return first
+    index = len(text[:index].rstrip("\\"))  # a backslash takes what follows it
     while index < len(text):
         char = text[index]
         if char == "\\":

@@ -24,8 +24,9 @@ from ctx.connectors.opening import too_large
 from ctx.connectors.s3_credentials import expiring, find_credentials, find_region
 from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
 from ctx.connectors.scope import Scope, Scopes
-from ctx.connectors.session import Reply, Session, Unanswered
+from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
+from ctx.lua.fetch import Reply
 from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration

@@ -5,9 +5,8 @@ The addresses that may be reached, and how, are `ctx/lua/fetch.py`'s to say.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple
 
 import httpcore
 
@@ -17,37 +16,22 @@ from ctx.lua.fetch import (
     FAILURES,
     LATE,
     Deadline,
+    Reply,
     Resolve,
     Target,
-    header_fields,
+    Wanted,
+    exchange,
     joined,
     open_pool,
     reason,
     resolve_host,
     target_of,
-    unpacked,
 )
 
 AGENT = "ctx"  # the name by which robots.txt may speak of us
 USER_AGENT = f"{AGENT}/{__version__} (+https://github.com/ctx-server/ctx)"
 REQUEST_S = 30.0  # for one answer, from the name's look-up to the last byte
 MAX_ORIGINS = 8  # connections kept open
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-Wanted = Callable[[str], bool]
-"""`wanted(content type)`: whether a body is worth its bytes."""
-
-
-class Reply(NamedTuple):
-    """An answer. `body` is empty where its kind is not wanted (`unwanted`)."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    unwanted: bool = False
-
-    @property
-    def location(self) -> str | None:
-        return self.headers.get("location") if self.status in REDIRECTS else None
 
 
 class Unanswered(SourceError):
@@ -143,17 +127,9 @@ class Session:
     ) -> Reply:
         self._deadline.ends_s = min(time.monotonic() + timeout_s, self.ends_s)
         lines = [*headers, ("Accept-Encoding", "gzip"), ("User-Agent", USER_AGENT)]
-        with self._pool(target).stream(
-            method,
-            target.url,
-            headers=[(name.encode(), value.encode("latin-1", "replace")) for name, value in lines],
-            extensions={"timeout": {"pool": self._deadline.left_s()}},
-        ) as reply:
-            fields = header_fields(reply)
-            if wanted is not None and reply.status == 200 and not wanted(fields.get("content-type", "")):
-                return Reply(reply.status, fields, b"", unwanted=True)
-            body = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), max_bytes)
-            return Reply(reply.status, fields, body)
+        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines]
+        pool = self._pool(target)
+        return exchange(pool, method, target, encoded, self._deadline, max_bytes, wanted=wanted)
 
     def _pool(self, target: Target) -> httpcore.ConnectionPool:
         pool = self._pools.get(target.origin)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
 from ctx.connectors.base import ScanLog
-from ctx.connectors.session import Reply, Session, Unanswered
+from ctx.connectors.session import Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of
 from ctx.connectors.web_client import Client, moment_ms
 from ctx.connectors.web_journal import MAX_FIELD, Journal, Visit
@@ -32,12 +32,11 @@ from ctx.connectors.web_page import (
 from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
-from ctx.lua.fetch import Resolve, resolve_host
+from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host
 from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 1  # raised when a new version would take or read other pages under the same configuration
 DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is
-MAX_REDIRECTS = 10
 MAX_SITEMAPS = 100
 MAX_FRONTIER = 200_000  # addresses that wait to be asked for
 REQUESTS_A_PAGE = 4  # times `max_pages`: what may be asked for in all, most of it redirects and dead links

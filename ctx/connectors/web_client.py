@@ -5,9 +5,9 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 
-from ctx.connectors.session import AGENT, Reply, Session, Unanswered, Wanted
+from ctx.connectors.session import AGENT, Session, Unanswered
 from ctx.connectors.web_robots import ALL_ALLOWED, MAX_ROBOTS_BYTES, Robots, read_robots
-from ctx.lua.fetch import joined
+from ctx.lua.fetch import Reply, Wanted, joined
 
 MAX_WAIT_S = 60.0  # that a server may ask for (`Retry-After`) before it counts as failing
 MAX_ROBOTS_REDIRECTS = 5

@@ -4,7 +4,8 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and naming the seam needs none of it
     import numpy as np
@@ -116,7 +117,7 @@ def cut_text(text: str, most_chars: int) -> Iterator[str]:
 _T = TypeVar("_T")
 
 
-def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> _T | None:
+def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T | None":
     """The result of `work`, or None as soon as `stop` is set; then the work ends by itself and its result is dropped."""
     if stop is None:
         return work()

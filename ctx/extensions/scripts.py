@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
@@ -14,12 +14,14 @@ from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, Voucher
-from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
 from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
+
+if TYPE_CHECKING:  # it brings a client of HTTP, 50 ms that a server without scripts need not wait for
+    from ctx.lua.host import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,9 @@ class ScriptFile(NamedTuple):
     def where(self) -> str:
         return self.shown or os.path.basename(self.path)
 
-    def policy(self) -> Policy:
+    def policy(self) -> "Policy":
+        from ctx.lua.host import Policy
+
         folder = os.path.dirname(os.path.abspath(self.path))
         return Policy(
             self.name,

@@ -1,8 +1,8 @@
 """What a format's reader gives."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from ctx.lean import NamedTuple
 from ctx.types import JSON, NO_METADATA, Heading
 
 MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again with every chunk below it

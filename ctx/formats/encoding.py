@@ -3,6 +3,8 @@
 import codecs
 import re
 
+from ctx.lean import pattern
+
 _SNIFF = 8192  # bytes looked at to tell text from binary
 _SAMPLE = 16_384  # bytes from which an encoding is guessed: 10 ms at worst
 
@@ -22,7 +24,7 @@ _BINARY_HEADS = (
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
-_DECLARED = re.compile(
+_DECLARED = pattern(
     rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
 )
 # What is ruled out by now, and codecs of Python's that no text is written in.
@@ -31,11 +33,11 @@ _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw
 # detector takes short texts in these for Baltic or Czech ones.
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
-_NOT_WESTERN = re.compile(
+_NOT_WESTERN = pattern(
     r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
 )  # signs within words are letters of another encoding
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
-_KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
+_KATAKANA_HALF = pattern("[\uff61-\uff9f]")
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:

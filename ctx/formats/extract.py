@@ -15,22 +15,23 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PDF, PLAIN, Format
+from ctx.lean import pattern
 from ctx.text import sound
 from ctx.types import Content, Extracted
 
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
-_HTML_HEAD = re.compile(
+_HTML_HEAD = pattern(
     r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head|body)\b",
     re.I | re.S,
 )
-_MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
+_MARKDOWN_SIGN = pattern(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
 _HEAD = 1024  # bytes within which a PDF says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 _LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
-_SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
+_SUFFIX = pattern(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:

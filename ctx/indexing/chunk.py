@@ -5,14 +5,16 @@ does not fit is cut at the best border near the point that makes the pieces even
 tokenizer reads 3 MB/s, and the estimate 300.
 """
 
-import re
 import string
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from itertools import accumulate
 
 from ctx.formats.table import PAGED, PROSE
 from ctx.identity import embedding_text, text_hash
+from ctx.lean import NamedTuple, pattern
 from ctx.types import Chunk, Extracted, Heading
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
@@ -27,7 +29,7 @@ MAX_LONG_LINE_CHUNKS = (
 # Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown, reStructuredText, Python, Go, C, JavaScript
 # and plain text (`benchmarks/chunking.py` shows how well they hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
 # character outside Latin. A blank costs a little so that a desert of them is cut too.
-_UNIT: Final = 100
+_UNIT = 100
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
     24,
     30,
@@ -39,11 +41,11 @@ _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
 )  # a Hangul syllable is split into its letters
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
-_SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
-_ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
-_INDENT = re.compile(r"\n+([ \t]*)")
-_LINE_WITH_LETTERS = re.compile(r"[^\W_][^\n]*")
-_NON_BLANK = re.compile(r"\S")
+_SENTENCE = pattern(r"[.!?…][\"'’”)\]]*\s|[。！？]")
+_ITEM = pattern(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
+_INDENT = pattern(r"\n+([ \t]*)")
+_LINE_WITH_LETTERS = pattern(r"[^\W_][^\n]*")
+_NON_BLANK = pattern(r"\S")
 
 
 def _costs() -> bytes:
@@ -176,12 +178,12 @@ class _Cutter:
             j = self.ends[i]
             start, end, own_room = starts[i], starts[j], self.rooms[i]
             if group is not None:
-                apart = start in self.pages  # a hit names its page: no chunk reaches over two
-                joined = None if apart else self._joined(group, i, path, room)
+                opens_page = start in self.pages  # a hit names its page: no chunk reaches over two
+                joined = None if opens_page else self._joined(group, i, path, room)
                 if joined is not None:
                     group, i = joined, j
                     continue
-                if not apart and self._goes_on(group):
+                if not opens_page and self._goes_on(group):
                     start = group.start
                 else:
                     self.pieces.append((group.start, group.end, group.path))
@@ -323,8 +325,8 @@ class _Cutter:
         return None
 
     def _border_in_prose(self, low: int, ideal: int, high: int) -> int | None:
-        for pattern in (_ITEM, _SENTENCE):
-            ends = [match.end() for match in pattern.finditer(self.body, low, high)]
+        for mark in (_ITEM, _SENTENCE):
+            ends = [match.end() for match in mark.finditer(self.body, low, high)]
             if ends:
                 return min(ends, key=lambda border: abs(border - ideal))
         return self._border_by_lines("\n", low, ideal, ideal, high)
@@ -402,16 +404,25 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     return spans
 
 
+_NUMPY_PAYS_CHARS = 2_000_000  # counted without numpy they take as long as importing it
+_counted = 0  # by this process, without it
+
+
 def _cumulative(body: str) -> memoryview:
     """Element i is the cost of body[:i], in hundredths of a token."""
-    import numpy as np  # 70 ms, and a run that finds nothing changed cuts nothing
-
+    global _counted
     # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
     codes = b"\0" + body.encode("latin-1", "replace")
+    wide = not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes)
+    if "numpy" not in sys.modules and _counted + len(codes) < _NUMPY_PAYS_CHARS and not wide:
+        _counted += len(codes)
+        return memoryview(array("i", accumulate(codes.translate(_COSTS))))
+    import numpy as np  # 70 ms
+
     each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(
         np.int64 if len(codes) > 8_000_000 else np.int32
     )
-    if not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes):
+    if wide:
         points = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
         each[1:][(points >= 0xAC00) & (points <= 0xD7A3)] = _HANGUL
     np.add.accumulate(each, out=each)

@@ -10,20 +10,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
+from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import IndexReport, IndexRun, Progress
-from ctx.indexing.status import IDLE, Activity
+from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
-from ctx.store.base import Catalog, SearchIndex
+from ctx.lean import NamedTuple, Protocol
+from ctx.store.base import Catalog, Projection
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
+TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a slow machine
+# After which the texts of a machine that died are another one's; embedding a batch takes seconds.
+CLAIM_S = 300.0
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
 PUBLISH_AT_LAST_S = (
@@ -38,6 +42,14 @@ Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
 class Lock(Protocol):
     def acquire(self, timeout_s: float) -> None: ...
     def release(self) -> None: ...
+
+
+Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
+"""A block in which no other machine runs the source of that name, and the event that ends it early. Raises `Busy`."""
+
+
+def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
+    return nullcontext(stop)
 
 
 class EmbedReport(NamedTuple):
@@ -57,7 +69,7 @@ class Indexer:
         self,
         connectors: Sequence[Connector],
         catalog: Catalog,
-        open_index: Callable[[], SearchIndex],
+        open_index: Callable[[], Projection],
         lock: Lock,
         open_embedder: Callable[[], Embedder | None],
         *,
@@ -66,6 +78,7 @@ class Indexer:
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
         source_lock: Callable[[str], Lock],
+        turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
         self.catalog = catalog
@@ -75,11 +88,14 @@ class Indexer:
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
         self._source_lock = source_lock
+        self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
+        self._asked = Asked()
+        self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
         self._problems: dict[str, set[int]] = {}  # likewise
         self._failures: dict[
@@ -151,10 +167,11 @@ class Indexer:
 
         if dry_run:
             return self._index(connector, full, True, progress, None, stop, items)
-        if connector.name.split(":", 1)[0] in SLOW_KINDS:
-            report = self._run_slowly(connector, full, report_progress, stop, items)
-        else:
-            report = self._run_at_once(connector, full, report_progress, stop, items)
+        with self._turn(connector.name, stop) as stop:
+            if connector.name.split(":", 1)[0] in SLOW_KINDS:
+                report = self._run_slowly(connector, full, report_progress, stop, items)
+            else:
+                report = self._run_at_once(connector, full, report_progress, stop, items)
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
         news = self.degrade(
@@ -306,9 +323,10 @@ class Indexer:
         count = 0
         embedder = None
         assert self.model is not None
+        order = EmbeddingOrder(self._asked)
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self.catalog.pending_texts(self.model, size) if size > 0 else []
+            texts = self._next_texts(order, size)
             if not texts:
                 break
             if embedder is None:
@@ -316,15 +334,16 @@ class Indexer:
                 if embedder is None:
                     break
             self._embedding = True
-            self._now(
-                phase="embedding",
-                source=None,
-                done=count,
-                total=count + self.catalog.pending_count(self.model),
-            )
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
             # mean equal vectors.
-            vectors = list(embedder.embed([text for _, text in texts], stop=stop))
+            total = count + self.catalog.pending_count(self.model)
+            vectors = []
+            for vector in embedder.embed([text for _, text in texts], stop=stop):
+                vectors.append(vector)
+                done = count + len(vectors)
+                self._now(phase="embedding", source=None, done=done, total=max(done, total))
+                if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
+                    progress("embed", done, max(done, total))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
             with self.writing() as index:
@@ -337,6 +356,27 @@ class Indexer:
             if progress:
                 progress("embed", count, count + self.catalog.pending_count(self.model))
         return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+
+    def _next_texts(self, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
+        """The next texts to embed, at most `size`; none when nothing is pending any more."""
+        assert self.model is not None
+        if size <= 0:
+            return []
+        order.add(self.catalog.pending_chunks(self.model, order.newest))
+        while True:
+            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+            texts = self.catalog.pending_texts(self.model, size, numbers)
+            if texts:
+                return texts
+            if not len(order):
+                # What was embedded once may be pending anew under an old number (`ctx embed rebuild` elsewhere).
+                order.add(self.catalog.pending_chunks(self.model))
+                if not len(order):
+                    return []
+
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Notes chunks that a question led to, best first: those that await an embedding have it next."""
+        self._asked.note(chunk_nos)
 
     def warm(self, *, documents: bool) -> None:
         """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder
@@ -374,7 +414,7 @@ class Indexer:
         return problems
 
     @contextmanager
-    def writing(self) -> Iterator[SearchIndex]:
+    def writing(self) -> Iterator[Projection]:
         """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
         in time.
         """
@@ -394,8 +434,11 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                # A batch of embeddings may be under way beside what was written here.
-                self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
+                # A batch of embeddings may be under way beside what was written here, or end with it.
+                done, total = (before.done, before.total) if before.phase == "embedding" else (0, None)
+                self._now(
+                    phase="embedding" if self._embedding else "idle", source=None, done=done, total=total
+                )
 
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
@@ -417,4 +460,13 @@ class Indexer:
         self.activity = self.activity._replace(watching=how)
 
     def _now(self, *, phase: str, source: str | None, done: int, total: int | None) -> None:
-        self.activity = self.activity._replace(phase=phase, source=source, done=done, total=total)
+        rate = left_s = None
+        if phase in ("indexing", "embedding"):
+            pace = self._paces.setdefault((phase, source), Pace())
+            rate = pace.rate(time.monotonic(), done)
+            left_s = (total - done) / rate if rate and total is not None else None
+        elif phase == "idle":
+            self._paces = {}
+        self.activity = self.activity._replace(
+            phase=phase, source=source, done=done, total=total, rate=rate, left_s=left_s
+        )

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
@@ -19,6 +18,7 @@ from ctx.formats.extract import extract
 from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
+from ctx.lean import NamedTuple
 from ctx.store.base import Catalog, Run
 from ctx.types import Chunk, Content, Document, Extracted, SourceItem
 
@@ -186,7 +186,7 @@ class IndexRun:
         except SourceError as error:
             note = error.message
             self._log.complete = False
-        departed = self._departed()
+        departed = self._here(self._departed())
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
@@ -329,6 +329,18 @@ class IndexRun:
             prefixes = tuple(log.withheld)
             departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}
         return sorted(departed)
+
+    def _here(self, departed: list[str]) -> list[str]:
+        """Without what another machine stored, which is only gone where that one finds it gone."""
+        machines = self._catalog.elsewhere(self._source, departed) if departed else {}
+        if machines:
+            names = ", ".join(sorted(set(machines.values())))
+            self._log.note(
+                "",
+                f"{len(machines)} documents of another machine ({names}) are not here and are kept: index there, "
+                "or `ctx index --take-over` where it is gone for good",
+            )
+        return [source_id for source_id in departed if source_id not in machines]
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last

@@ -23,6 +23,8 @@ from ctx.lua.address import address_allowed
 from ctx.types import JSON
 
 MAX_URL = 8192
+MAX_REDIRECTS = 10
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError)
 LATE = (httpcore.TimeoutException, TimeoutError)  # to be caught before `FAILURES`: the second is one of them
@@ -30,6 +32,8 @@ _PIECE_BYTES = 1 << 16  # a peer that reads slowly is noticed between two of the
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 Resolve = Callable[[str, int], Sequence[str]]
 """`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
+Wanted = Callable[[str], bool]
+"""`wanted(content type)`: whether a body is worth its bytes."""
 
 
 def resolve_host(host: str, port: int) -> list[str]:
@@ -207,7 +211,46 @@ def _tls() -> ssl.SSLContext:
     return httpcore.default_ssl_context()  # 30 ms: it reads every authority's certificate
 
 
-def header_fields(reply: httpcore.Response) -> dict[str, str]:
+class Reply(NamedTuple):
+    """An answer. `headers` by their lower-case names. `body` is empty where its kind is not wanted (`unwanted`)."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    unwanted: bool = False
+
+    @property
+    def location(self) -> str | None:
+        return self.headers.get("location") if self.status in REDIRECTS else None
+
+
+def exchange(
+    pool: httpcore.ConnectionPool,
+    method: str,
+    target: Target,
+    headers: Sequence[tuple[bytes, bytes]],
+    deadline: Deadline,
+    max_bytes: int,
+    *,
+    content: bytes | None = None,
+    wanted: Wanted | None = None,
+) -> Reply:
+    """One request and its answer, at most `max_bytes` of it once unpacked. Raises `ToolError`, `FAILURES`."""
+    with pool.stream(
+        method,
+        target.url,
+        headers=headers,
+        content=content,
+        extensions={"timeout": {"pool": deadline.left_s()}},
+    ) as reply:
+        fields = _header_fields(reply)
+        if wanted is not None and reply.status == 200 and not wanted(fields.get("content-type", "")):
+            return Reply(reply.status, fields, b"", unwanted=True)
+        body = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), max_bytes)
+        return Reply(reply.status, fields, body)
+
+
+def _header_fields(reply: httpcore.Response) -> dict[str, str]:
     """The headers of a reply by their lower-case names; of one that comes twice, the last."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
 

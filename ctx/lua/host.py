@@ -1,9 +1,8 @@
-"""What a script may ask of the machine: http, files, environment variables, log lines. Runs in the server;
-trusts nothing.
+"""What a script may ask of the machine: http, files, environment variables, log lines.
 
-Every function takes bytes that a hostile script wrote and gives bytes, or raises `ToolError` with a sentence
-for the script's author. No path of
-the machine and no secret is in a message.
+Runs in the server; trusts nothing. Every function takes bytes that a hostile script wrote and gives bytes,
+or raises `ToolError` with a sentence for the script's author. No path of the machine and no secret is in a
+message.
 """
 
 import fnmatch
@@ -23,17 +22,18 @@ from ctx.errors import ToolError
 from ctx.lua.fetch import (
     FAILURES,
     LATE,
+    MAX_REDIRECTS,
     Deadline,
+    Reply,
     Resolve,
     Target,
-    header_fields,
+    exchange,
     joined,
     open_pool,
     reason,
     resolve_host,
     shown,
     target_of,
-    unpacked,
 )
 from ctx.types import JSON
 
@@ -43,7 +43,6 @@ MAX_RESPONSE_BYTES = 10_000_000  # decompressed
 MAX_FILE_BYTES = 10_000_000
 MAX_LISTED = 10_000
 MAX_GLOB_CHARS = 256  # of `fs.list`: a name has no more
-MAX_REDIRECTS = 10
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 # The client's own business: a script that sets them could smuggle a second request or speak for another host.
@@ -97,11 +96,10 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     try:
         for _ in range(MAX_REDIRECTS + 1):
             reply = _once(method, target, headers, body, deadline, resolve)
-            location = reply.headers.get("location")
-            if reply.status not in (301, 302, 303, 307, 308) or not location:
+            if not reply.location:
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
-            following = target_of(joined(target.url, location), policy.allow_hosts)
+            following = target_of(joined(target.url, reply.location), policy.allow_hosts)
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
             if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
@@ -113,12 +111,6 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     except FAILURES as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: {reason(error)}") from error
     raise ToolError(f"HTTP {method} {shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
-
-
-class _Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 def _is_number(value: JSON) -> bool:
@@ -158,23 +150,14 @@ def _once(
     body: bytes,
     deadline: Deadline,
     resolve: Resolve,
-) -> _Reply:
+) -> Reply:
     named = {name.lower() for name, _ in headers}
     ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
     lines = [*(pair for pair in ours if pair[0].lower() not in named), *headers]
-    with (
-        open_pool(target, deadline, resolve) as pool,
-        pool.stream(
-            method,
-            target.url,
-            headers=[(name.encode(), value.encode("utf-8", "replace")) for name, value in lines],
-            content=body if body or method in ("POST", "PUT", "PATCH") else None,
-            extensions={"timeout": {"pool": deadline.left_s()}},
-        ) as reply,
-    ):
-        fields = header_fields(reply)
-        content = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), MAX_RESPONSE_BYTES)
-        return _Reply(reply.status, fields, content)
+    encoded = [(name.encode(), value.encode("utf-8", "replace")) for name, value in lines]
+    content = body if body or method in ("POST", "PUT", "PATCH") else None
+    with open_pool(target, deadline, resolve) as pool:
+        return exchange(pool, method, target, encoded, deadline, MAX_RESPONSE_BYTES, content=content)
 
 
 # ---- files -------------------------------------------------------------------------------------------------

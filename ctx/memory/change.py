@@ -10,7 +10,7 @@ no clock, no chance.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -155,15 +155,14 @@ _ATTRIBUTES = frozenset(
         "plan",
     ]
 )
-_LIVING = (
-    r"(?:lives?|lived|resides?|stays?|(?:be|am|is|are)\s+(?:based|located|living|situated))\s+(?:in|at|near)"
-)
-_WORKING = r"(?:works?|working|(?:be|am|is|are)\s+employed)\s+(?:at|for|with)"
+_SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
+_LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
+_WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
 _HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
 _SLOTS = (
     # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
-    re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_LIVING})\s+(?P<value>[^.;,!?]+)"),
-    re.compile(rf"(?i)^(?P<slot>i\s+(?:now\s+|currently\s+)?{_WORKING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_LIVING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_WORKING})\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
     re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
@@ -173,6 +172,19 @@ _SLOTS = (
 )  # fmt: skip
 
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
+# States of which somebody has one at a time, by what they are states of.
+_STATES = {
+    **dict.fromkeys(("single", "engaged", "married", "divorced", "widowed", "separated"), "married"),
+    **dict.fromkeys(("ledig", "verlobt", "verheiratet", "geschieden", "verwitwet"), "married"),
+    **dict.fromkeys(("vegetarian", "vegan", "pescatarian", "pescetarian", "flexitarian", "omnivore"), "diet"),
+    **dict.fromkeys(("vegetarier", "vegetarierin", "veganer", "veganerin"), "diet"),
+}
+_STATE = re.compile(
+    r"(?i)^(?P<who>(?:i|we|ich|wir|(?:my|mein|meine)\s+\w+|[A-ZÄÖÜ]\w+))(?:\s+(?:am|are|is|be|got|bin|ist|sind)|['’](?:m|re|s))"
+    r"\s+(?:(?:now|currently|still|a|an|jetzt|inzwischen|ein|eine)\s+)*(?P<state>"
+    + "|".join(_STATES)
+    + r")(?=\s*(?:[.,;!]|$|\b(?:to|since|again|now|for|and|but|mit|seit|wieder|und)\b))(?!\s+to\s+my\s+(?:work|job)\b)"
+)
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
 # How a turn of a conversation begins, where it is stored with its speaker.
@@ -190,6 +202,12 @@ NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
 
 
+@cache
+def _attributes() -> frozenset[str]:
+    """The attributes as keys of slots have them."""
+    return frozenset(terms(" ".join(_ATTRIBUTES)))
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
     `single`: whatever the value is,
@@ -204,7 +222,7 @@ class Slot(NamedTuple):
     def lasting(self) -> bool:
         """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
         just now."""
-        return self.single or bool(set(self.key) & _ATTRIBUTES)
+        return self.single or not _attributes().isdisjoint(self.key)
 
 
 def says_change(text: str) -> bool:
@@ -215,10 +233,15 @@ def says_change(text: str) -> bool:
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
     sentence = first_person(text).strip().rstrip(".!")
+    if state := _STATE.match(sentence):
+        group = _STATES[state["state"].casefold()]
+        return Slot((group, *terms(state["who"])), state["state"], frozenset(("state",)), True)
     for number, pattern in enumerate(_SLOTS):
         match = pattern.match(sentence)
         if match is None:
             continue
+        if name := _named_slot(number, match["slot"]):
+            return Slot((name,), match["value"].strip(), frozenset(), True)
         purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
         key = tuple(
             word
@@ -229,6 +252,13 @@ def slot(text: str) -> Slot | None:
         types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
         return Slot(key, value, types, number in _SINGLE) if key and value else None
     return None
+
+
+def _named_slot(number: int, words: str) -> str:
+    """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
+    if number == 0 and "stay" not in words.casefold():  # in a hotel, for a week
+        return "home"
+    return "work" if number == 1 else ""
 
 
 def content(text: str) -> set[str]:
@@ -316,7 +346,11 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
     """
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return None
-    if earlier.others != later.others or likeness(earlier, later, cosine) < PLAIN_COSINE:
+    if earlier.others != later.others:
+        return None
+    if _same_slot(earlier.slot, later.slot) and earlier.slot is not None and "state" in earlier.slot.types:
+        return "value"  # whatever the words: who is engaged is single no more
+    if likeness(earlier, later, cosine) < PLAIN_COSINE:
         return None
     if _same_slot(earlier.slot, later.slot):
         return "value"

@@ -5,11 +5,15 @@ Each step takes hits in order of rank and gives them in order of rank, and write
 did.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ctx.analyze import terms
+from ctx.clock import DAY_MS
 from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
+from ctx.memory.contrast import contrasted
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
@@ -31,14 +35,14 @@ CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
-_DAY_MS = 86_400_000
+_GERMAN = re.compile(r"(?i)\b(?:ich|mein\w*|wir|unser\w*|wo|wer|wann|welche\w*|wie|ist|der|das|und)\b")
 
 
 def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
     """Ranks moved by age, by a tenth at most."""
     moved = []
     for hit in hits:
-        age_days = max(0.0, (now_ms - hit.memory.when_ms) / _DAY_MS)
+        age_days = max(0.0, (now_ms - hit.memory.when_ms) / DAY_MS)
         factor = 1 + RECENCY_SPAN * (2 * 0.5 ** (age_days / half_life_days) - 1)
         moved.append(_with_signals(hit, fused=hit.signals["fused"] * factor))
     return sorted(moved, key=rank_key)
@@ -125,7 +129,10 @@ def current(
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
-    named = Statement.of(query).titled
+    named = (
+        Statement.of(query).titled if not _GERMAN.search(query) else frozenset()
+    )  # where every noun has a capital
+    asked = frozenset(terms(query))
     updated_by: dict[int, set[int]] = {}
     for earlier in facts:
         for later in facts:
@@ -135,7 +142,9 @@ def current(
             if named & older.terms - newer.terms:
                 continue
             cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-            if _updates(best[earlier], best[later], older, newer, cosine):
+            if _updates(best[earlier], best[later], older, newer, cosine) and asked.isdisjoint(
+                contrasted(older.text, newer.text)
+            ):
                 updated_by.setdefault(earlier, set()).add(later)
     ordered = []
     for index in newest_first(len(best), updated_by):
@@ -159,12 +168,10 @@ def _updates(
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
-    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and by
-    those words of it
-    that it holds, each weighed by its rarity."""
-    return (
-        later.score >= earlier.score * share
-        and later.signals["lexical"] >= earlier.signals["lexical"] * share
+    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and either by
+    those words of it that it holds, each weighed by its rarity, or by its meaning."""
+    return later.score >= earlier.score * share and any(
+        later.signals[leg] >= earlier.signals[leg] * share for leg in ("lexical", "semantic")
     )
 
 

@@ -14,14 +14,15 @@ import numpy as np
 from ctx.errors import CtxError
 from ctx.memory.gist import first_person
 from ctx.memory.packing import pack
-from ctx.memory.passages import embedding_texts
+from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.reader import Reader
 from ctx.memory.vectors import BankVectors, Floats
 
 logger = logging.getLogger(__name__)
 
 VECTOR_CACHE_MB = 1536
-MAX_PASSAGES_AT_ONCE = 24  # of one text: a second of the embedder; a longer one is found by its words at once, and embedded behind
+# Of one text: a second of the embedder. A longer one is found by its words at once, and embedded behind.
+MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 
 
 class Embedder(Protocol):
@@ -67,8 +68,11 @@ class Embedding:
         if self.embedder is None or not texts:
             return [[] for _ in texts]
         passages = [embedding_texts(text) for text in texts]
-        if not patient and any(len(entry) > MAX_PASSAGES_AT_ONCE for entry in passages):
-            passages = [entry if len(entry) <= MAX_PASSAGES_AT_ONCE else [] for entry in passages]
+        if not patient:
+            passages = [
+                entry if len(text) <= MAX_CHARS_AT_ONCE else []
+                for text, entry in zip(texts, passages, strict=True)
+            ]
         try:
             vectors = self.embedder.embed([passage for entry in passages for passage in entry])
             packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])

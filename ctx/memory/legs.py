@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
-from ctx.memory.change import MAX_STATEMENT_CHARS, TURN
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
@@ -18,9 +17,6 @@ from ctx.types import JSON
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
 _LONG_PASSAGES = 3  # of a memory that is long
 _SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
-# The same of talks: prose is of one matter, but a passage of a talk holds so many statements, and its vector
-# is their mean.
-_SHARE_OF_TALK = MAX_STATEMENT_CHARS / MAX_PASSAGE_CHARS
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
@@ -148,15 +144,7 @@ def _share_of_meaning(
     texts = [rows[no].text for no in sample]
     passages = sum(max(1.0, len(text) / MAX_PASSAGE_CHARS) for text in texts) / len(texts)
     length = min(1.0, (passages - 1) / (_LONG_PASSAGES - 1))
-    talks = sum(map(_is_long_talk, texts)) / len(texts)
-    return alpha * (talks * _SHARE_OF_TALK + (1 - talks) * (1 - length * (1 - _SHARE_OF_LONG)))
-
-
-def _is_long_talk(text: str) -> bool:
-    """Whether a text is more than a passage of a conversation, turn by turn: of one matter after the
-    other."""
-    lines = text.split("\n") if len(text) > MAX_PASSAGE_CHARS else []
-    return len(lines) > 1 and sum(TURN.match(line) is not None for line in lines) * 2 > len(lines)
+    return alpha * (1 - length * (1 - _SHARE_OF_LONG))
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, str]:

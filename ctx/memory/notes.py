@@ -13,12 +13,13 @@
     I prefer tabs.
 
 The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the
-file without that
-line: by the two it is told whether the file, the memory, or both were changed since.
+file without that line: by the two it is told whether the
+file, the memory, or both were changed since.
 """
 
 import hashlib
 import json
+import os
 import re
 import uuid
 from typing import NamedTuple
@@ -142,3 +143,13 @@ def _fields(metadata: dict[str, JSON]) -> dict[str, JSON]:
 
 def _comparable(name: str, value: JSON) -> JSON:
     return moment_ms("said", value) if name == "said" else value
+
+
+def note_paths(folder: str) -> list[str]:
+    """The Markdown files in a folder and below, by their paths within it, in order; nothing hidden."""
+    paths = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        notes = (name for name in names if name.endswith(".md") and not name.startswith("."))
+        paths += [os.path.relpath(os.path.join(parent, name), folder) for name in notes]
+    return sorted(paths)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ctx.analyze import terms
 from ctx.identity import embedding_text
+from ctx.memory.change import MAX_STATEMENT_CHARS, TURN
 from ctx.memory.columns import Memory
 from ctx.memory.gist import first_person
 from ctx.memory.records import all_contexts
@@ -22,14 +23,14 @@ MAX_PASSAGES = 256  # of one text; what follows is found by its words only in th
 _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?。！？])\s+"), re.compile(r"\s+"))
 
 
-def passages(text: str) -> list[str]:
-    """The text in order, cut at the strongest break near the limit; `[text]` where it is short."""
-    if len(text) <= MAX_PASSAGE_CHARS:
+def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
+    """The text in order, cut at the strongest break before `size` characters; `[text]` where it is short."""
+    if len(text) <= size:
         return [text]
     pieces: list[str] = []
     start = 0
-    while len(text) - start > MAX_PASSAGE_CHARS and len(pieces) < MAX_PASSAGES - 1:
-        end = _break(text, start)
+    while len(text) - start > size and len(pieces) < MAX_PASSAGES - 1:
+        end = _break(text, start, size)
         piece = text[start:end].strip()
         if piece:
             pieces.append(piece)
@@ -39,14 +40,14 @@ def passages(text: str) -> list[str]:
     return pieces or [text]
 
 
-def _break(text: str, start: int) -> int:
-    stop = start + MAX_PASSAGE_CHARS
+def _break(text: str, start: int, size: int) -> int:
+    stop = start + size
     window = text[start:stop]
     for pattern in _BREAKS:
         last = 0
         for match in pattern.finditer(window):
             last = match.end()
-        if last > MAX_PASSAGE_CHARS // 3:  # an earlier break would leave a crumb
+        if last > size // 3:  # an earlier break would leave a crumb
             return start + last
     return stop
 
@@ -68,8 +69,13 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
 
 
 def embedding_texts(text: str) -> list[str]:
-    """What the embedder reads of a memory: its passages, those after the first under its heading, in the first person."""
-    first, *others_of_text = passages(first_person(text))
+    """What the embedder reads of a memory: its passages, those after the first under its heading, in the first person.
+
+    A long talk is read in passages of a statement's length: it goes from one matter to the next, turn by turn, and the
+    vector of a long passage would be the mean of them all.
+    """
+    size = MAX_STATEMENT_CHARS if _is_long_talk(text) else MAX_PASSAGE_CHARS
+    first, *others_of_text = passages(first_person(text), size)
     head = heading(text)
     return [first, *(embedding_text(head, "", passage) for passage in others_of_text)]
 
@@ -78,3 +84,9 @@ def heading(text: str) -> str:
     """The first line, where it is marked as a heading or stands apart and is short; else ""."""
     match = _HEADING.match(text)
     return (match[1] or match[2]) if match else ""
+
+
+def _is_long_talk(text: str) -> bool:
+    """Whether a text is more than a passage of a conversation, turn by turn, each with its speaker."""
+    lines = text.strip().split("\n") if len(text) > MAX_PASSAGE_CHARS else []
+    return len(lines) > 1 and sum(TURN.match(line) is not None for line in lines) * 2 > len(lines)

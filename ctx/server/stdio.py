@@ -1,27 +1,28 @@
 """MCP on standard input and output: `ctx mcp`.
 
-Nothing but JSON-RPC leaves on standard output, whatever prints: descriptor 1 is turned to standard error
-before anything runs, and the wire is kept on a private copy. The SDK answers a broken line with silence; here
-it gets -32700 or -32600, as JSON-RPC has it.
+Nothing but JSON-RPC leaves on standard output, whatever prints (`frames.take_wire`). The SDK answers a broken
+line with silence; here it gets -32700 or -32600, as JSON-RPC has it.
 """
 
 import asyncio
 import json
-import os
-import sys
+import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 
+from ctx.server.frames import Frames
 from ctx.server.mcp import Context, Entrance, McpServer, Progress
 from ctx.server.mcp_shapes import NAMELESS, has_no_name
+from ctx.server.opening import CHANGES, Early, Opening, Requests
 from ctx.types import JSON, Caller
 
-MAX_LINE_BYTES = 16 << 20
+logger = logging.getLogger(__name__)
+
 LAST_WORDS_S = 30.0  # how long a client that has closed its end (`echo ... | ctx mcp`) is still answered
 
 
@@ -59,40 +60,54 @@ def enter_pipe(
     return lambda context: entrance
 
 
-def take_wire() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for the protocol alone. From here on `print`, C libraries and child processes
-    reach standard error.
-    """
-    sys.stdout.flush()
-    reading = os.fdopen(os.dup(0), "rb", buffering=0)
-    writing = os.fdopen(os.dup(1), "wb", buffering=0)
-    silence = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(silence, 0)
-    os.close(silence)
-    os.dup2(2, 1)
-    return reading, writing
-
-
 class Wire:
-    """Messages on a pair of pipes, one a line (or with `Content-Length` heads, where the client began so)."""
+    """The messages of one client, and what is answered to each."""
 
-    def __init__(self, reading: BinaryIO, writing: BinaryIO, *, lenient: bool = False) -> None:
-        """`lenient`: an `initialize` without parameters gets some (claude-recall's own client sends none)."""
-        self._reading = reading
-        self._writing = writing
+    def __init__(
+        self,
+        frames: Frames,
+        *,
+        lenient: bool = False,
+        early: Early | None = None,
+        opening: Opening | None = None,
+    ) -> None:
+        """`lenient`: an `initialize` without parameters gets some (claude-recall's own client sends none). `early` is
+        what was said and answered already, `opening` where replies are recorded for the next start.
+        """
+        self._frames = frames
         self._lenient = lenient
-        self._framed = False
-        self._lock = threading.Lock()
+        self._early = early or Early()
+        self._opening = opening
+        self._requests = Requests()
+        self._recorded: dict[str | int, tuple[str, str]] = {}  # requests under way by id: method, key
         self._unanswered: set[str | int] = set()  # ids of requests
         self._all_answered = asyncio.Event()
 
     # What the SDK writes to: one line a message.
     async def write(self, text: str) -> None:
-        await asyncio.to_thread(self.send, text.rstrip("\n").encode("utf-8", "replace"))
-        if self._unanswered:
-            message = json.loads(text)
-            if "method" not in message:
-                self._answered(message.get("id"))
+        message = json.loads(text) if self._unanswered else {}
+        await asyncio.to_thread(self._deliver, text.rstrip("\n").encode("utf-8", "replace"), message)
+        if message and "method" not in message:
+            self._answered(message.get("id"))
+
+    def _deliver(self, data: bytes, message: dict[str, Any]) -> None:
+        """Sends what the SDK says, unless it was said already, and records it."""
+        id = None if "method" in message else message.get("id")
+        if id not in self._early.replies:
+            self._frames.send(data)
+        if id in self._recorded:
+            self._note(id, message)
+
+    def _note(self, id: str | int, message: dict[str, JSON]) -> None:
+        """Records a reply of the SDK's. Where another one was given already, the client is told to ask anew."""
+        method, key = self._recorded.pop(id)
+        reply = message.get("result")
+        if self._opening is not None and reply is not None:
+            self._opening.note(key, reply)
+        if id in self._early.replies and self._early.replies.pop(id) != reply:
+            logger.warning("%s was answered from a record that no longer holds", method)
+            if method in CHANGES and not key.startswith("\n"):  # after a handshake, which announces such news
+                self._frames.send(CHANGES[method])
 
     def _answered(self, id: JSON) -> None:
         if isinstance(id, str | int):
@@ -102,14 +117,6 @@ class Wire:
 
     async def flush(self) -> None:
         pass
-
-    def send(self, message: bytes) -> None:
-        """Writes one message, whole."""
-        data = b"Content-Length: %d\r\n\r\n%s" % (len(message), message) if self._framed else message + b"\n"
-        with self._lock:
-            view = memoryview(data)
-            while view:
-                view = view[self._writing.write(view) :]
 
     # What the SDK reads from: only what is JSON-RPC.
     def __aiter__(self) -> AsyncIterator[str]:
@@ -146,26 +153,16 @@ class Wire:
             None,
             "subscriptions/listen",
         ):  # a subscription ends with the client
+            key = None if self._opening is None else self._requests.key(message)
+            if key is not None:
+                self._recorded[id] = (str(method), key)
             self._unanswered.add(id)
             self._all_answered.clear()
 
-    def _raw(self) -> Any:
-        buffered = _Lines(self._reading)
-        while (line := buffered.line()) is not None:
-            if line.lower().startswith(b"content-length:"):
-                size = line.split(b":", 1)[1].strip()
-                if not size.isdigit() or int(size) > MAX_LINE_BYTES:
-                    self._refuse(None, types.PARSE_ERROR, "Parse error", "Content-Length is not a length")
-                    continue
-                while (head := buffered.line()) not in (b"", None):  # further heads, then the empty line
-                    del head
-                self._framed = True
-                body = buffered.take(int(size))
-                if body is None:
-                    return
-                yield body
-            elif line.strip():
-                yield line
+    def _raw(self) -> Iterator[bytes]:
+        yield from self._early.messages
+        while (message := self._frames.next()) is not None:
+            yield message
 
     def _checked(self, line: bytes) -> str | None:
         """The message as text, or None where the client was told what is wrong with it."""
@@ -213,37 +210,7 @@ class Wire:
             "id": id,
             "error": {"code": code, "message": message, "data": {"details": details}},
         }
-        self.send(json.dumps(reply).encode())
-
-
-class _Lines:
-    """Lines and exact byte counts from an unbuffered pipe."""
-
-    def __init__(self, reading: BinaryIO) -> None:
-        self._reading = reading
-        self._held = bytearray()
-
-    def line(self) -> bytes | None:
-        while (end := self._held.find(b"\n")) < 0:
-            if not self._fill() or len(self._held) > MAX_LINE_BYTES:
-                tail, self._held = bytes(self._held), bytearray()
-                return tail or None
-        line = bytes(self._held[:end]).rstrip(b"\r")
-        del self._held[: end + 1]
-        return line
-
-    def take(self, size: int) -> bytes | None:
-        while len(self._held) < size:
-            if not self._fill():
-                return None
-        data = bytes(self._held[:size])
-        del self._held[:size]
-        return data
-
-    def _fill(self) -> bool:
-        data = self._reading.read(65536)
-        self._held += data or b""
-        return bool(data)
+        self._frames.send(json.dumps(reply).encode())
 
 
 async def serve_pipes(mcp: McpServer, wire: Wire) -> None:

@@ -10,6 +10,7 @@ times as much: 12 to 16 ms for 93 000 rows of 384 beside other work on two cores
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from ctx.onnx import load_onnxruntime
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
+Signed = npt.NDArray[np.int8]
+Products = npt.NDArray[np.int32]
 
 ZERO = 128  # the code of 0
 # Of the query. Processors without VNNI add two products in 16 bits and clip: 2 x 255 x 64 fits (docs/decisions/0003-seven-bits.md).
@@ -61,7 +64,11 @@ def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
     coarse = np.rint(query / step)
     fine = np.rint((query / step - coarse) * _FINE)
     columns = np.stack([coarse, fine], axis=1).astype(np.int8)
-    products = _session().run(None, {"rows": codes, "columns": columns})[0].astype(np.float32)
+    products = (
+        _session(min(_MAX_THREADS, os.cpu_count() or 1))
+        .run(None, {"rows": codes, "columns": columns})[0]
+        .astype(np.float32)
+    )
     scores: Floats = products[:, 1] / np.float32(_FINE)
     scores += products[:, 0]
     scores -= ZERO * np.float32(columns.sum(axis=0, dtype=np.int64) @ [1, 1 / _FINE])
@@ -76,21 +83,32 @@ def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
 _ROUNDING = 1e-5  # of float32 arithmetic over some hundred components
 
 _loading = threading.Lock()
-_loaded: list[Any] = []
+_loaded: dict[int, Any] = {}  # by threads
 
 
-def _session() -> Any:
+def row_product() -> Callable[[Codes, Signed], Products]:
+    """What multiplies one row of bytes, uint8 (1, k), with int8 (k, n): int32 (1, n). In the caller's thread, without the lock of Python."""
+    session = _session(1)
+
+    def product(row: Codes, matrix: Signed) -> Products:
+        products: Products = session.run(None, {"rows": row, "columns": matrix})[0]
+        return products
+
+    return product
+
+
+def _session(threads: int) -> Any:
     """The product, loaded once for the process."""
-    if not _loaded:
+    if threads not in _loaded:
         with _loading:
-            if not _loaded:
+            if threads not in _loaded:
                 onnxruntime = load_onnxruntime()
                 options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+                options.intra_op_num_threads = threads
                 options.inter_op_num_threads = 1
                 # Idle threads would else turn on the spot for a while, and take from the rest of the search what they gave.
                 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-                _loaded.append(
-                    onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
+                _loaded[threads] = onnxruntime.InferenceSession(
+                    _GRAPH, options, providers=["CPUExecutionProvider"]
                 )
-    return _loaded[0]
+    return _loaded[threads]

@@ -14,13 +14,12 @@ vectors) that the tables and the end are as written; the first change a process 
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, Lock
 from ctx.store.base import Catalog, StoredDocument
 from ctx.store.inventory import (
     DAMAGED,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
 # Of vectors.py, which is not imported to see that nothing has changed.
-VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES = 2, 32, 16
+VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 _ROOM_BYTES = 64 << 20
 _FORMER_S = 60.0  # a question that was asked of the model before has its answer long before that
 
@@ -69,8 +68,8 @@ class LocalIndex:
         self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._suspect_path = os.path.join(path, "suspect")
-        self._catching_up = threading.Lock()
-        self._opening = threading.Lock()
+        self._catching_up = Lock()
+        self._opening = Lock()
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
@@ -153,8 +152,8 @@ class LocalIndex:
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; of what their files say now."""
         stamps = (stamp(self._state_path), stamp(os.path.join(self._vectors_path, "state")))
-        seen, applied = self._applied
-        if seen != stamps:
+        applied_stamps, applied = self._applied
+        if applied_stamps != stamps:
             applied = self._read_applied_seq()
             self._applied = (
                 stamps,
@@ -300,14 +299,8 @@ class LocalIndex:
             or not expected.items() <= fields.items()
         ):
             return False
-        sizes = {
-            "vectors": 4 * int(fields["rows"]) * int(fields["dim"]),
-            "codes": int(fields["rows"]) * int(fields["dim"]),
-            "rows": ROW_BYTES * int(fields["rows"]),
-            "patches": PATCH_BYTES * int(fields["patches"]),
-        }
-        for kind, size in sizes.items():
-            current_stamp = stamp(os.path.join(self._vectors_path, f"{fields['generation']}.{kind}"))
+        for name, size in _vector_sizes(fields).items():
+            current_stamp = stamp(os.path.join(self._vectors_path, name))
             if current_stamp is None or current_stamp[2] < size:
                 return False
         return True
@@ -558,6 +551,21 @@ def _keyword_state(path: str) -> dict[str, str] | None:
     fields = read_state(path)
     number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
     return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
+
+
+def _vector_sizes(fields: dict[str, str]) -> dict[str, int]:
+    """The files of vectors by name, and what each has at least, as their state tells it."""
+    generation, rows, dim = fields["generation"], int(fields["rows"]), int(fields["dim"])
+    coded_rows = rows // CODES_ROWS * CODES_ROWS
+    sizes = {
+        f"{generation}.vectors": 4 * rows * dim,
+        f"{generation}.codes": coded_rows * (dim + 12),
+        f"{generation}.rows": ROW_BYTES * rows,
+        f"{generation}.patches": PATCH_BYTES * int(fields["patches"]),
+    }
+    if fields.get("leads", "0") != "0":
+        sizes[f"{generation}.leads-{fields['leads']}"] = 4 * dim * LEAD_DIMS + coded_rows * (LEAD_DIMS + 12)
+    return sizes
 
 
 def _check_reachable(folder: str, beneath: str) -> None:

@@ -6,7 +6,6 @@ The texts themselves stay in the catalog.
 """
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -16,7 +15,7 @@ import tantivy
 
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.lean import Any
+from ctx.lean import Any, Lock
 from ctx.store.base import StoredDocument
 from ctx.types import Filters, Hit
 
@@ -63,7 +62,7 @@ class KeywordIndex:
     def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
         self._path = path
         self._schema = _schema()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
         try:

@@ -11,20 +11,23 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store import codes
+from ctx.store import lanes
 from ctx.store.base import VectorBatch
 from ctx.store.statefile import Stamp, stamp, write_state
 from ctx.store.vectors import (
     BLOCK_ROWS,
     DEAD,
     FORMAT,
+    LEAD_ROWS,
     PATCH,
     ROW,
     Floats,
     Ints,
+    Leads,
     Mask,
     Snapshot,
     VectorsDamaged,
+    lead_path,
     open_snapshot,
     paths_of,
     published_model,
@@ -37,6 +40,8 @@ COMPACT_MIN_DEAD = 1024  # below that it costs a search less than is worth a new
 _GROW_BYTES = (
     16 << 20
 )  # the file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states
+
+_SAMPLE_GROWTH = 4  # times as many rows: the dimensions of leads are then told anew, for the later rows may be of other texts
 
 _T = TypeVar("_T", bound=np.generic)
 _verified: dict[str, tuple[int, Stamp | None]] = {}
@@ -55,7 +60,7 @@ class VectorWriter:
         self._folder = folder
         self._beneath = beneath or folder
         self._model = model
-        self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = -1
+        self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = self._leads_fd = -1
         try:
             files.make_folder(folder, beneath=self._beneath)
             snapshot = None
@@ -104,8 +109,10 @@ class VectorWriter:
         self._sources: dict[str, int] = {}
         self._rows_sum = self._patches_sum = 0
         self._block_sums: list[int] = []
-        self._code_sums: list[int] = []
-        self._capacity = 0  # rows that the files of vectors and codes have room for
+        self._code_sums: list[int] = []  # one for each block that is written
+        self._leads = Leads()
+        self._basis: Floats = np.empty((0, lanes.LEAD_DIMS), np.float32)
+        self._capacity = 0  # rows that the file of vectors has room for
         self._changed = True  # that it is empty is to be published too
         self._open_files(os.O_CREAT | os.O_TRUNC)
 
@@ -124,10 +131,11 @@ class VectorWriter:
         self._sources = {name: code for code, name in enumerate(state.sources)}
         self._rows_sum, self._patches_sum = state.rows_sum, state.patches_sum
         self._block_sums, self._code_sums = list(state.block_sums), list(state.code_sums)
+        self._leads = state.leads
+        self._basis = snapshot.basis if state.leads.number else np.empty((0, lanes.LEAD_DIMS), np.float32)
         self._changed = False
         self._open_files(0)
-        sizes = os.fstat(self._vectors_fd).st_size // 4, os.fstat(self._codes_fd).st_size
-        self._capacity = min(sizes) // self.dim if self.dim else 0
+        self._capacity = os.fstat(self._vectors_fd).st_size // (4 * self.dim) if self.dim else 0
 
     def _open_files(self, flags: int) -> None:
         self._close_files()
@@ -137,9 +145,18 @@ class VectorWriter:
         self._vectors_fd = files.open_file(paths.vectors, flags, beneath=self._beneath)
         self._codes_fd = files.open_file(paths.codes, flags, beneath=self._beneath)
         self._patches_fd = files.open_file(paths.patches, flags, beneath=self._beneath)
+        if self._leads.number:
+            self._open_leads(self._leads.number, flags)
 
-    def _descriptors(self) -> tuple[int, int, int, int]:
-        return self._rows_fd, self._vectors_fd, self._codes_fd, self._patches_fd
+    def _open_leads(self, number: int, flags: int) -> None:
+        if self._leads_fd >= 0:
+            os.close(self._leads_fd)
+            self._leads_fd = -1
+        path = lead_path(self._folder, self._generation, number)
+        self._leads_fd = files.open_file(path, flags, beneath=self._beneath)
+
+    def _descriptors(self) -> tuple[int, ...]:
+        return self._rows_fd, self._vectors_fd, self._codes_fd, self._patches_fd, self._leads_fd
 
     # -- changes -------------------------------------------------------------------------------------------------
     def start_over(self) -> None:
@@ -224,9 +241,7 @@ class VectorWriter:
                 n + count, self._capacity + max(_GROW_BYTES // (4 * self.dim), self._capacity // 4)
             )
             os.ftruncate(self._vectors_fd, 4 * self.dim * self._capacity)
-            os.ftruncate(self._codes_fd, self.dim * self._capacity)
         vectors = np.ascontiguousarray(vectors, dtype="<f4")
-        coded, steps = codes.encode(vectors)
         table = np.zeros(count, dtype=ROW)
         table["chunk_no"], table["document_no"], table["updated_ms"], table["source"] = (
             chunk_nos,
@@ -234,13 +249,10 @@ class VectorWriter:
             updated_ms,
             sources,
         )
-        table["step"] = steps
         _write_all(self._vectors_fd, vectors, n * 4 * self.dim)
-        _write_all(self._codes_fd, coded, n * self.dim)
         _write_all(self._rows_fd, table, n * ROW.itemsize)
         self._rows_sum = zlib.crc32(table.data, self._rows_sum)
         _extend_sums(self._block_sums, n, vectors)
-        _extend_sums(self._code_sums, n, coded)
         self._chunk_nos = _grown(self._chunk_nos, n, chunk_nos)
         self._document_nos = _grown(self._document_nos, n, document_nos)
         self._updated_ms = _grown(self._updated_ms, n, updated_ms)
@@ -249,6 +261,52 @@ class VectorWriter:
         self.row_count += count
         self.alive_count += count
         self._changed = True
+        while (len(self._code_sums) + 1) * lanes.ROWS <= self.row_count:
+            self._append_block(len(self._code_sums))
+
+    def _append_block(self, number: int) -> None:
+        """Writes the codes of rows that fill a block now, and their leads where there are such. Raises `OSError`."""
+        vectors = self._stored(number * lanes.ROWS, lanes.ROWS)
+        block = lanes.encode_block(vectors)
+        _write_all(self._codes_fd, block, number * len(block))
+        self._code_sums.append(zlib.crc32(block.data))
+        if self._leads.number:
+            self._append_leads(vectors)
+
+    def _append_leads(self, vectors: Floats) -> None:
+        block = lanes.encode_block(vectors @ self._basis)
+        offset = lanes.basis_bytes(self.dim) + len(self._leads.sums) * len(block)
+        _write_all(self._leads_fd, block, offset)
+        self._leads = self._leads._replace(sums=(*self._leads.sums, zlib.crc32(block.data)))
+
+    def _renew_leads(self) -> None:
+        """Tells the dimensions of leads from the rows there are, and writes the leads of all blocks, in a new file. Raises `OSError`."""
+        number, rows = self._leads.number + 1, len(self._code_sums) * lanes.ROWS
+        sample = [
+            self._stored(row, 1)
+            for row in np.linspace(0, rows - 1, min(rows, lanes.SAMPLE_ROWS)).astype(np.int64).tolist()
+        ]
+        self._basis = lanes.lead_basis(np.concatenate(sample))
+        self._open_leads(number, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        _write_all(self._leads_fd, self._basis.astype("<f4"), 0)
+        self._leads = Leads(number, rows, zlib.crc32(self._basis.astype("<f4").data))
+        for block in range(len(self._code_sums)):
+            self._append_leads(self._stored(block * lanes.ROWS, lanes.ROWS))
+        logger.info("leads made rows=%d", rows)
+
+    def _lacks_leads(self) -> bool:
+        rows = len(self._code_sums) * lanes.ROWS
+        return (
+            self.dim > 2 * lanes.LEAD_DIMS
+            and self.row_count >= LEAD_ROWS
+            and (not self._leads.number or rows >= _SAMPLE_GROWTH * self._leads.sampled)
+        )
+
+    def _stored(self, first: int, count: int) -> Floats:
+        """Rows as they were written. Raises `OSError`."""
+        size = 4 * self.dim
+        data = os.pread(self._vectors_fd, count * size, first * size)
+        return np.frombuffer(data, "<f4").reshape(count, self.dim)
 
     def _patch(self, rows: Ints, updated_ms: Ints) -> None:
         """Gives living rows another time, or DEAD. Raises `OSError`."""
@@ -276,9 +334,12 @@ class VectorWriter:
             dead_count = self.row_count - self.alive_count
             if dead_count >= COMPACT_MIN_DEAD and dead_count > COMPACT_DEAD_SHARE * self.row_count:
                 self._compact()
+            if self._lacks_leads():
+                self._renew_leads()
             if self._changed:
                 for descriptor in self._descriptors():
-                    os.fsync(descriptor)
+                    if descriptor >= 0:
+                        os.fsync(descriptor)
             fields: dict[str, str | int] = {
                 "format": FORMAT,
                 "generation": self._generation,
@@ -290,8 +351,12 @@ class VectorWriter:
                 "history": history,
                 "rows_sum": f"{self._rows_sum:x}",
                 "patches_sum": f"{self._patches_sum:x}",
-                "block_sums": " ".join(f"{block_sum:x}" for block_sum in self._block_sums),
-                "code_sums": " ".join(f"{code_sum:x}" for code_sum in self._code_sums),
+                "block_sums": _words(self._block_sums),
+                "code_sums": _words(self._code_sums),
+                "leads": self._leads.number,
+                "leads_sampled": self._leads.sampled,
+                "basis_sum": f"{self._leads.basis_sum:x}",
+                "lead_sums": _words(self._leads.sums),
                 "sources": len(self._sources),
             }
             fields.update((f"source.{code}", name) for name, code in self._sources.items())
@@ -338,7 +403,10 @@ class VectorWriter:
             os.close(rows_fd)
 
     def _delete_other_generations(self) -> None:
-        current_files = {os.path.basename(path) for path in paths_of(self._folder, self._generation)}
+        paths = [*paths_of(self._folder, self._generation)]
+        if self._leads.number:
+            paths.append(lead_path(self._folder, self._generation, self._leads.number))
+        current_files = {os.path.basename(path) for path in paths}
         for name in os.listdir(self._folder):
             if name.split(".")[0].isdigit() and name not in current_files:
                 os.unlink(os.path.join(self._folder, name))
@@ -351,7 +419,7 @@ class VectorWriter:
         for descriptor in self._descriptors():
             if descriptor >= 0:
                 os.close(descriptor)
-        self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = -1
+        self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = self._leads_fd = -1
 
     def __enter__(self) -> "VectorWriter":
         return self
@@ -371,6 +439,10 @@ def _extend_sums(sums: list[int], used: int, added: npt.NDArray[Any]) -> None:
             sums.append(zlib.crc32(part.data))
         summed += len(part)
         filled = 0
+
+
+def _words(sums: Sequence[int]) -> str:
+    return " ".join(f"{number:x}" for number in sums)
 
 
 def _grown(array: npt.NDArray[_T], used: int, added: npt.NDArray[_T]) -> npt.NDArray[_T]:

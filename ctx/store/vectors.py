@@ -1,18 +1,20 @@
-"""The vector matrix: exact nearest neighbours over rows in a file.
+"""The vector matrix: nearest neighbours over rows in a file, exact below LEAD_ROWS.
 
-Four files of one generation, of which only the ends grow:
+Files of one generation, of which only the ends grow:
 
     N.vectors   float32 rows of unit length
-    N.codes     the same in 8 bits (codes.py)
-    N.rows      beside each: chunk_no, document_no, updated_ms, source, the step of its codes
+    N.codes     the same in 8 bits, in whole blocks (lanes.py); the rows behind the last one are in none yet
+    N.leads-M   from LEAD_ROWS on: the dimensions that say most, and the rows in those, in blocks likewise
+    N.rows      beside each: chunk_no, document_no, updated_ms, source
     N.patches   what happened to rows since: (row, new updated_ms), or (row, DEAD)
 
 and `state`, replaced at once, which says how much of them counts. What lies beyond is of a writer at work, or of one that died.
 So a reader sees one state or the next and never half of one, and no file is ever changed where a reader may look. When more than
 a fifth of the rows are dead, the living are copied into a new generation; readers keep the old files open until they look again.
 
-Searching is one product of the codes with the query, and an exact look at the rows that could be among the best by it: 2.5 ms for
-93 000 rows of 384 on one core, 27 ms for a million. A few thousand rows are multiplied as they are.
+Searching is one product of the codes with the query, and an exact look at all rows that could be among the best by it. A few thousand
+rows are multiplied as they are. From LEAD_ROWS on the product is that of the leads, a quarter as long, and the exact look is at the
+LEAD_CANDIDATES best by it: nearly always all that belong to the answer (docs/decisions/0022-leads.md has the figures).
 """
 
 import mmap
@@ -26,24 +28,32 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store import codes
+from ctx.store import lanes
 from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import Filters, Hit
 
-FORMAT = 2
-BLOCK_ROWS = 4096  # of a checksum: 6 MB at 384 dimensions, the most that is read to check the growing end
-GATHER_SHARE = 0.15  # below this share of rows wanted, picking them out is faster than multiplying all
+FORMAT = 3
+BLOCK_ROWS = (
+    4096  # of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end
+)
+GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take a millisecond, and onnxruntime 0.13 s to load
-_GATHER_ROWS = 8192  # picked out at once: 12 MB
+LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
+LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
+LEAD_MOST = 512  # for more hits the codes come first whatever the size
+LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
+_PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
+_TOUCHED_ROWS = (
+    8192  # vectors picked out before the file is let go: each maps 64 KB of it, half a gigabyte in all
+)
+_GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
 _OPEN_TRIES = 5  # a generation may be deleted between reading its name and opening it
 
 DEAD = np.iinfo(np.int64).min
 
-ROW = np.dtype(
-    [("chunk_no", "<i8"), ("document_no", "<i8"), ("updated_ms", "<i8"), ("source", "<i4"), ("step", "<f4")]
-)
+ROW = np.dtype([("chunk_no", "<i8"), ("document_no", "<i8"), ("updated_ms", "<i8"), ("source", "<i4")])
 PATCH = np.dtype([("row", "<i8"), ("updated_ms", "<i8")])
 
 Floats = npt.NDArray[np.float32]
@@ -69,7 +79,17 @@ class _State(NamedTuple):
     rows_sum: int
     patches_sum: int
     block_sums: tuple[int, ...]  # of the vectors, BLOCK_ROWS at a time; the last block may be short
-    code_sums: tuple[int, ...]  # of the codes, likewise
+    code_sums: tuple[int, ...]  # of the blocks of codes
+    leads: "Leads"
+
+
+class Leads(NamedTuple):
+    """What there is of leads: which file, of how many rows when its dimensions were told, and the checksums: of these, and of its blocks."""
+
+    number: int = 0  # 0: there are none
+    sampled: int = 0
+    basis_sum: int = 0
+    sums: tuple[int, ...] = ()
 
 
 def _load_state(folder: str) -> _State | None:
@@ -94,10 +114,21 @@ def _load_state(folder: str) -> _State | None:
             int(fields["patches_sum"], 16),
             _sums(fields["block_sums"]),
             _sums(fields["code_sums"]),
+            Leads(
+                int(fields["leads"]),
+                int(fields["leads_sampled"]),
+                int(fields["basis_sum"], 16),
+                _sums(fields["lead_sums"]),
+            ),
         )
     except (KeyError, ValueError) as error:
         raise VectorsDamaged(_DAMAGED) from error
-    if not len(state.block_sums) == len(state.code_sums) == -(-state.rows // BLOCK_ROWS):
+    blocks = state.rows // lanes.ROWS
+    if (
+        len(state.block_sums) != -(-state.rows // BLOCK_ROWS)
+        or len(state.code_sums) != blocks
+        or (state.leads.number and len(state.leads.sums) != blocks)
+    ):
         raise VectorsDamaged(_DAMAGED)
     return state
 
@@ -123,11 +154,16 @@ class _Mapping:
         """The size of the file as it is: touching pages beyond it would kill the process."""
         return os.fstat(self._descriptor).st_size
 
-    def array(self, dtype: npt.DTypeLike, rows: int, dim: int) -> npt.NDArray[Any]:
-        """(rows, dim), not copied."""
-        if self._map is None or rows == 0:
-            return np.empty((0, dim), dtype=dtype)
-        return np.frombuffer(self._map, dtype=dtype, count=rows * dim).reshape(rows, dim)
+    def array(self, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
+        """(count,), not copied, from `offset` bytes on."""
+        if self._map is None or count == 0:
+            return np.empty(0, dtype=dtype)
+        return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset)
+
+    def release(self) -> None:
+        """Gives the pages that were read back to the system, which has them in its cache as long as it has room."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def __del__(self) -> None:
         descriptor = getattr(self, "_descriptor", None)
@@ -152,21 +188,38 @@ class Snapshot:
         """Raises `VectorsDamaged`, and `FileNotFoundError` where the generation is gone already."""
         self.state = state
         paths = paths_of(folder, state.generation)
-        size = state.rows * state.dim
         self._vectors_file: _Mapping = _mapped(
-            paths.vectors, 4 * size, earlier._vectors_file if earlier else None
+            paths.vectors, 4 * state.rows * state.dim, earlier._vectors_file if earlier else None
         )
+        self.vectors: Floats = self._vectors_file.array("<f4", state.rows * state.dim).reshape(
+            state.rows, state.dim
+        )
+        blocks = state.rows // lanes.ROWS
+        size = blocks * lanes.block_bytes(state.dim)
         self._codes_file: _Mapping = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
-        self.vectors: Floats = self._vectors_file.array("<f4", state.rows, state.dim)
-        self.codes: codes.Codes = self._codes_file.array(np.uint8, state.rows, state.dim)
+        self._codes = self._codes_file.array(np.uint8, size)
+        self.codes = lanes.Blocks(self._codes, state.dim)
+        self._leads_file: _Mapping | None = None
+        self._leads: lanes.Bytes = np.empty(0, np.uint8)
+        if state.leads.number:
+            begin = lanes.basis_bytes(state.dim)
+            size = blocks * lanes.block_bytes(lanes.LEAD_DIMS)
+            path = lead_path(folder, state.generation, state.leads.number)
+            self._leads_file = _mapped(path, begin + size, earlier._leads_file if earlier else None)
+            self._leads = self._leads_file.array(np.uint8, size, begin)
+            self.leads = lanes.Blocks(self._leads, lanes.LEAD_DIMS)
+            self.basis = lanes.basis_of(self._leads_file.array(np.uint8, begin).tobytes(), state.dim)
+            if zlib.crc32(self.basis.data) != state.leads.basis_sum:
+                raise VectorsDamaged(_DAMAGED)
+        self._touched = 0  # rows of vectors that were picked out since their pages were given back
         self._check_blocks(slice(-1, None))
         table = _read_records(paths.rows, ROW, state.rows, state.rows_sum)
         patches = _read_records(paths.patches, PATCH, state.patches, state.patches_sum)
-        self.chunk_nos = table["chunk_no"]
-        self.document_nos = table["document_no"]
-        self.source_codes = np.ascontiguousarray(table["source"])
-        self.steps = np.ascontiguousarray(table["step"])
-        self.updated_ms = table["updated_ms"].copy()
+        # Copies, for a field of the table steps over the others.
+        self.chunk_nos: Ints = table["chunk_no"].copy()
+        self.document_nos: Ints = table["document_no"].copy()
+        self.source_codes = table["source"].copy()
+        self.updated_ms: Ints = table["updated_ms"].copy()
         self.alive = np.ones(state.rows, dtype=np.bool_)
         if state.patches:
             rows = patches["row"]
@@ -181,9 +234,14 @@ class Snapshot:
         self._check_blocks(slice(None))
 
     def _check_blocks(self, blocks: slice) -> None:
-        for array, sums in ((self.vectors, self.state.block_sums), (self.codes, self.state.code_sums)):
+        dim = self.state.dim
+        for array, size, sums in (
+            (self.vectors, BLOCK_ROWS, self.state.block_sums),
+            (self._codes, lanes.block_bytes(dim), self.state.code_sums),
+            (self._leads, lanes.block_bytes(lanes.LEAD_DIMS), self.state.leads.sums),
+        ):
             for block in range(len(sums))[blocks]:
-                if zlib.crc32(array[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS].data) != sums[block]:
+                if zlib.crc32(array[block * size : (block + 1) * size].data) != sums[block]:
                     raise VectorsDamaged(_DAMAGED)
 
     def wanted(self, filters: Filters) -> Mask | None:
@@ -206,17 +264,14 @@ class Snapshot:
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
         if k <= 0 or not self.state.rows:
             return []
-        if (
-            self._vectors_file.size_now() < self.vectors.nbytes
-            or self._codes_file.size_now() < self.codes.nbytes
-        ):
-            raise VectorsDamaged(_DAMAGED)
+        self._check_sizes()
         mask = self.wanted(filters)
         rows = None if mask is None else np.flatnonzero(mask)
         if rows is not None and not len(rows):
             return []
         candidates = self._candidates(query, rows, k)
-        candidate_vectors = self.vectors[candidates]
+        self._give_back(len(candidates))
+        candidate_vectors = np.take(self.vectors, candidates, axis=0)
         if not (
             np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
         ).all():
@@ -233,28 +288,102 @@ class Snapshot:
             )
         ]
 
+    def _check_sizes(self) -> None:
+        """Raises `VectorsDamaged` where a file is shorter than what is mapped of it."""
+        for file, size in (
+            (self._vectors_file, self.vectors.nbytes),
+            (self._codes_file, self._codes.nbytes),
+            (self._leads_file, self._leads.nbytes),
+        ):
+            if file is not None and file.size_now() < size:
+                raise VectorsDamaged(_DAMAGED)
+
+    def _give_back(self, picked: int) -> None:
+        """Lets the vectors that were picked out go where they have become many: a page of memory for each, over a gigabyte of file."""
+        self._touched += picked
+        if self._touched > _TOUCHED_ROWS:
+            self._touched = 0
+            self._vectors_file.release()
+
     def _candidates(self, query: Floats, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows` (None: of all) are, in order."""
         # The rows of a source mostly stand together, so the span from first to last is often all that is asked for.
         span = slice(0, self.state.rows) if rows is None else slice(int(rows[0]), int(rows[-1]) + 1)
-        within = slice(None) if rows is None else rows - span.start
         width = span.stop - span.start
-        gathered = rows if rows is not None and len(rows) < GATHER_SHARE * width else None
-        if gathered is None and width >= CODED_ROWS:
-            scores, margins = codes.estimate(self.codes[span], self.steps[span], query)
-            nearest = _best(scores[within], margins[within], k)
-            if len(nearest) < GATHER_SHARE * width:  # else so many are alike that the codes do not part them
-                gathered = nearest if rows is None else rows[nearest]
-        if gathered is None:
-            best = _best((self.vectors[span] @ query)[within], _NEAR, k)
+        if width < CODED_ROWS:
+            if rows is not None and len(rows) < _PICKED_SHARE * width:
+                return self._nearest(query, rows, k)
+            scores = self.vectors[span] @ query
+            best = _best(scores if rows is None else scores[rows - span.start], _NEAR, k)
             return best if rows is None else rows[best]
-        parts = (gathered[start : start + _GATHER_ROWS] for start in range(0, len(gathered), _GATHER_ROWS))
-        # Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small.
-        return gathered[
-            _best(
-                np.concatenate([np.einsum("ij,j->i", self.vectors[part], query) for part in parts]), _NEAR, k
-            )
-        ]
+        by_leads = self._leads_file is not None and self.state.rows >= LEAD_ROWS and k <= LEAD_MOST
+        share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
+        if rows is not None and len(rows) < share * width:
+            return self._nearest(query, rows, k)
+        candidates = (
+            self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
+        )
+        return self._nearest(query, candidates, k)
+
+    def _by_codes(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
+        """Rows among which the k nearest of `rows`, all within a span, surely are."""
+        first, last = self.codes.around(span)
+        start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
+        scores, margins = self.codes.estimate(query, first, last)
+        scores, margins = scores[: coded - start], margins[: coded - start]
+        if coded < span.stop:
+            behind = _products(self.vectors[coded : span.stop], query)
+            scores = np.concatenate([scores, behind])
+            margins = np.concatenate([margins, np.full(len(behind), _NEAR, np.float32)])
+        if rows is not None:
+            places = rows - start
+            scores, margins = scores[places], margins[places]
+        nearest = _highest(scores, k)
+        if len(nearest) < len(scores):
+            # So near are k rows at least: whatever could be as near is looked at.
+            products = _products(self.vectors[nearest if rows is None else rows[nearest]], query)
+            if not (np.abs(products - scores[nearest]) <= margins[nearest] + _NEAR).all():
+                raise VectorsDamaged(_DAMAGED)
+            nearest = np.flatnonzero(scores + margins >= products.min() - _NEAR)
+        return nearest if rows is None else rows[nearest]
+
+    def _by_leads(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
+        """Rows among which the k nearest of `rows`, all within a span, very likely are."""
+        first, last = self.leads.around(span)
+        start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
+        scores = self.leads.scores(query @ self.basis, first, last)
+        if rows is None:
+            leading = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
+            behind = np.arange(coded, span.stop)
+        else:
+            covered = int(np.searchsorted(rows, coded))
+            leading = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
+            behind = rows[covered:]
+        # Of the rows that no block has yet, the best are known exactly.
+        return np.concatenate([leading, self._nearest(query, behind, k)])
+
+    def _nearest(self, query: Floats, rows: Ints, k: int) -> Ints:
+        """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
+        if len(rows) <= k:
+            return rows
+        parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
+        scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
+        self._give_back(len(rows))
+        return rows[_best(scores, _NEAR, k)]
+
+
+def _products(vectors: Floats, query: Floats) -> Floats:
+    """Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small."""
+    products: Floats = np.einsum("ij,j->i", vectors, query)
+    return products
+
+
+def _highest(scores: Floats, count: int) -> Ints:
+    """Where the highest are, so many or those that are as high as the last of them too, in order."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
+    return np.flatnonzero(scores >= threshold)
 
 
 def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:
@@ -282,6 +411,10 @@ class _Paths(NamedTuple):
 
 def paths_of(folder: str, generation: int) -> _Paths:
     return _Paths(*(os.path.join(folder, f"{generation}.{kind}") for kind in _Paths._fields))
+
+
+def lead_path(folder: str, generation: int, number: int) -> str:
+    return os.path.join(folder, f"{generation}.leads-{number}")
 
 
 def _read_records(path: str, dtype: np.dtype[np.void], count: int, checksum: int) -> npt.NDArray[np.void]:

@@ -1,10 +1,9 @@
 """Named things that come and go while a server runs: tools and agents."""
 
-import threading
 from collections.abc import Callable
 
 from ctx.errors import ConfigError, CtxError, NotFound
-from ctx.lean import Generic, Protocol, TypeVar
+from ctx.lean import Generic, Lock, Protocol, TypeVar
 
 
 class Named(Protocol):
@@ -27,7 +26,7 @@ class Registry(Generic[Entry]):
         self._noun = noun
         self._entries: dict[str, Entry] = {}
         self._failed: dict[str, CtxError] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._listeners: list[Callable[[], None]] = []
         self._before: Callable[[str], None] | None = None
         self.version = 0  # grows with every change of the list

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit import project, workspace
+from real_clients import peer
 from s3_kit import KEYS, SECRET, Bucket, Scan, connector, serving
 from web_kit import Page
 from web_kit import serving as serving_site
@@ -374,12 +375,9 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    "CTX_S3_PYTHON" not in os.environ,
-    reason="name a Python that has `moto[server]` and `boto3` in CTX_S3_PYTHON",
-)
+@pytest.mark.clients
 def test_a_server_that_checks_signatures_accepts_ours() -> None:
-    command = [os.environ["CTX_S3_PYTHON"], "-c", SERVER]
+    command = [peer("python"), "-c", SERVER]
     environ = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "3"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ

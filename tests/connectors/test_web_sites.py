@@ -1,28 +1,17 @@
-"""Documentation sites as their builders make them: each page once, its title right, no navigation in its
-text.
+"""Documentation sites as their builders make them: each page once, its title right, no navigation in its text."""
 
-The builders are not among the development tools: a virtual environment with `sphinx furo mkdocs
-mkdocs-material` is named in CTX_SITE_BUILDERS by its folder of programs.
-"""
-
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from real_clients import peer
 from web_kit import Crawl, Page, Site, connector, serving
 
 from ctx.formats.extract import extract
 from ctx.settings import Web
 
-BUILDERS = os.environ.get("CTX_SITE_BUILDERS", "")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not BUILDERS, reason="name the programs' folder of Sphinx and MkDocs in CTX_SITE_BUILDERS"
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.clients]
 PAGES = {
     "index": "Zeppelin manual",
     "guide/install": "Installing",
@@ -62,13 +51,13 @@ def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         toctree = "\n.. toctree::\n   :hidden:\n\n   guide/install\n   guide/fly\n   api\n"
         with open(source / "index.rst", "a") as file:
             file.write(toctree)
-        command = [f"{BUILDERS}/sphinx-build", "-q", str(source), str(output)]
+        command = [peer("sphinx-build"), "-q", str(source), str(output)]
     else:
         configuration = tmp_path / "mkdocs.yml"
         configuration.write_text(
             f"site_name: Zeppelin\nsite_url: https://zeppelin.example/\ntheme: {theme}\n"
         )
-        command = [f"{BUILDERS}/mkdocs", "build", "-q", "-f", str(configuration)]
+        command = [peer("mkdocs"), "build", "-q", "-f", str(configuration)]
     subprocess.run(command, check=True, capture_output=True, timeout=100)
     return output
 

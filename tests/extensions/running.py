@@ -8,7 +8,6 @@ hook that notes every connection the process begins, whatever code begins it.
 import http.client
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -49,6 +48,8 @@ class Running:
         self.watch = folder / "watched.txt"
         self.log = folder / "server.log"
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("CTX_", "XDG_"))}
+        from kit import python_for_anybody  # not above: the program that this file also is must not load it
+
         python = sys.executable if uid is None else python_for_anybody()
         packages = [entry for entry in sys.path if entry.endswith("site-packages")]
         environ |= {
@@ -166,20 +167,6 @@ def children(pid: int) -> list[int]:
     except OSError:
         pass  # it ended while it was looked at
     return pids
-
-
-def python_for_anybody() -> str:
-    """A Python of this version that an unprivileged user may start; this one may lie in a private folder."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for candidate in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin:/bin")):
-        if candidate is None:
-            continue
-        try:
-            subprocess.run([candidate, "-c", ""], user=NOBODY, group=NOBODY, check=True, capture_output=True)
-        except (PermissionError, subprocess.CalledProcessError):
-            continue
-        return candidate
-    pytest.skip(f"no {name} on this machine can be started by an unprivileged user")
 
 
 def configured(folder: Path, scripts: str, *, more: str = "") -> Path:

@@ -9,14 +9,13 @@ import hashlib
 import hmac
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from kit import workspace
+from kit import http_server, workspace
 from running import configured
 
 from ctx.errors import BadRequest
@@ -80,14 +79,9 @@ def remote() -> Iterator[Remote]:
         def log_message(self, *_: JSON) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    upstream.at = f"127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield upstream
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(Handler) as port:
+        upstream.at = f"127.0.0.1:{port}"
+        yield upstream
 
 
 def table(kind: str, name: str, settings: str = "") -> str:

@@ -2,12 +2,11 @@
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import workspace
+from kit import http_server, workspace
 from running import configured
 
 from ctx.types import JSON, Caller
@@ -105,13 +104,8 @@ def feed() -> Iterator[str]:
         def log_message(self, *_: JSON) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(Handler) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:

@@ -44,6 +44,16 @@ def configure(folder: Path, **scripts: str) -> Path:
     return configured(folder, "\n".join([*tables, inline]))
 
 
+def prompt(server: Running, name: str, arguments: JSON) -> tuple[int, JSON]:
+    answer = server.ask("POST", f"/agents/{name}/prompt", arguments)
+    return answer.status, answer.body
+
+
+def rpc(server: Running, method: str, params: JSON) -> JSON:
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return server.ask("POST", "/mcp", request).body["result"]
+
+
 def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
     configure(tmp_path, broken="agent = {", loops=agent("while true do end"), planner=PLANNER)
     with Running(tmp_path) as server:
@@ -67,44 +77,43 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
             ],
         }
 
-        def prompt(name: str, arguments: JSON) -> tuple[int, JSON]:
-            answer = server.ask("POST", f"/agents/{name}/prompt", arguments)
-            return answer.status, answer.body
-
-        assert prompt("reviewer", {}) == (
+        assert prompt(server, "reviewer", {}) == (
             200,
             {"system": "You review code.", "tools": ["search"], "messages": []},
         )
-        status, body = prompt("planner", {"task": "release token"})
+        status, body = prompt(server, "planner", {"task": "release token"})
         assert status == 200
         assert body["system"].startswith("Consider release token; ")
         assert (body["tools"], body["messages"]) == (
             ["search"],
             [{"role": "assistant", "content": "Ready."}, {"role": "user", "content": "Go."}],
         )
-        assert prompt("planner", {})[0] == 400
-        assert prompt("nobody", {})[0] == 404
-        assert prompt("loops", {})[0] == 408
-        assert prompt("broken", {})[0] == 500
+        assert prompt(server, "planner", {})[0] == 400
+        assert prompt(server, "nobody", {})[0] == 404
+        assert prompt(server, "loops", {})[0] == 408
+        assert prompt(server, "broken", {})[0] == 500
 
-        def rpc(method: str, params: JSON) -> JSON:
-            return server.ask(
-                "POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-            ).body
 
-        prompts = {entry["name"]: entry for entry in rpc("prompts/list", {})["result"]["prompts"]}
+def test_an_agent_is_a_prompt_over_mcp(tmp_path: Path) -> None:
+    configure(tmp_path, planner=PLANNER)
+    with Running(tmp_path) as server:
+        prompts = {entry["name"]: entry for entry in rpc(server, "prompts/list", {})["prompts"]}
         assert {"reviewer", "planner"} <= set(prompts)
         assert prompts["planner"]["arguments"][0]["required"] is True
-        messages = rpc("prompts/get", {"name": "planner", "arguments": {"task": "release"}})["result"][
+        messages = rpc(server, "prompts/get", {"name": "planner", "arguments": {"task": "release"}})[
             "messages"
         ]
         assert [message["role"] for message in messages] == ["user", "assistant", "user"]
         assert messages[0]["content"]["text"].startswith("Consider release")
 
+
+def test_an_edited_agent_counts_and_a_broken_edit_does_not(tmp_path: Path) -> None:
+    configure(tmp_path, planner=PLANNER)
+    with Running(tmp_path) as server:
         (tmp_path / "agents" / "planner.lua").write_text(agent('return { system = "edited" }'))
-        assert prompt("planner", {})[1]["system"] == "edited"
+        assert prompt(server, "planner", {})[1]["system"] == "edited"
         (tmp_path / "agents" / "planner.lua").write_text("agent = {")
-        assert prompt("planner", {})[1]["system"] == "edited"
+        assert prompt(server, "planner", {})[1]["system"] == "edited"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import workspace
+from kit import http_server, workspace
 from running import Answer, Running, configured
 
 from ctx.errors import BadRequest, NotFound, ScriptTimeout, ToolError
@@ -109,13 +109,8 @@ def upstream() -> Iterator[str]:
         def log_message(self, *_: JSON) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(Handler) as port:
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")

@@ -45,3 +45,22 @@ def test_what_awaits_an_embedding_is_counted_anew_by_readers_too(tmp_path: Path)
         (tmp_path / "docs/a.md").write_text("# A\n\nxylophone")  # its embedding is still there
         writer.indexer.run()
         assert _told(writer) == _told(reader) == [0, 0, 0]
+
+
+def test_the_opening_of_each_document_is_embedded_before_the_second_chunk_of_any(tmp_path: Path) -> None:
+    page = "# {0}\n\n" + "\n\n".join("word{0} " * 90 + f"paragraph {number}." for number in range(6))
+    config = project(tmp_path, {f"{name}.md": page.replace("{0}", name) for name in "abc"}, SEMANTIC)
+    with workspace(config) as space:
+        space.indexer.run()
+        assert space.model is not None
+        depths = {chunk.chunk_no: chunk.ordinal for chunk in space.catalog.pending_chunks(space.model)}
+        assert max(depths.values()) >= 2
+        assert space.indexer.embed(limit=3).embedded == 3
+        waiting = {chunk.chunk_no for chunk in space.catalog.pending_chunks(space.model)}
+        assert [depths[chunk_no] for chunk_no in depths.keys() - waiting] == [0, 0, 0]
+        target = max(waiting)
+        space.indexer.ask_for([target])
+        space.indexer.embed(limit=2)
+        assert space.catalog.awaiting(space.model, [target]) == frozenset()
+        space.indexer.embed()
+        assert space.catalog.pending_count(space.model) == 0

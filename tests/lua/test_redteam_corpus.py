@@ -3,13 +3,13 @@
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from kit import python_for_anybody
 from redteam_run import WatchedPool, poor_host, run_corpus, tool
 
 from ctx.lua.lockdown import NOBODY
@@ -60,27 +60,13 @@ def _resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 20)
 
 
-def _python_for_anybody() -> str:
-    """A Python of this version that an unprivileged user may start; this one may lie in a private folder."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for candidate in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin:/bin")):
-        if candidate is None:
-            continue
-        try:
-            subprocess.run([candidate, "-c", ""], user=NOBODY, group=NOBODY, check=True, capture_output=True)
-        except (PermissionError, subprocess.CalledProcessError):
-            continue
-        return candidate
-    pytest.skip(f"no {name} on this machine can be started by an unprivileged user")
-
-
 @pytest.mark.slow
 def test_an_unprivileged_user_reaches_the_strict_level_and_holds_the_corpus(corpus: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("this whole run is unprivileged already")
     packages = [entry for entry in sys.path if entry.endswith("site-packages")]
     process = subprocess.run(
-        [_python_for_anybody(), str(Path(__file__).with_name("redteam_run.py")), str(corpus)],
+        [python_for_anybody(), str(Path(__file__).with_name("redteam_run.py")), str(corpus)],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],

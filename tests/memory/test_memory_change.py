@@ -8,6 +8,7 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import Statement, newest_first, replaces
+from ctx.memory.contrast import contrasted
 
 
 @pytest.fixture
@@ -31,6 +32,8 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         ("I drive a Golf", "I drive a Zoe"),
         ("Tomasz is my manager", "Priya is now my manager"),
         ("I use tabs for Go", "I use spaces for Go"),
+        ("I'm based in Oslo", "I live in Bergen"),
+        ("I am employed by Acme", "The user works at Globex"),
     ],
 )
 def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: str) -> None:
@@ -52,6 +55,61 @@ def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: 
 )
 def test_a_statement_beside_another_leaves_it_alone(earlier: str, later: str) -> None:
     assert replaces(Statement.of(earlier), Statement.of(later), 0.7) is None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("I am single", "I am engaged to Ruben"),
+        ("The user is married to Ann", "I got divorced"),
+        ("I'm a vegetarian", "I'm vegan now"),
+        ("Ich bin ledig", "Ich bin verheiratet"),
+    ],
+)
+def test_of_states_that_exclude_each_other_the_later_holds_whatever_the_words(
+    earlier: str, later: str
+) -> None:
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.2) == "value"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("I am single", "I am engaged in a lawsuit"),
+        ("I am single", "My sister is married to Tom"),
+        ("Ann is single", "Eva is engaged to Ruben"),
+        ("I am married to Ruben", "I am vegan"),
+        ("I live in Oslo", "I stay at the Hilton in Rome"),
+    ],
+)
+def test_a_state_of_another_kind_or_of_somebody_else_changes_nothing(earlier: str, later: str) -> None:
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.7) is None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "terms"),
+    [
+        ("The kitchen needs a new tap", "The bathroom needs a new mirror", {"kitchen", "tap"}),
+        ("Ticket 4411 is open", "Ticket 4412 is closed", {"4411", "open"}),
+        ("My office in Oslo opens at eight", "Our office in Madrid opens at ten", {"oslo", "eight"}),
+        ("The meeting is at three", "The meeting is at four", set()),
+        ("My mother lives in Vienna", "My mother's home is in Salzburg", set()),
+        ("Our release branch is called stable", "The release branch has been renamed to next", set()),
+    ],
+)
+def test_two_statements_put_alike_about_two_things_are_told_apart(
+    earlier: str, later: str, terms: set[str]
+) -> None:
+    assert contrasted(earlier, later) == terms
+
+
+def test_a_question_that_names_one_of_two_like_things_is_not_answered_with_the_other(
+    bank: MemoryBank, clock: Clock
+) -> None:
+    bank.put("The kitchen needs a new tap")
+    clock.pass_ms(DAY_MS)
+    bank.put("The bathroom needs a new mirror")
+    assert texts(bank, "What does the kitchen need?")[0] == "The kitchen needs a new tap"
 
 
 def test_what_was_replaced_is_kept_and_leads_to_what_replaced_it(bank: MemoryBank, clock: Clock) -> None:

@@ -10,7 +10,9 @@ from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryStore
 from ctx.memory import vectors as vectors_module
+from ctx.memory.change import MAX_STATEMENT_CHARS
 from ctx.memory.packing import pack, unpack
+from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.vectors import BankVectors
 
 
@@ -101,3 +103,16 @@ def test_banks_are_let_go_of_when_they_take_too_much_memory(tmp_path: Path) -> N
             for name in ("a", "b", "c"):
                 assert store.bank(name).search("apples", mode="semantic")["total"] == 1
         assert len(store.embedding._banks) == 1
+
+
+def test_a_long_talk_is_embedded_a_few_turns_at_a_time_and_prose_by_the_passage() -> None:
+    talk = "\n".join(
+        f"{'Petra' if turn % 2 else 'Owen'}: we spoke of matter {turn} today." for turn in range(40)
+    )
+    prose = " ".join(f"We spoke of matter {number} today." for number in range(60))
+    assert max(map(len, embedding_texts(talk))) <= MAX_STATEMENT_CHARS
+    assert "\n".join(embedding_texts(talk)) == talk
+    assert max(map(len, embedding_texts(prose))) > 2 * MAX_STATEMENT_CHARS
+    assert embedding_texts(talk[:MAX_PASSAGE_CHARS]) == [
+        talk[:MAX_PASSAGE_CHARS]
+    ]  # a short one is one passage

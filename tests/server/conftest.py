@@ -48,117 +48,97 @@ def serve() -> Iterator[Serve]:
         served.stop()
 
 
+TEXT = {"type": "string", "minLength": 1, "maxLength": 4096}
+SEARCHING = {
+    "type": "object",
+    "properties": {
+        "query": {**TEXT, "description": "Search query"},
+        "mode": {"type": "string", "enum": ["keyword", "semantic", "hybrid"], "default": "keyword"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 12},
+        "source": {"type": "string"},
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+ONE_ID = {"type": "object", "properties": {"id": TEXT}, "required": ["id"], "additionalProperties": False}
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+HIT = {
+    "id": DOCUMENT_ID,
+    "source": "filesystem",
+    "source_id": "docs/auth.md",
+    "title": "Authentication Guide",
+    "score": 0.94,
+    "snippet": "JWT tokens are signed with...",
+    "source_url": None,
+}
+DOCUMENT = {
+    "id": DOCUMENT_ID,
+    "source": "git",
+    "source_id": "docs/auth.md",
+    "title": "Authentication Guide",
+    "body": "Full",
+}
+SOURCE = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
+
+
+def search(arguments: dict[str, JSON], caller: Caller) -> JSON:
+    return {"results": [HIT] * (arguments["query"] == "authentication")}
+
+
+def get(arguments: dict[str, JSON], caller: Caller) -> JSON:
+    if arguments["id"] != DOCUMENT_ID:
+        raise NotFound(f"no document with id: {arguments['id'][:80]}")
+    return DOCUMENT
+
+
+def whoami(arguments: dict[str, JSON], caller: Caller) -> JSON:
+    banks = None if caller.banks is None else sorted(caller.banks)
+    return {**caller._replace(progress=None)._asdict(), "banks": banks, "arguments": arguments}
+
+
+def failing(error: Exception) -> Callable[[dict[str, JSON], Caller], JSON]:
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        raise error
+
+    return run
+
+
+def document_tools() -> Iterator[Tool]:
+    """The built-in ones in miniature."""
+    described = "Search indexed documents by keyword, semantic, or hybrid query"
+    for name, description, parameters, run in (
+        ("search", described, SEARCHING, search),
+        ("get", "Retrieve a full document by ID", ONE_ID, get),
+        ("sources", "List sources", NO_PARAMETERS, lambda a, c: {"sources": [SOURCE]}),
+    ):
+        yield Tool(name, description, parameters, run, annotations=READING, builtin=True, bare=True)
+
+
+def operators_tools() -> Iterator[Tool]:
+    """Scripts and packs' tools that say who called them."""
+    yield Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua")
+    yield Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua", named=True)
+    yield Tool("lies_about", "Write a note", ANYTHING, whoami, origin="tools/lies_about.lua")
+    yield Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary")
+    yield Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault")
+
+
+def failing_tools() -> Iterator[Tool]:
+    """One for each way to fail."""
+    for name, description, error in (
+        ("late", "Never in time", ScriptTimeout("late ran longer than 1 s")),
+        ("broken", "Fails", ToolError("broken.lua:3: no such field")),
+        ("surprise", "Fails unforeseen", RuntimeError("/etc/secret: not ours")),
+    ):
+        yield Tool(name, description, ANYTHING, failing(error), origin=f"{name}.lua")
+
+
 @pytest.fixture
 def toolbox() -> Toolbox:
-    """A few tools: the document tools in miniature, an operator's script, a memory pack's, and ones that fail
-    each in its way.
-    """
+    """A few tools: the document tools, an operator's scripts, memory packs', and ones that fail each in its way."""
     box = Toolbox()
-
-    def search(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        hit = {
-            "id": DOCUMENT_ID,
-            "source": "filesystem",
-            "source_id": "docs/auth.md",
-            "title": "Authentication Guide",
-            "score": 0.94,
-            "snippet": "JWT tokens are signed with...",
-            "source_url": None,
-        }
-        return {"results": [hit] * (arguments["query"] == "authentication")}
-
-    def get(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        if arguments["id"] != DOCUMENT_ID:
-            raise NotFound(f"no document with id: {arguments['id'][:80]}")
-        return {
-            "id": DOCUMENT_ID,
-            "source": "git",
-            "source_id": "docs/auth.md",
-            "title": "Authentication Guide",
-            "body": "Full",
-        }
-
-    def whoami(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        banks = None if caller.banks is None else sorted(caller.banks)
-        return {**caller._replace(progress=None)._asdict(), "banks": banks, "arguments": arguments}
-
-    def fail(error: Exception) -> Callable[[dict[str, JSON], Caller], JSON]:
-        def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-            raise error
-
-        return run
-
-    text = {"type": "string", "minLength": 1, "maxLength": 4096}
-    box.add(
-        Tool(
-            "search",
-            "Search indexed documents by keyword, semantic, or hybrid query",
-            {
-                "type": "object",
-                "properties": {
-                    "query": {**text, "description": "Search query"},
-                    "mode": {
-                        "type": "string",
-                        "enum": ["keyword", "semantic", "hybrid"],
-                        "default": "keyword",
-                    },
-                    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 12},
-                    "source": {"type": "string"},
-                },
-                "required": ["query"],
-                "additionalProperties": False,
-            },
-            search,
-            annotations=READING,
-            builtin=True,
-            bare=True,
-        )
-    )
-    one_id = {"type": "object", "properties": {"id": text}, "required": ["id"], "additionalProperties": False}
-    box.add(
-        Tool(
-            "get", "Retrieve a full document by ID", one_id, get, annotations=READING, builtin=True, bare=True
-        )
-    )
-    no_parameters = {"type": "object", "properties": {}, "additionalProperties": False}
-    row = {"name": "filesystem", "configured": True, "healthy": True, "doc_count": 47}
-    box.add(
-        Tool(
-            "sources",
-            "List sources",
-            no_parameters,
-            lambda a, c: {"sources": [row]},
-            annotations=READING,
-            builtin=True,
-            bare=True,
-        )
-    )
-    box.add(Tool("whoami", "Say who calls", ANYTHING, whoami, annotations=READING, origin="whoami.lua"))
-    box.add(Tool("write_note", "Write a note", ANYTHING, whoami, origin="write_note.lua", named=True))
-    box.add(Tool("lies_about", "Write a note", ANYTHING, whoami, origin="tools/lies_about.lua"))
-    box.add(Tool("remember", "Keep a memory", ANYTHING, whoami, pack="diary", origin="packs/diary"))
-    box.add(Tool("vault", "Keep a secret", ANYTHING, whoami, pack="vault", origin="packs/vault"))
-    box.add(
-        Tool(
-            "late",
-            "Never in time",
-            ANYTHING,
-            fail(ScriptTimeout("late ran longer than 1 s")),
-            origin="late.lua",
-        )
-    )
-    box.add(
-        Tool("broken", "Fails", ANYTHING, fail(ToolError("broken.lua:3: no such field")), origin="broken.lua")
-    )
-    box.add(
-        Tool(
-            "surprise",
-            "Fails unforeseen",
-            ANYTHING,
-            fail(RuntimeError("/etc/secret: not ours")),
-            origin="surprise.lua",
-        )
-    )
+    for tool in (*document_tools(), *operators_tools(), *failing_tools()):
+        box.add(tool)
     box.add_failed("unloadable", ToolError("unloadable.lua:1: unexpected symbol"))
     return box
 

@@ -7,11 +7,11 @@ server and yet reachable.
 import http.server
 import importlib.util
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit import http_server
 from real_clients import chromium, missing
 from serving import EchoDoor, Serve, Served
 
@@ -72,13 +72,8 @@ def evil() -> Iterator[str]:
         def log_message(self, format: str, *arguments: object) -> None:
             return
 
-    site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=site.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://evil.example:{site.server_port}"
-    site.shutdown()
-    site.server_close()
-    thread.join(10)
+    with http_server(Page) as port:
+        yield f"http://evil.example:{port}"
 
 
 @pytest.fixture

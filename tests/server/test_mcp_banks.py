@@ -22,20 +22,26 @@ CLIENTS_A_BANK = 8  # 64 in all, every other one in the older era
 ROUNDS = 4
 
 
-def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: Services) -> None:
-    memory: dict[str, list[str]] = {bank: [] for bank in BANKS}
-    lock = threading.Lock()
+class Notes:
+    """What was kept, by bank. Its tool tells its progress under the bank's name."""
 
-    def keep(arguments: dict[str, JSON], caller: Caller) -> JSON:
+    def __init__(self) -> None:
+        self.by_bank: dict[str, list[str]] = {bank: [] for bank in BANKS}
+        self._lock = threading.Lock()
+
+    def keep(self, arguments: dict[str, JSON], caller: Caller) -> JSON:
         assert caller.bank is not None
         for step in range(1, 4):
             if caller.progress:
                 caller.progress(step, 3, f"{caller.bank}/{arguments['note']}")
-        with lock:
-            memory[caller.bank].append(arguments["note"])
+        with self._lock:
+            self.by_bank[caller.bank].append(arguments["note"])
         return {"bank": caller.bank, "fixed": caller.bank_fixed, "note": arguments["note"]}
 
-    services.toolbox.add(Tool("keep", "Keeps a note", ANYTHING, keep))
+
+def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: Services) -> None:
+    notes = Notes()
+    services.toolbox.add(Tool("keep", "Keeps a note", ANYTHING, notes.keep))
     served = serve(services._replace(mcp=mcp_over(services.toolbox, services.agents)))
     statuses: Counter[int] = Counter()
 
@@ -86,4 +92,4 @@ def test_nothing_crosses_between_64_clients_of_8_banks(serve: Serve, services: S
         expected = [
             f"{bank}-{number}-{round_}" for number in range(CLIENTS_A_BANK) for round_ in range(ROUNDS)
         ]
-        assert sorted(memory[bank]) == sorted(expected)
+        assert sorted(notes.by_bank[bank]) == sorted(expected)

@@ -70,7 +70,7 @@ def test_whatever_prints_below_python_reaches_standard_error(tmp_path: Path) -> 
     # A C library, a child process and `print`, while the wire is in use.
     program = """
 import os, subprocess, sys
-from ctx.server.stdio import take_wire
+from ctx.server.frames import take_wire
 reading, writing = take_wire()
 print("from print")
 sys.stdout.flush()

@@ -17,14 +17,30 @@ from ctx.store.base import Catalog, Run
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk
 
-CATALOGS: dict[str, Callable[[Path], Catalog]] = {
-    "sqlite": lambda folder: SqliteCatalog(str(folder / "ctx.db"))
+
+def sqlite_catalog(request: pytest.FixtureRequest) -> Catalog:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return SqliteCatalog(str(folder / "ctx.db"))
+
+
+def postgresql_catalog(request: pytest.FixtureRequest) -> Catalog:
+    url: str = request.getfixturevalue("database_url")
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    return PostgresCatalog(url)
+
+
+CATALOGS: dict[str, Callable[[pytest.FixtureRequest], Catalog]] = {
+    "sqlite": sqlite_catalog,
+    "postgresql": postgresql_catalog,
 }
 
 
-@pytest.fixture(params=sorted(CATALOGS))
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    opened = CATALOGS[request.param](tmp_path)
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)],
+)
+def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    opened = CATALOGS[request.param](request)
     yield opened
     opened.close()
 
@@ -309,6 +325,34 @@ def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None
     assert catalog.pending_count(MODEL) == 2
     assert [text for _, text in catalog.pending_texts(MODEL, 10)] == expected[1:]
     assert catalog.pending_texts(MODEL, 0) == []
+
+
+def test_pending_texts_are_those_of_the_chunks_that_are_named_in_their_order(catalog: Catalog) -> None:
+    catalog.put_documents([make("a", "a.md", ["one", "two", "three"]), make("a", "b.md", ["four"])])
+    for covered in ([], ["two"]):
+        texts = dict(catalog.pending_texts(MODEL, 10))
+        hashes = {text.rsplit("\n")[-1]: digest for digest, text in texts.items()}
+        catalog.put_embeddings(MODEL, [(hashes[word], vector_of(hashes[word])) for word in covered])
+        remainder = [chunk.chunk_no for chunk in catalog.pending_chunks(MODEL)]
+        assert [text for _, text in catalog.pending_texts(MODEL, 10, remainder[::-1])] == [
+            text for _, text in reversed(catalog.pending_texts(MODEL, 10))
+        ]
+        assert len(catalog.pending_texts(MODEL, 2, remainder[::-1])) == 2
+        assert catalog.pending_texts(MODEL, 10, []) == catalog.pending_texts(MODEL, 10, [4711]) == []
+        assert catalog.awaiting(MODEL, [1, 2, 3, 4]) == frozenset(remainder)
+    assert len(remainder) == 3
+
+
+def test_pending_chunks_say_how_deep_they_are_and_how_old(catalog: Catalog) -> None:
+    catalog.put_documents([make("a", "a.md", ["one", "two"], updated_ms=7_000)])
+    for _ in range(2):  # before and after the model is known
+        chunks = list(catalog.pending_chunks(MODEL))
+        assert [chunk.ordinal for chunk in chunks][-1] == 1
+        assert {chunk.updated_ms for chunk in chunks} == {7_000}
+        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no)) == []
+        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no - 1)) == chunks[-1:]
+        first = catalog.pending_texts(MODEL, 1)[0][0]
+        catalog.put_embeddings(MODEL, [(first, vector_of(first))])
 
 
 def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(catalog: Catalog) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.errors import StoreError
+from ctx.store import lanes
 from ctx.store import local as local_module
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
@@ -74,6 +75,7 @@ def numbers(hits: list[Hit]) -> list[int]:
     until=st.none() | st.integers(0, 20),
     dead=st.integers(0, 30),
     coded=st.booleans(),
+    block_rows=st.sampled_from([1, 16, 8192]),
 )
 def test_a_search_is_what_looking_at_every_vector_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -86,6 +88,7 @@ def test_a_search_is_what_looking_at_every_vector_gives(
     until: int | None,
     dead: int,
     coded: bool,
+    block_rows: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("vectors")
     chance = random.Random(seed)
@@ -94,23 +97,24 @@ def test_a_search_is_what_looking_at_every_vector_gives(
         no: (no, 1000 + no, chance.choice("abc"), chance.randint(0, 20), unit(chance.randrange(distinct)))
         for no in chance.sample(range(10_000), count)
     }
-    with VectorWriter(str(folder), "m") as writer:
-        for start in range(0, count, 50):
-            writer.put(batch(list(rows.values())[start : start + 50]))
-        for no in chance.sample(sorted(rows), min(dead, count)):
-            writer.retain({1000 + no: ()})
-            del rows[no]
-        writer.publish(1, "h")
-    query = unit(seed % 1000)
-    entries = [
-        (-round(float(vector.astype(np.float64) @ query.astype(np.float64)), 6), no)
-        for no, _, source, updated_ms, vector in rows.values()
-        if (sources is None or source in sources)
-        and (since is None or updated_ms >= since)
-        and (until is None or updated_ms <= until)
-    ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vectors_module, "CODED_ROWS", 1 if coded else 10**9)
+        patched.setattr(lanes, "ROWS", block_rows)
+        with VectorWriter(str(folder), "m") as writer:
+            for start in range(0, count, 50):
+                writer.put(batch(list(rows.values())[start : start + 50]))
+            for no in chance.sample(sorted(rows), min(dead, count)):
+                writer.retain({1000 + no: ()})
+                del rows[no]
+            writer.publish(1, "h")
+        query = unit(seed % 1000)
+        entries = [
+            (-round(float(vector.astype(np.float64) @ query.astype(np.float64)), 6), no)
+            for no, _, source, updated_ms, vector in rows.values()
+            if (sources is None or source in sources)
+            and (since is None or updated_ms >= since)
+            and (until is None or updated_ms <= until)
+        ]
         hits = nearest(folder, query, k, Filters(sources, since, until))
     assert numbers(hits) == [no for _, no in sorted(entries)[:k]]
     assert [hit.document_no for hit in hits] == [1000 + hit.chunk_no for hit in hits]
@@ -161,6 +165,12 @@ def test_few_and_scattered_rows_are_found_too(tmp_path: Path) -> None:
 def test_what_is_known_without_numpy_is_right() -> None:
     assert vectors_module.FORMAT == local_module.VECTORS_FORMAT
     assert (ROW.itemsize, PATCH.itemsize) == (local_module.ROW_BYTES, local_module.PATCH_BYTES)
+    assert (lanes.ROWS, lanes.LEAD_DIMS) == (local_module.CODES_ROWS, local_module.LEAD_DIMS)
+    sizes = local_module._vector_sizes(
+        {"generation": "1", "rows": str(2 * lanes.ROWS + 5), "dim": "384", "patches": "3", "leads": "2"}
+    )
+    assert sizes["1.codes"] == 2 * lanes.block_bytes(384)
+    assert sizes["1.leads-2"] == lanes.basis_bytes(384) + 2 * lanes.block_bytes(lanes.LEAD_DIMS)
 
 
 def test_nothing_published_finds_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
+from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.change import MAX_CHARS, Statement, replaces
@@ -24,7 +25,6 @@ NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
 NEIGHBOURS = 20  # of a new memory, among which it may take another's place
 CHARS_PER_TOKEN = 4
-_DAY_MS = 86_400_000
 
 
 class Question(NamedTuple):
@@ -168,7 +168,7 @@ class Searching(BankView):
         """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
         terms = set(query_terms(text))
         alike = []
-        for candidate, cosine in self._neighbours(text):
+        for candidate, cosine in self._neighbours(text, "hybrid"):
             terms_of_candidate = set(query_terms(candidate.text))
             shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
             if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
@@ -186,20 +186,22 @@ class Searching(BankView):
         if memory.expires_ms is not None:  # what holds for a while puts nothing out of the way
             return []
         uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
+        # What says the same of one thing is near: looking for its words as well would take as long again.
+        mode = "keyword" if self._embedding.model is None else "semantic"
         return [
             (candidate, reason)
-            for candidate, cosine in self._neighbours(memory.text, _beside(memory))
+            for candidate, cosine in self._neighbours(memory.text, mode, _beside(memory))
             if candidate.kind == memory.kind
             and candidate.uttered_ms <= uttered_ms
             and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
         ]
 
-    def _neighbours(self, text: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
+    def _neighbours(self, text: str, mode: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
         """The current memories nearest to a text, with the cosine."""
         with self._view() as view:
             conditions = [visible(self._now()), *within]
             legs = search_legs(
-                view, self._embedding, text[:MAX_CHARS], "hybrid", conditions, NEIGHBOURS, superseded=False
+                view, self._embedding, text[:MAX_CHARS], mode, conditions, NEIGHBOURS, superseded=False
             )
             hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
         return [(hit.memory, hit.signals["cosine"]) for hit in hits]
@@ -327,7 +329,7 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
     until = value.get("until")
     last_ms = moment_ms("window.until", until)
     if isinstance(until, str) and len(until.strip()) == 10 and last_ms is not None:
-        last_ms += _DAY_MS - 1  # a date alone is the whole day
+        last_ms += DAY_MS - 1  # a date alone is the whole day
     return None, Window(moment_ms("window.since", value.get("since")), last_ms)
 
 

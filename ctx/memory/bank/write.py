@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
@@ -22,7 +23,6 @@ from ctx.types import JSON
 DEDUPES = ("exact", "near", "off")
 MAX_ITEMS = 1000  # of one put_many
 MAX_KEY_CHARS = 200
-_DAY_MS = 86_400_000
 # Besides the gist: what two memories must share to be one.
 _PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms")
 _SCREENED = ("text", "metadata", "label", "context")
@@ -431,7 +431,7 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
         changes["expires_ms"] = memory.expires_ms
     uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
     earlier_ms = twin.created_ms if twin.said_ms is None else twin.said_ms
-    if uttered_ms - earlier_ms > _DAY_MS:  # within a day it is a retry
+    if uttered_ms - earlier_ms > DAY_MS:  # within a day it is a retry
         changes["said_ms"] = uttered_ms
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)

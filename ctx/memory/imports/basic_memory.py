@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.formats.frontmatter import front_title, read_front_matter
+from ctx.memory.columns import moment_ms
 from ctx.memory.gist import gist
 from ctx.memory.imports.item import Item, Source, Unread, present
+from ctx.memory.notes import note_paths
 from ctx.types import JSON
 
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
@@ -49,7 +51,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
     if not os.path.isdir(source.path):
         yield from _note_of_file(os.path.basename(source.path), source.content)
         return
-    paths = sorted(_paths(source.path))
+    paths = note_paths(source.path)
     if not paths:
         raise BadRequest(f"there are no notes (*.md) in {source.path}")
     for path in paths:
@@ -60,14 +62,6 @@ def read(source: Source) -> Iterator[Item | Unread]:
             yield Unread(path, str(error.strerror))
             continue
         yield from _note_of_file(path, content)
-
-
-def _paths(folder: str) -> Iterator[str]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if name.endswith(".md") and not name.startswith("."):
-                yield os.path.relpath(os.path.join(parent, name), folder)
 
 
 def _note_of_file(path: str, content: bytes) -> Iterator[Item | Unread]:
@@ -155,8 +149,6 @@ def _tags(value: JSON) -> list[str]:
 
 def _moment(metadata: dict[str, JSON]) -> str | None:
     """When a note was last written, where its front matter says so."""
-    from ctx.memory.columns import moment_ms
-
     for name in ("modified", "updated", "created", "date"):
         value = metadata.get(name)
         try:

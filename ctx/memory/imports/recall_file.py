@@ -7,8 +7,8 @@ older versions are enough.
 import json
 import sqlite3
 from collections.abc import Iterator
-from urllib.parse import quote
 
+from ctx import files
 from ctx.errors import BadRequest
 from ctx.memory.imports.item import Item, Source, Unread, present
 from ctx.types import JSON
@@ -26,7 +26,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
     if source.path is None:
         raise BadRequest("a database file is read where it lies: name it instead of piping it")
     try:
-        connection = sqlite3.connect(f"file:{quote(source.path)}?mode=ro", uri=True)
+        connection = sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)
         try:
             yield from _rows(connection)
         finally:

@@ -1,0 +1,117 @@
+"""`ctx mcp` as a client starts it with every conversation: processor time and wall clock from the start of the process to the
+reply to `initialize`, and to `tools/list` right behind it, beside `python -c pass` (issue: <= 20 times it).
+
+The first start of a client finds no record of its opening (ctx/server/opening.py); the later ones do.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from _common import check, finish, header, markdown_tree
+
+CONFIG = '[connectors.filesystem]\nroot = "./docs"\n'
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+STEPS = ("initialize", "tools/list", "search")
+SEARCH = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "search", "arguments": {"query": "value file"}},
+}
+
+
+def used_ms(pid: int) -> float:
+    """Processor time of a process so far, by its clock (Linux makes the clock's number of the process's)."""
+    return time.clock_gettime(~pid << 3 | 2) * 1000
+
+
+def start(folder: Path, environ: dict[str, str]) -> dict[str, tuple[float, float]]:
+    """Step -> (processor time, wall clock) in ms from the start of the process to its reply."""
+    began_s = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ctx", "mcp", "--log-level", "error"],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    figures = {}
+    for step, messages in zip(STEPS, ((INITIALIZE,), (INITIALIZED, TOOLS), (SEARCH,)), strict=True):
+        process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        process.stdin.flush()
+        reply = json.loads(process.stdout.readline())
+        figures[step] = used_ms(process.pid), (time.perf_counter() - began_s) * 1000
+        assert "result" in reply, reply
+    process.stdin.close()
+    process.wait(60)
+    return figures
+
+
+def nothing() -> tuple[float, float]:
+    """`python -c pass`: processor time and wall clock in ms."""
+    began_s = time.perf_counter()
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", "pass"], os.environ)
+    _, _, usage = os.wait4(pid, 0)
+    return (usage.ru_utime + usage.ru_stime) * 1000, (time.perf_counter() - began_s) * 1000
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--files", type=int, default=200)
+    options.add_argument("--rounds", type=int, default=9)
+    options.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
+    args = options.parse_args()
+    header("A client's start")
+    with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
+        folder = Path(name)
+        markdown_tree(folder / "docs", args.files)
+        (folder / "ctx.toml").write_text(CONFIG)
+        environ = {
+            **os.environ,
+            "HOME": name,
+            "XDG_CACHE_HOME": f"{name}/cache",
+            "XDG_STATE_HOME": f"{name}/state",
+        }
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-m", "ctx", "index", "--no-progress", "--no-embed"]
+        subprocess.run(command, cwd=folder, env=environ, check=True, stdout=subprocess.DEVNULL)
+        start(folder, environ)  # the byte code is written, the files are in memory
+        base, first, later = [], [], []
+        for _ in range(args.rounds):  # in turn, so that a noisy moment hits all
+            base.append(nothing())
+            later.append(start(folder, environ))
+            for record in Path(name, "cache", "ctx").glob("opening-*"):
+                record.unlink()
+            first.append(start(folder, environ))
+    cpu = median(row[0] for row in base)
+    wall = median(row[1] for row in base)
+    print(f"{'python -c pass:':<34} {cpu:7.1f} ms CPU, {wall:7.1f} ms wall")
+    figures: dict[str, float] = {"pass_cpu_ms": cpu}
+    for label, rows in (("first start", first), ("later starts", later)):
+        for step in STEPS:
+            step_cpu, step_wall = (median(row[step][part] for row in rows) for part in (0, 1))
+            figures[f"{label}, {step}, cpu_ms"] = step_cpu
+            title = f"{label}, to the reply to {step}:"
+            print(f"{title:<46} {step_cpu:7.1f} ms CPU = {step_cpu / cpu:5.1f} x, {step_wall:7.1f} ms wall")
+    for step in STEPS[:2]:
+        ratio = figures[f"later starts, {step}, cpu_ms"] / cpu
+        check(f"ctx mcp to the reply to {step} against python -c pass, CPU", ratio, 20, unit=" x")
+    if args.json:
+        print(json.dumps({**figures, "load": os.getloadavg()}))
+    finish()
+
+
+if __name__ == "__main__":
+    main()

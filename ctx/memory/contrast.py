@@ -1,0 +1,52 @@
+"""Two statements put alike about two things: "The blue team meets in room 3" and "The red team meets in room 5".
+
+Such a pair is as near in meaning as a statement and its successor are, and shares as many words. It is told by how the
+texts run side by side: they begin alike, part for a word or two, go on alike, and part again. What is said of a thing
+that changed parts once, at its value.
+"""
+
+from ctx.analyze import STOP_WORDS, terms
+
+# What stands before a noun without telling it from another of its kind.
+_DETERMINERS = frozenset(
+    ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine", "unser", "unsere")
+)  # fmt: skip
+_COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
+_KEY_WORDS = 2  # at most, in which two such statements name what they are about
+
+
+def contrasted(earlier: str, later: str) -> frozenset[str]:
+    """The terms by which the earlier of two statements put alike about two things can be told from the later one;
+    none where they are not such."""
+    left, right = _plain_words(earlier), _plain_words(later)
+    start = _shared(left, right)
+    for width in range(1, _KEY_WORDS + 1):
+        for other_width in range(1, _KEY_WORDS + 1):
+            after, other_after = start + width, start + other_width
+            run = _shared(left[after:], right[other_after:])
+            if run == 0 or not _says_something(left[after : after + run]):
+                continue
+            if after + run < len(left) and other_after + run < len(right):
+                parted = [*left[start:after], *left[after + run :]]
+                return frozenset(terms(" ".join(parted))) - frozenset(terms(later))
+    return frozenset()
+
+
+def _plain_words(text: str) -> list[str]:
+    words = (word.strip(".,;:!?\"'“”()").casefold() for word in text.split())
+    return [word for word in words if word and word not in _DETERMINERS]
+
+
+def _shared(left: list[str], right: list[str]) -> int:
+    """How many words two texts begin with alike."""
+    count = 0
+    for word, other_word in zip(left, right, strict=False):
+        if word != other_word:
+            break
+        count += 1
+    return count
+
+
+def _says_something(words: list[str]) -> bool:
+    """Whether words are more than prepositions: with those alone two texts can go on alike by chance."""
+    return any(word in _COPULAS or word not in STOP_WORDS for word in words)

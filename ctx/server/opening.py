@@ -1,0 +1,216 @@
+"""What a client asks first over pipes, answered from a record of what the SDK answered to the very same before.
+
+A client starts `ctx mcp` with every conversation and waits for two replies, the handshake and the list of tools,
+while the SDK needs a second to import. The record holds those replies, each beside the whole request it was given
+for, and counts only while nothing has changed that they could follow from (`fingerprint`). The SDK stays the
+authority: every request that was answered early is put to it all the same, and where it says something else the
+record is put right and the client told that the list has changed. A request that differs in anything waits for
+it.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from importlib.machinery import PathFinder
+
+from ctx import __version__, files
+from ctx.server.frames import Frames
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+RECORDED = (
+    "initialize", "server/discover", "ping", "tools/list", "prompts/list", "resources/templates/list",
+)  # fmt: skip
+"""Methods whose reply follows from the configuration, the scripts and the request alone."""
+CHANGES = {
+    "tools/list": b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}',
+    "prompts/list": b'{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}',
+}
+PATIENCE_S = 0.05  # for a client's first words; then the server is made ready without them
+_KIND = "ctx-opening 1"
+_MAX_REPLIES = 48  # of all clients of a project; each has about four
+_MAX_KEY_CHARS = 4000
+_MAX_BYTES = 4_000_000  # of a record
+_CODE = ("", "server", "tools", "extensions", "lua")  # folders of ctx that replies follow from
+_SDK = ("mcp", "mcp_types", "pydantic", "pydantic_core")
+
+
+# -- what replies follow from ------------------------------------------------------------------------------
+
+
+def fingerprint(values: Iterable[str], paths: Iterable[str]) -> str:
+    """One hash over ctx, the SDK and Python as they are installed, these values and the state of these files.
+
+    A file's state is its inode, its times and its size; a change within one tick of the clock that made it cannot
+    matter, since whoever reads the file starts later. Of a folder it is what it holds.
+    """
+    parts = [_KIND, __version__, sys.version, sys.prefix, *values, "files"]
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for path in (*(os.path.join(package, folder) for folder in _CODE), *_sdk_files(), *paths):
+        parts += _state(path)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _sdk_files() -> list[str]:
+    specs = [PathFinder.find_spec(name) for name in _SDK]
+    return [spec.origin or "" for spec in specs if spec is not None]
+
+
+def _state(path: str) -> list[str]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return [path, f"errno {error.errno}"]
+    state = [path, f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"]
+    if os.path.isdir(path):
+        state = [path]  # its own times change with every `__pycache__`
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.endswith((".py", ".lua")):
+                    state += _state(entry.path)
+    return state
+
+
+# -- the record --------------------------------------------------------------------------------------------
+
+
+class Opening:
+    """The recorded replies of one project, by request. `slot` is the file; a missing or foreign one is empty."""
+
+    def __init__(self, slot: str | None, fingerprint: str) -> None:
+        self._slot = slot
+        self._fingerprint = fingerprint
+        self._replies = self._read()
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._replies)
+
+    def reply(self, key: str) -> JSON | None:
+        """What the SDK answered to that request."""
+        return self._replies.get(key)
+
+    def note(self, key: str, reply: JSON) -> None:
+        """Keeps what the SDK answers. Writes the file where that is news; one that cannot be written is no loss."""
+        with self._lock:
+            if self._slot is None or self._replies.get(key) == reply:
+                return
+            self._replies = {**self._read(), **self._replies}  # another client may have come meanwhile
+            self._replies.pop(key, None)
+            self._replies[key] = reply
+            while len(self._replies) > _MAX_REPLIES:
+                del self._replies[next(iter(self._replies))]
+            record = {"kind": _KIND, "fingerprint": self._fingerprint, "replies": self._replies}
+            content = json.dumps(record).encode()
+            if len(content) > _MAX_BYTES:
+                return
+            try:
+                files.make_folder(os.path.dirname(self._slot))
+                files.replace(self._slot, content)
+            except OSError as error:
+                logger.debug("the opening is not recorded: %s", error)
+
+    def _read(self) -> dict[str, JSON]:
+        content = None if self._slot is None else files.read_private(self._slot, _MAX_BYTES)
+        try:
+            record = json.loads(content or b"{}")
+        except ValueError:
+            return {}
+        if not isinstance(record, dict) or record.get("fingerprint") != self._fingerprint:
+            return {}
+        replies = record.get("replies")
+        return replies if record.get("kind") == _KIND and isinstance(replies, dict) else {}
+
+
+def slot_of(project: str, environ: Mapping[str, str]) -> str | None:
+    """Where the openings of a project are recorded; None where the user has no folder for such things."""
+    folder = files.cache_folder(environ)
+    number = zlib.crc32(os.fsencode(os.path.abspath(project))) % 64  # the folder must not grow with projects
+    return None if folder is None else os.path.join(folder, f"opening-{number:02d}")
+
+
+class Requests:
+    """Tells requests of one conversation apart: the same words mean another thing after another handshake."""
+
+    def __init__(self) -> None:
+        self._handshake = ""
+
+    def key(self, message: Mapping[str, JSON]) -> str | None:
+        """The key of a request in the record; None where its reply is not one to be recorded."""
+        if message.get("method") not in RECORDED or message.keys() - {"jsonrpc", "id", "method", "params"}:
+            return None
+        id = message.get("id")
+        if message.get("jsonrpc") != "2.0" or not isinstance(id, str | int) or isinstance(id, bool):
+            return None
+        text = json.dumps([message["method"], message.get("params")], sort_keys=True)
+        if len(text) > _MAX_KEY_CHARS:
+            return None
+        if message["method"] == "initialize":
+            self._handshake = text
+        return f"{self._handshake}\n{text}"
+
+
+# -- answering early ---------------------------------------------------------------------------------------
+
+
+class Early:
+    """What was said before the SDK was there: the messages that came, and what requests were answered, by id."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.replies: dict[str | int, JSON] = {}
+        self.ended = False  # the client has closed its end, and nothing waits for an answer
+        self._requests = Requests()
+
+    def take(self, frames: Frames, opening: Opening) -> bool:
+        """Reads a message, and answers it from the record; False where the SDK has to go on."""
+        message = frames.next()
+        if message is None:
+            self.ended = True
+            return False
+        self.messages.append(message)
+        try:
+            request = json.loads(message)
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(request, dict):
+            return False
+        if "id" not in request:  # nobody waits for an answer
+            return str(request.get("method")).startswith("notifications/")
+        key = self._requests.key(request)
+        reply = None if key is None else opening.reply(key)
+        if reply is None or request["id"] in self.replies:
+            return False
+        self.replies[request["id"]] = reply
+        frames.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": reply}).encode())
+        return True
+
+
+def answer_early(frames: Frames, opening: Opening, prepare: Callable[[], object]) -> Early:
+    """Answers from the record until `prepare`, which runs in a thread meanwhile, is through, or until something comes
+    that the record does not know.
+    """
+    ready, waker = os.pipe()
+
+    def run() -> None:
+        try:
+            prepare()
+        finally:  # what it raised is raised once more where the server is made
+            os.close(waker)
+
+    early = Early()
+    known = not frames.waiting(PATIENCE_S, other=ready) or early.take(frames, opening)
+    thread = threading.Thread(target=run, name="ctx-prepare", daemon=True)
+    thread.start()
+    while known and frames.waiting(None, other=ready):
+        known = early.take(frames, opening)
+    if not early.ended:
+        thread.join()
+        os.close(ready)
+    return early

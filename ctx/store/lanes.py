@@ -1,0 +1,132 @@
+"""Vectors in 8 bits as a scan reads them fastest: in blocks of ROWS rows, each dimension of a block side by side.
+
+A product of one row with a matrix is the one that onnxruntime does without laying the matrix out anew, and reads each byte once: 1.6 ms
+for 65,000 rows of 384 on one core, where row after row it took 14 (docs/decisions/0022-leads.md). A block is
+
+    codes   int8 (dim, ROWS)    the vectors, of which a row's step is the unit
+    zeros   int32 (ROWS)        what the query's own zero adds to the product of a row
+    steps   float32 (ROWS)
+    errors  float32 (ROWS)      how far a row's codes are from its vector
+
+and is written once, whole: what does not fill a block yet is left to its vectors. Everything is off by a bound, as in codes.py, so
+whoever looks again at all rows that could be among the best by it has found the best ones.
+
+Leads are the same of fewer dimensions: those in which the vectors differ most, by a sample of them. They hide something, little of it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ctx.store import codes
+from ctx.store.codes import Estimate, Floats
+
+ROWS = 8192  # of a block
+LEAD_DIMS = 96  # of 384 they have 80 % of what the vectors of texts differ in
+SAMPLE_ROWS = 8192  # from which the dimensions of leads are told
+
+# The query is codes of 1 to 127 about its zero: two products of 127 x 127 fit in 16 bits, in which processors without VNNI add them
+# (docs/decisions/0003-seven-bits.md).
+_ZERO = 64
+_MOST = 63
+_ROUNDING = 1e-5  # of float32 arithmetic over some hundred components
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def block_bytes(dim: int) -> int:
+    """The size of a block."""
+    return ROWS * (dim + 12)
+
+
+def encode_block(vectors: Floats) -> Bytes:
+    """The block, uint8 (block_bytes,), of float32 (ROWS, dim)."""
+    coded, steps = codes.encode(vectors)
+    signed = (coded ^ np.uint8(codes.ZERO)).view(np.int8)
+    zeros = _ZERO * signed.sum(axis=1, dtype="<i4")
+    errors = np.linalg.norm(vectors - codes.decode(coded, steps), axis=1) + np.float32(_ROUNDING)
+    parts = (np.ascontiguousarray(signed.T), zeros, steps.astype("<f4"), errors.astype("<f4"))
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+
+
+class Blocks:
+    """Whole blocks of vectors of `dim` dimensions over uint8 (count * block_bytes,), not copied."""
+
+    def __init__(self, data: Bytes, dim: int) -> None:
+        self.dim = dim
+        self._data = data.reshape(-1, block_bytes(dim))
+
+    @property
+    def rows(self) -> int:
+        return len(self._data) * ROWS
+
+    def around(self, rows: slice) -> tuple[int, int]:
+        """The blocks `[first, last)` in which rows of a span are."""
+        last = min(-(-rows.stop // ROWS), len(self._data))
+        return min(rows.start // ROWS, last), last
+
+    def scores(self, query: Floats, first: int, last: int) -> Floats:
+        """The products of the blocks `[first, last)` with a query, float32 (dim,), as near as the codes have them."""
+        return self._scores(_coarse(query), first, last)
+
+    def estimate(self, query: Floats, first: int, last: int) -> Estimate:
+        """As `scores`, and how far each is from the true one at most. Rows and query are of unit length."""
+        row = _coarse(query)
+        remainder = np.float32(np.linalg.norm(query - row.values * np.float32(row.step)))
+        size = self.dim * ROWS + 8 * ROWS
+        errors = np.ascontiguousarray(self._data[first:last, size:]).view("<f4").reshape(-1)
+        # |q x - q' x'| <= |q - q'| |x| + |q'| |x - x'|
+        margins = errors * (1 + remainder)
+        margins += remainder + np.float32(_ROUNDING)
+        return Estimate(self._scores(row, first, last), margins)
+
+    def _scores(self, row: "_Coarse", first: int, last: int) -> Floats:
+        scores = np.empty((last - first) * ROWS, np.float32)
+        product = codes.row_product()
+        size = self.dim * ROWS
+        for position, block in enumerate(self._data[first:last]):
+            products = product(row.codes, block[:size].view(np.int8).reshape(self.dim, ROWS))[0]
+            products -= block[size : size + 4 * ROWS].view("<i4")
+            span = scores[position * ROWS : (position + 1) * ROWS]
+            span[:] = products
+            span *= block[size + 4 * ROWS : size + 8 * ROWS].view("<f4")
+        scores *= np.float32(row.step)
+        return scores
+
+
+class _Coarse(NamedTuple):
+    """A query in steps: the values, float32, and as codes, uint8 (1, dim), about `_ZERO`."""
+
+    values: Floats
+    codes: Bytes
+    step: float
+
+
+def _coarse(query: Floats) -> _Coarse:
+    step = (float(np.abs(query).max()) or 1.0) / _MOST
+    values: Floats = np.rint(query / np.float32(step))
+    return _Coarse(values, (values + _ZERO).astype(np.uint8)[None], step)
+
+
+def lead_basis(sample: Floats) -> Floats:
+    """float32 (dim, LEAD_DIMS), orthonormal: the dimensions in which vectors, float32 (n, dim), are longest.
+
+    Turned among themselves, always in the same way, so that each says about as much: codes of one step then lose least.
+    """
+    moments = sample.T.astype(np.float64) @ sample.astype(np.float64)
+    longest = np.linalg.eigh(moments)[1][:, ::-1][:, :LEAD_DIMS]
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((LEAD_DIMS, LEAD_DIMS)))[0]
+    basis: Floats = np.ascontiguousarray(longest @ turn, dtype=np.float32)
+    return basis
+
+
+def basis_of(data: Any, dim: int) -> Floats:
+    """The basis at the beginning of a file of leads."""
+    basis: Floats = np.frombuffer(data, "<f4", count=dim * LEAD_DIMS).reshape(dim, LEAD_DIMS)
+    return basis
+
+
+def basis_bytes(dim: int) -> int:
+    """The size of a basis."""
+    return 4 * dim * LEAD_DIMS
