@@ -285,7 +285,7 @@ class Workspace:
         from ctx.indexing.indexer import Indexer
         from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
-        from ctx.store.lock import WriterLock
+        from ctx.store.lock import WriterLock, source_lock
 
         def open_projection() -> "Projection":
             return self._open_index(writable=True) if self._projecting else NoProjection()
@@ -301,6 +301,7 @@ class Workspace:
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
+                source_lock=partial(source_lock, self.config.folder),
                 turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
             )
 

@@ -9,6 +9,11 @@ Progress = Callable[[str, int, int | None], None]
 """`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""
 
 
+SLOW_KINDS = frozenset({"web"})
+"""The types of sources whose reading waits for others most of the time: minutes, for what is stored in seconds.
+The writer's lock is not held while they are read, but for each batch."""
+
+
 class Problem(NamedTuple):
     """A line of the report, most often on what could not be read; never the end of the run."""
 

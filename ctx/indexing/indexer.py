@@ -1,8 +1,8 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
-One process writes at a time, by an OS lock that is held for a run or for a batch of embeddings, never longer,
-so that `ctx index`
-beside a server waits seconds at most. Searches never wait for any of this.
+One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a site),
+or for a batch of embeddings, never longer, so that `ctx index` beside a server waits seconds at most. Searches
+never wait for any of this.
 """
 
 import logging
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.base import SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
 from ctx.indexing.order import Asked, EmbeddingOrder
@@ -33,6 +33,10 @@ PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run beg
 PUBLISH_AT_LAST_S = (
     10.0  # and how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s
 )
+
+
+Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
+"""What stands in for a connector's `scan` where only a part of a source is looked at."""
 
 
 class Lock(Protocol):
@@ -58,6 +62,7 @@ class Indexer:
     """Runs sources and embeds. Safe from several threads: one of them writes, the others wait.
 
     `open_index()` gives an index opened for writing; it is closed before the lock is released.
+    `source_lock(name)` is the lock of a source that is read without the index's.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Indexer:
         max_tokens: int,
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
+        source_lock: Callable[[str], Lock],
         turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
@@ -81,6 +87,7 @@ class Indexer:
         self._open_index = open_index
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
+        self._source_lock = source_lock
         self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
@@ -149,7 +156,7 @@ class Indexer:
         dry_run: bool = False,
         progress: Progress | None = None,
         stop: threading.Event | None = None,
-        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
+        items: Items | None = None,
     ) -> IndexReport:
         """Indexes one source. `items` as in `IndexRun`."""
 
@@ -160,7 +167,35 @@ class Indexer:
 
         if dry_run:
             return self._index(connector, full, True, progress, None, stop, items)
-        with self._turn(connector.name, stop) as stop, self.writing() as index:
+        with self._turn(connector.name, stop) as stop:
+            if connector.name.split(":", 1)[0] in SLOW_KINDS:
+                report = self._run_slowly(connector, full, report_progress, stop, items)
+            else:
+                report = self._run_at_once(connector, full, report_progress, stop, items)
+        self.reports[connector.name] = report
+        changed = report.added or report.updated or report.deleted
+        news = self.degrade(
+            report.source, None if report.ok else report.note
+        )  # a failure is told once, until it changes
+        counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
+        logger.log(
+            logging.INFO if changed or news else logging.DEBUG,
+            "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
+            *(report.source, report.ok, *counts, report.duration_s),
+        )
+        self._log_problems(report)
+        return report
+
+    def _run_at_once(
+        self,
+        connector: Connector,
+        full: bool,
+        progress: Progress,
+        stop: threading.Event | None,
+        items: Items | None,
+    ) -> IndexReport:
+        """One run under the lock, from its beginning to its end."""
+        with self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             index.catch_up(self.catalog)
             began_s = published_s = time.monotonic()
@@ -178,23 +213,45 @@ class Indexer:
                 else:
                     index.feed(self.catalog)
 
-            report = self._index(connector, full, False, report_progress, publish, stop, items)
+            report = self._index(connector, full, False, progress, publish, stop, items)
             index.catch_up(self.catalog)
             if report.updated or report.deleted:
                 self.catalog.trim_embeddings()
-        self.reports[connector.name] = report
-        changed = report.added or report.updated or report.deleted
-        news = self.degrade(
-            report.source, None if report.ok else report.note
-        )  # a failure is told once, until it changes
-        counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
-        logger.log(
-            logging.INFO if changed or news else logging.DEBUG,
-            "indexed source=%s ok=%s added=%d updated=%d deleted=%d unchanged=%d failed=%d seconds=%.2f",
-            *(report.source, report.ok, *counts, report.duration_s),
-        )
-        self._log_problems(report)
         return report
+
+    def _run_slowly(
+        self,
+        connector: Connector,
+        full: bool,
+        progress: Progress,
+        stop: threading.Event | None,
+        items: Items | None,
+    ) -> IndexReport:
+        """One run that takes the lock of the index for each batch only, while others may write in between.
+
+        Nobody else reads this source meanwhile: two runs would delete by what each believed to be known.
+        """
+        lock = self._source_lock(connector.name)
+        lock.acquire(self._lock_timeout_s)
+        try:
+            self._now(phase="indexing", source=connector.name, done=0, total=None)
+            report = self._index(connector, full, False, progress, None, stop, items, self._batch)
+            if report.updated or report.deleted:
+                with self.writing():
+                    self.catalog.trim_embeddings()
+        finally:
+            lock.release()
+            self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
+        return report
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """The lock for what a slow run has ready; then the run goes on as it was."""
+        before = self.activity
+        with self.writing() as index:
+            yield
+            index.catch_up(self.catalog)
+        self._now(phase=before.phase, source=before.source, done=before.done, total=before.total)
 
     def _log_problems(self, report: IndexReport) -> None:
         """A line for each thing that was not amiss the last time: a broken file in a source that is polled is
@@ -218,7 +275,8 @@ class Indexer:
         progress: Progress | None,
         published: Callable[[], None] | None,
         stop: threading.Event | None,
-        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None,
+        items: Items | None,
+        writing: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> IndexReport:
         run = IndexRun(
             connector,
@@ -231,6 +289,7 @@ class Indexer:
             published=published,
             stop=stop,
             items=items,
+            writing=writing,
         )
         return run.run()
 

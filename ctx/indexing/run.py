@@ -8,6 +8,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
@@ -122,7 +123,8 @@ class IndexRun:
     """One run of one source; `run` once.
 
     `full` reads everything again. `published` is called after each batch, for a projection that wants to follow. `items` stands in for
-    `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted.
+    `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted. Whatever is written is
+    written within `writing()`.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class IndexRun:
         published: Callable[[], None] | None = None,
         stop: threading.Event | None = None,
         items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
+        writing: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self._connector = connector
@@ -150,6 +153,7 @@ class IndexRun:
         self._published = published
         self._stop = stop
         self._items = items
+        self._writing = writing
         self._clock = clock
         self._signature = run_signature(connector, max_tokens, overlap_tokens)
         self._last = catalog.last_run(connector.name)
@@ -186,12 +190,13 @@ class IndexRun:
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
-            self._store()
-            if departed:
-                self._catalog.delete_documents(self._source, departed)
-            self._record(note, departed)
-            if self._published:
-                self._published()
+            with self._writing():
+                self._store()
+                if departed:
+                    self._catalog.delete_documents(self._source, departed)
+                self._record(note, departed)
+                if self._published:
+                    self._published()
         return IndexReport(
             source=self._source,
             ok=note is None,
@@ -221,7 +226,8 @@ class IndexRun:
             self._present.add(item.source_id)
             self._read(item)
             if self._batch.full():
-                self._store()
+                with self._writing():
+                    self._store()
                 self._tell()
                 if self._published:
                     self._published()

@@ -4,6 +4,7 @@ import fcntl
 import os
 import sys
 import time
+import zlib
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
@@ -21,14 +22,23 @@ class Holder(NamedTuple):
     since_ms: int
 
 
+def source_lock(folder: str, source: str) -> "WriterLock":
+    """The lock of whoever reads a source that is read without the lock of the index. `folder`: the store's."""
+    name = f"reading-{zlib.crc32(source.encode('utf-8', 'surrogateescape')):08x}.lock"
+    return WriterLock(os.path.join(folder, "cache", name), doing=f"reading {source}")
+
+
 class WriterLock:
     """An exclusive lock on a file, between processes and between the objects of one process.
 
     A process forked (not started anew) while it is held holds it too until it ends.
     """
 
-    def __init__(self, path: str, *, command: str | None = None) -> None:
-        """`command` is what others are told is writing; None: the name and first argument of this program."""
+    def __init__(self, path: str, *, command: str | None = None, doing: str = "writing the index") -> None:
+        """`command` is what others are told is `doing` that; None: the name and first argument of this
+        program.
+        """
+        self._doing = doing
         self._path = os.path.abspath(path)
         self._command = _own_command() if command is None else command
         self._descriptor: int | None = None
@@ -69,7 +79,7 @@ class WriterLock:
             except BlockingIOError:
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0:
-                    raise Busy(_busy_message(self.holder())) from None
+                    raise Busy(_busy_message(self.holder(), self._doing)) from None
                 time.sleep(min(_RETRY_S, remaining_s))
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
@@ -120,10 +130,10 @@ def _own_command() -> str:
     return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:2]]) if sys.argv and sys.argv[0] else "ctx"
 
 
-def _busy_message(holder: Holder | None) -> str:
+def _busy_message(holder: Holder | None, doing: str) -> str:
     if holder is None:
-        return "another process is writing the index: try again when it has finished"
+        return f"another process is {doing}: try again when it has finished"
     return (
-        f"`{holder.command}` (process {holder.pid}, since {iso_utc(holder.since_ms)}) is writing the index: "
+        f"`{holder.command}` (process {holder.pid}, since {iso_utc(holder.since_ms)}) is {doing}: "
         "try again when it has finished, or stop it"
     )

@@ -19,48 +19,50 @@ def write(folder: Path, files: dict[str, str | JSON]) -> Path:
 # ---- Slack: slack.com/help/articles/220556107, api.slack.com/reference/surfaces/formatting -----------------------------
 
 
+USERS: list[JSON] = [
+    {"id": "U1", "name": "ann", "profile": {"display_name": "Ann", "real_name": "Ann A."}},
+    {"id": "U2", "name": "bo", "profile": {"display_name": "", "real_name": "Bo B."}},
+]
+MESSAGES: list[JSON] = [
+    {
+        "type": "message",
+        "subtype": "channel_join",
+        "user": "U1",
+        "ts": "1767261500.000100",
+        "text": "joined",
+    },
+    {
+        "type": "message",
+        "user": "U1",
+        "ts": "1767261600.000100",
+        "thread_ts": "1767261600.000100",
+        "text": "<@U2> the lift &amp; the door: <https://x.example/a?b=1|the plan> in <#C9|lifts> <!here>",
+    },
+    {
+        "type": "message",
+        "user": "U9",
+        "username": "Bot",
+        "ts": "1767261700.000100",
+        "text": "",
+        "files": [{"title": "plan.pdf"}],
+    },
+    {
+        "type": "message",
+        "user": "U2",
+        "ts": "1767261800.000100",
+        "thread_ts": "1767261600.000100",
+        "text": "on my way",
+    },
+]
+
+
 def test_a_slack_export_is_a_document_a_channel_and_day(tmp_path: Path) -> None:
-    users = [
-        {"id": "U1", "name": "ann", "profile": {"display_name": "Ann", "real_name": "Ann A."}},
-        {"id": "U2", "name": "bo", "profile": {"display_name": "", "real_name": "Bo B."}},
-    ]
-    messages = [
-        {
-            "type": "message",
-            "subtype": "channel_join",
-            "user": "U1",
-            "ts": "1767261500.000100",
-            "text": "joined",
-        },
-        {
-            "type": "message",
-            "user": "U1",
-            "ts": "1767261600.000100",
-            "thread_ts": "1767261600.000100",
-            "text": "<@U2> the lift &amp; the door: <https://x.example/a?b=1|the plan> in <#C9|lifts> <!here>",
-        },
-        {
-            "type": "message",
-            "user": "U9",
-            "username": "Bot",
-            "ts": "1767261700.000100",
-            "text": "",
-            "files": [{"title": "plan.pdf"}],
-        },
-        {
-            "type": "message",
-            "user": "U2",
-            "ts": "1767261800.000100",
-            "thread_ts": "1767261600.000100",
-            "text": "on my way",
-        },
-    ]
     folder = write(
         tmp_path / "export",
         {
-            "users.json": users,
+            "users.json": USERS,
             "channels.json": [{"id": "C1", "name": "general"}, {"id": "C2", "name": "random"}],
-            "general/2026-01-01.json": messages,
+            "general/2026-01-01.json": MESSAGES,
             "general/2026-01-02.json": [],
             "random/2026-01-01.json": [{"ts": "1767261600.0001", "user": "U1", "text": "hi"}],
             "random/2026-01-03.json": "{ cut short",

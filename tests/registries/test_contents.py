@@ -133,6 +133,13 @@ def test_a_manifest_that_is_none_is_refused_whole(text: bytes) -> None:
         contents(text, tree())
 
 
+def test_a_list_of_keys_writes_no_line_of_its_own() -> None:
+    manifest = b'[tools.x]\npath = "x.lua"\nrequired_config = ["a\\n[server]\\nbind = 1", "b"]'
+    (offer,) = contents(manifest, tree("x.lua")).offers
+    assert len(offer.required_config) == 2
+    assert all(word.isprintable() for word in offer.required_config)
+
+
 def test_a_manifest_of_other_shapes_offers_nothing() -> None:
     for text in (b"tools = 3", b"[tools]\nx = 3", b"registry = []", b'[tools.x]\npath = ["a"]\ntags = "b"'):
         assert contents(text, tree()).offers == ()
