@@ -20,6 +20,7 @@ LINEAGE = (
 )
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
+TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
 PARTING = "|"  # between the terms of two passages; the tokenizer drops it
 
 COLUMN_NAMES = Memory._fields
@@ -246,9 +247,10 @@ class Reader:
     ) -> list[JSON]:
         """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
         clause, values = self._where(conditions)
+        table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
         return self.connection.execute(
             f"SELECT {group or 'NULL'} AS value, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
-            f" sum(length(m.text)) FROM memories m WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
+            f" sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
             (*group_values, *values),
         ).fetchall()
 

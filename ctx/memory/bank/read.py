@@ -9,7 +9,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView, check_id
 from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, visible
+from ctx.memory.reader import FORGOTTEN, TAG, visible
 from ctx.memory.records import public_name
 from ctx.types import JSON
 
@@ -98,7 +98,8 @@ class Reading(BankView):
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.
 
-        `group_by`: kind, type, context, folder, label, status, session, role, document_id or metadata.KEY; a group's value may be null.
+        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a group's value may be
+        null), or tags: a memory counts with each of its own.
         """
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
@@ -183,9 +184,11 @@ def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
         return None, ()
     if group_by in _GROUPS:
         return f"m.{group_by}", ()
+    if group_by == "tags":
+        return TAG, ()
     match = _TAG.fullmatch(group_by) if isinstance(group_by, str) else None
     if match is None:
-        raise BadRequest(f"group_by: one of {', '.join(_GROUPS)} or metadata.KEY")
+        raise BadRequest(f"group_by: one of {', '.join(_GROUPS)}, tags or metadata.KEY")
     path = f'$."{match[1]}"'
     # A list or an object is no group's name: it counts as absent.
     scalar = "iif(json_type(m.metadata, ?) IN ('array', 'object'), NULL, json_extract(m.metadata, ?))"
