@@ -56,6 +56,7 @@ _READS: dict[str, Callable[..., JSON]] = {
     "get_many": MemoryBank.get_many,
     "children": MemoryBank.children,
     "contents": MemoryBank.contents,
+    "stale": MemoryBank.stale,
     "list": MemoryBank.browse,
     "count": MemoryBank.count,
     "stats": MemoryBank.stats,

@@ -254,6 +254,14 @@ class Reader:
             (*group_values, *values),
         ).fetchall()
 
+    def stale(self, conditions: Sequence[Condition]) -> list[tuple[str, str | None, int, float | None]]:
+        """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread first."""
+        clause, values = self._where(conditions)
+        return self.connection.execute(
+            f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY m.accessed_ms, m.no",
+            values,
+        ).fetchall()
+
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
         """What containers hold: (members, their characters, the first one's text) by the container's id."""
         cursor = self.connection.execute(

@@ -87,6 +87,7 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
             ],
             "history": [{"id": id} for id in foreign],
             "contents": [{"ids": foreign}],
+            "stale": [{"idle_days": 0, "importance": 10}],
             "journal": [{"limit": 1000}],
             "links": [{"id": id} for id in foreign],
             "sessions": [{"id": id} for id in foreign],
