@@ -18,9 +18,9 @@ _FENCE = re.compile(r"</?memories>")
 def briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit: int = 12) -> JSON:
     """`{"lines", "text"}`: up to `limit` memories that answer the topic, or the latest ones without a topic.
 
-    A line has the day, the memory's `category` ("context" or "type") and what it says; `text` is all of them between
-    marks that no memory can hold, under a sentence that they are notes. What looks like a secret or like an instruction
-    is left out: nobody asked for it, and the reader does what it is told.
+    A line has the day, the memory's `category` ("context" or "type") and what it says; `text` is all of them
+    between marks that no memory can hold, under a sentence that they are notes. What looks like a secret or
+    like an instruction is left out: nobody asked for it, and the reader does what it is told.
     """
     if category not in CATEGORIES:
         raise BadRequest(f"category: one of {', '.join(CATEGORIES)}")

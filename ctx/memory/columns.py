@@ -1,7 +1,7 @@
 """A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and the orders.
 
-`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called outside, who may set
-it and how it is compared. Times are milliseconds since the epoch, UTC.
+`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called
+outside, who may set it and how it is compared. Times are milliseconds since the epoch, UTC.
 """
 
 import json

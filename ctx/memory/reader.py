@@ -330,8 +330,8 @@ class Reader:
     def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
         """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
 
-        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and where even the rarest
-        is commoner than that, only the newest memories are looked at.
+        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and
+        where even the rarest is commoner than that, only the newest memories are looked at.
         """
         posting = self._posting(frequencies)
         if posting is None:

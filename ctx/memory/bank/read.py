@@ -102,8 +102,8 @@ class Reading(BankView):
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.
 
-        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a group's value may be
-        null), or tags: a memory counts with each of its own.
+        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a
+        group's value may be null), or tags: a memory counts with each of its own.
         """
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
