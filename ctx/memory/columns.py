@@ -170,9 +170,10 @@ def check_json(name: str, value: JSON, depth: int) -> None:
     elif isinstance(value, list):
         for entry in value:
             check_json(name, entry, depth + 1)
-    elif isinstance(value, int | float):
-        check_number(name, value)
-    elif value is not None:
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRequest(f"{name}: a number that is not finite")
+    elif value is not None and not isinstance(value, bool | int):
         raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
 
 
