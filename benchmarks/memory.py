@@ -9,8 +9,9 @@
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
-Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and not of a model: what the
-embedder takes is measured apart and left out. The figures are p50 and p95 in milliseconds.
+Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and
+not of a model: what the embedder takes is measured apart and left out. The figures are p50 and p95 in
+milliseconds.
 """
 
 import argparse
@@ -132,12 +133,12 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
             for query in queries[: rounds // 2]
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
-        put = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
+        puts = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
         statements = [
             f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)
         ]
-        said = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
-        fresh = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
+        statement_puts = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
+        later_searches = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
         counted = [timed(embedder, lambda: bank.stats(group_by="metadata.type")) for _ in range(5)]
     return {
         "memories": memories,
@@ -147,10 +148,10 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         "recall": quantiles(recall),
         "recall_counted": quantiles(touched),
         "recall_filtered": quantiles(narrowed),
-        "put": quantiles(put),
-        "put_of_what_may_replace": quantiles(said),
+        "put": quantiles(puts),
+        "put_of_what_may_replace": quantiles(statement_puts),
         "stats": quantiles(counted),
-        "recall_after_puts": quantiles(fresh),
+        "recall_after_puts": quantiles(later_searches),
         "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
     }
 
@@ -183,11 +184,11 @@ def search_only(folder: str) -> dict[str, object]:
         first_ms = timed(embedder, lambda: bank.search("warm up"))
         queries = [sentences.take(2 + number % 4) for number in range(40)]
         recall = [timed(embedder, lambda query=query: bank.search(query)) for query in queries]  # type: ignore[misc]
-        put = [timed(embedder, lambda query=query: bank.put(query + " and more")) for query in queries]  # type: ignore[misc]
+        puts = [timed(embedder, lambda query=query: bank.put(query + " and more")) for query in queries]  # type: ignore[misc]
     return {
         "first_search_ms": round(first_ms, 1),
         "recall": quantiles(recall),
-        "put": quantiles(put),
+        "put": quantiles(puts),
         "searching_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
@@ -195,8 +196,8 @@ def search_only(folder: str) -> dict[str, object]:
 def fit(model_dir: str) -> dict[str, object]:
     """Weighted logistic regression of "answers the query" on the cosine.
 
-    The labelled pairs are memory_pairs.tsv; every other pair of its queries and memories is wrong too. Right pairs together weigh 1,
-    labelled wrong ones half of NEGATIVES, the others the other half.
+    The labelled pairs are memory_pairs.tsv; every other pair of its queries and memories is wrong too. Right
+    pairs together weigh 1, labelled wrong ones half of NEGATIVES, the others the other half.
     """
     import onnxruntime
     import tokenizers
@@ -207,10 +208,10 @@ def fit(model_dir: str) -> dict[str, object]:
     tokenizer.enable_padding()
 
     def embed(texts: list[str]) -> np.ndarray:
-        read = tokenizer.encode_batch(texts)
+        encodings = tokenizer.encode_batch(texts)
         inputs = {
-            "input_ids": np.array([one.ids for one in read], np.int64),
-            "attention_mask": np.array([one.attention_mask for one in read], np.int64),
+            "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),
+            "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),
         }
         vectors: np.ndarray = session.run(None, inputs)[0]
         unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -235,13 +236,13 @@ def fit(model_dir: str) -> dict[str, object]:
         ]
     )
     design = np.stack([x, np.ones_like(x)], 1)
-    found = np.zeros(2)
+    weights = np.zeros(2)
     for _ in range(50):  # Newton's method; it converges in ten
-        p = 1 / (1 + np.exp(-design @ found))
-        found += np.linalg.solve(
+        p = 1 / (1 + np.exp(-design @ weights))
+        weights += np.linalg.solve(
             (design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p))
         )
-    slope, middle = float(found[0]), float(-found[1] / found[0])
+    slope, middle = float(weights[0]), float(-weights[1] / weights[0])
     threshold = middle + float(np.log(0.7 / 0.3)) / slope
     return {
         "slope": round(slope, 2),
@@ -262,21 +263,24 @@ def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]
     with MemoryStore(os.path.join(folder, "memory.db"), embedder) as store:
         bank = store.bank("judged")
         texts = [
-            {"text": f"{one['title']}\n\n{one['text']}".strip() or "(empty)", "metadata": {"id": one["id"]}}
-            for one in judged.documents
+            {
+                "text": f"{document['title']}\n\n{document['text']}".strip() or "(empty)",
+                "metadata": {"id": document["id"]},
+            }
+            for document in judged.documents
         ]
         for start in range(0, len(texts), 100):
             bank.put_many(texts[start : start + 100])
         for mode in modes:
             run: Runs = {}
             for query in judged.queries:
-                found = bank.search(query["text"], mode=mode, limit=100)["results"]
-                run[query["id"]] = [result["record"]["metadata"]["id"] for result in found]
+                results = bank.search(query["text"], mode=mode, limit=100)["results"]
+                run[query["id"]] = [result["record"]["metadata"]["id"] for result in results]
             figures[mode] = {"memories": round(score(judged, run).all, 4)}
     with indexed(judged, Path(folder) / "documents", "local" if "hybrid" in modes else "disabled") as space:
         for mode in modes:
-            found_run, _ = run_queries(space, judged, mode)
-            figures[mode]["documents"] = round(score(judged, found_run).all, 4)
+            document_run, _ = run_queries(space, judged, mode)
+            figures[mode]["documents"] = round(score(judged, document_run).all, 4)
             figures[mode]["difference"] = round(figures[mode]["memories"] - figures[mode]["documents"], 4)
     return {"set": judged.name, "ndcg_at_10": figures}
 

@@ -1,12 +1,10 @@
 """How a memory serves somebody who lives with it: `python benchmarks/memory.py --life`.
 
 One bank of about 200 memories as a coding agent's user leaves them: statements that later ones replace
-(`change`, and `change2`, on which
-whose words were seen while the cues were written), plain facts, dated events, and everyday notes besides.
-Asked are the newest of each pair, the facts, the dates, and
-questions that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and
-how often an
-unanswerable question is answered by nothing.
+(`change`, and `change2`, on which whose words were seen while the cues were written), plain facts, dated
+events, and everyday notes besides. Asked are the newest of each pair, the facts, the dates, and questions
+that nothing stored answers. Figures: how often the newest stands above the older one, recall@5, and how often
+an unanswerable question is answered by nothing.
 """
 
 import itertools
@@ -64,8 +62,8 @@ def notes(count: int) -> list[str]:
     """So many everyday notes, each different."""
     pairs = itertools.product(range(len(_THINGS)), range(len(_NOTES)))
     return [
-        _NOTES[form].format(person=_PEOPLE[(thing * 4 + form) % len(_PEOPLE)], thing=_THINGS[thing])
-        for thing, form in itertools.islice(pairs, count)
+        _NOTES[form].format(person=_PEOPLE[(subject * 4 + form) % len(_PEOPLE)], thing=_THINGS[subject])
+        for subject, form in itertools.islice(pairs, count)
     ]
 
 
@@ -110,7 +108,9 @@ def judge(recall: Callable[[str], list[str]], lines: list[Line]) -> dict[str, An
         figures[f"{kind}: newest above"] = f"{sum(above)}/{len(pairs)}"
         figures[f"{kind}: newest in 5"] = f"{sum(top)}/{len(pairs)}"
         misses += [
-            f"{line.question} -> {line.second}" for line, good in zip(pairs, above, strict=True) if not good
+            f"{line.question} -> {line.second}"
+            for line, newest in zip(pairs, above, strict=True)
+            if not newest
         ]
     for kind in ("fact", "date"):
         asked_lines = [line for line in lines if line.kind == kind]
@@ -187,15 +187,15 @@ def _judge_newest(
 def _judge_kept(
     pairs: list[Line], rankings: dict[str, list[str]], superseded: set[str]
 ) -> tuple[dict[str, int], list[Line]]:
-    held = [line for line in pairs if not {line.text, line.second} & superseded]
+    undisturbed = [line for line in pairs if not {line.text, line.second} & superseded]
     if pairs[0].kind.startswith(("beside", "one")):
         answered = [line for line in pairs if rankings[line.question][:1] == [line.text]]
-        return {"both hold": len(held), "first": len(answered)}, [
-            line for line in pairs if line not in answered or line not in held
+        return {"both hold": len(undisturbed), "first": len(answered)}, [
+            line for line in pairs if line not in answered or line not in undisturbed
         ]
     answered = [line for line in pairs if {line.text, line.second} <= set(rankings[line.question][:5])]
-    return {"both hold": len(held), "both in 5": len(answered)}, [
-        line for line in pairs if line not in answered or line not in held
+    return {"both hold": len(undisturbed), "both in 5": len(answered)}, [
+        line for line in pairs if line not in answered or line not in undisturbed
     ]
 
 

@@ -1,12 +1,10 @@
 """What `reflect` answers, offline: `python benchmarks/memory.py --reflect`.
 
 Thirty questions to one bank. A line of memory_reflect.tsv is the question, what the answer must say, what it
-must not lead with (the
-outdated value), and the memories (`TEXT@DAY`, parted by `#`); `-` is a question that nothing stored answers.
-An answer is `right`
-where its first sentence says it and does not lead with what is outdated, `partial` where it says it further
-down, else `wrong`. The
-answers are printed, for a reader to judge the judgment.
+must not lead with (the outdated value), and the memories (`TEXT@DAY`, parted by `#`); `-` is a question that
+nothing stored answers. An answer is `right` where its first sentence says it and does not lead with what is
+outdated, `partial` where it says it further down, else `wrong`. The answers are printed, for a reader to
+judge the judgment.
 """
 
 import os

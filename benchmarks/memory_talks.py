@@ -1,13 +1,10 @@
 """Long conversations, recalled: `python benchmarks/memory.py --talks`.
 
 Made, not recorded: four pairs of friends talk in twenty sessions each. In among small talk each tells two
-dozen things about their
-life, and the friend tells the like of their own, so that a question ("What does Petra grow on her balcony?")
-has one right turn, and
-many that are about the same matter or by the same person. The same talk is stored as turns, as passages of
-four turns, and as whole
-sessions. Asked are both legs alone and the search as the `recall` tool asks it, which must not be worse than
-the better leg.
+dozen things about their life, and the friend tells the like of their own, so that a question ("What does
+Petra grow on her balcony?") has one right turn, and many that are about the same matter or by the same
+person. The same talk is stored as turns, as passages of four turns, and as whole sessions. Asked are both
+legs alone and the search as the `recall` tool asks it, which must not be worse than the better leg.
 """
 
 import os

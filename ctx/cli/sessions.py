@@ -2,8 +2,7 @@
 person may.
 
 For a hook nothing here fails aloud: an agent's session must not wait for its memory, nor hear of it where
-there is
-none. What went wrong is a line on standard error, which the clients keep in their logs.
+there is none. What went wrong is a line on standard error, which the clients keep in their logs.
 """
 
 import argparse
@@ -100,9 +99,8 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
     """The memories to begin with, a line each, in at most `budget_tokens` tokens of four characters.
 
     With a query: what answers it, nothing where nothing does. Without: the most important, the latest first.
-    What looks
-    like a secret or like an instruction is left out: nobody asked for it, and the reader does what it is
-    told.
+    What looks like a secret or like an instruction is left out: nobody asked for it, and the reader does what
+    it is told.
     """
     if query.strip():
         matches = bank.search(sound(query), filter={"kind": "fact"}, window="auto", floor=True, limit=50)[

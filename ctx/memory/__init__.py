@@ -25,10 +25,11 @@
     history{id}  journal{after, limit}  links{id}  sessions{id}  export{filter}  import{content}
     exists{}  ensure{}  config{}  configure{config}
 
-A record has: id, bank, kind, parent, ordinal, role, text, type, context, folder, label, status, importance, metadata, tags,
-session, source, flags, event_date, created, updated, last_accessed, access_count, valid_from, valid_to, superseded_by,
-expires_at, deleted_at, content_hash, version, aliases. Times are milliseconds since the epoch, UTC; where a time is given, ISO
-8601 will do. Filters: ctx/memory/filters.py. The import costs numpy's 70 ms.
+A record has: id, bank, kind, parent, ordinal, role, text, type, context, folder, label, status, importance,
+metadata, tags, session, source, flags, event_date, created, updated, last_accessed, access_count, valid_from,
+valid_to, superseded_by, expires_at, deleted_at, content_hash, version, aliases. Times are milliseconds since
+the epoch, UTC; where a time is given, ISO 8601 will do. Filters: ctx/memory/filters.py. The import costs
+numpy's 70 ms.
 """
 
 from ctx.memory.bank import MemoryBank

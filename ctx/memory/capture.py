@@ -2,9 +2,8 @@
 are with them.
 
 It is told by the form of a sentence, so that the same words give the same answer and nothing is asked of a
-model. It
-rather misses than invents: a task ("fix the parser"), a question, code and what was pasted are never
-captured.
+model. It rather misses than invents: a task ("fix the parser"), a question, code and what was pasted are
+never captured.
 """
 
 import re

@@ -2,11 +2,9 @@
 meaning.
 
 `replaces` is for the plain case, decided when the later one is stored: both fill one slot ("the backup starts
-at"), or the later one
-says that something changed and names what the earlier one is about. `updates` is for the rest, decided when a
-question finds both:
-it only orders them, so that a mistake costs a rank. Arithmetic on texts: no model but the embedder's cosine,
-no clock, no chance.
+at"), or the later one says that something changed and names what the earlier one is about. `updates` is for
+the rest, decided when a question finds both: it only orders them, so that a mistake costs a rank. Arithmetic
+on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
 import re
@@ -263,8 +261,7 @@ def _named_slot(number: int, words: str) -> str:
 
 def content(text: str) -> set[str]:
     """The terms of a text that say what it is about: without stop words, the speaker, what says that
-    something changed, and times of
-    day, which are what is said of it."""
+    something changed, and times of day, which are what is said of it."""
     words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
     return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
 
@@ -390,8 +387,8 @@ def _ends_something_else(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement names what is over, and that is nothing which the earlier one speaks of: who
     sold the boat may paint as before.
     """
-    ended = _ended_terms(later)
-    return bool(ended) and ended.isdisjoint(earlier.names | earlier.content)
+    over_terms = _ended_terms(later)
+    return bool(over_terms) and over_terms.isdisjoint(earlier.names | earlier.content)
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

@@ -1,7 +1,7 @@
 """A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and the orders.
 
-`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called outside, who may set
-it and how it is compared. Times are milliseconds since the epoch, UTC.
+`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called
+outside, who may set it and how it is compared. Times are milliseconds since the epoch, UTC.
 """
 
 import json
@@ -170,9 +170,10 @@ def check_json(name: str, value: JSON, depth: int) -> None:
     elif isinstance(value, list):
         for entry in value:
             check_json(name, entry, depth + 1)
-    elif isinstance(value, int | float):
-        check_number(name, value)
-    elif value is not None:
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRequest(f"{name}: a number that is not finite")
+    elif value is not None and not isinstance(value, bool | int):
         raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
 
 

@@ -1,8 +1,8 @@
 """Two statements put alike about two things: "The blue team meets in room 3" and "The red team meets in room 5".
 
-Such a pair is as near in meaning as a statement and its successor are, and shares as many words. It is told by how the
-texts run side by side: they begin alike, part for a word or two, go on alike, and part again. What is said of a thing
-that changed parts once, at its value.
+Such a pair is as near in meaning as a statement and its successor are, and shares as many words. It is told
+by how the texts run side by side: they begin alike, part for a word or two, go on alike, and part again. What
+is said of a thing that changed parts once, at its value.
 """
 
 from ctx.analyze import STOP_WORDS, terms
@@ -18,16 +18,16 @@ _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 def contrasted(earlier: str, later: str) -> frozenset[str]:
     """The terms by which the earlier of two statements put alike about two things can be told from the later one;
     none where they are not such."""
-    left, right = _plain_words(earlier), _plain_words(later)
-    start = _shared(left, right)
+    earlier_words, later_words = _plain_words(earlier), _plain_words(later)
+    start = _shared(earlier_words, later_words)
     for width in range(1, _KEY_WORDS + 1):
         for other_width in range(1, _KEY_WORDS + 1):
             after, other_after = start + width, start + other_width
-            run = _shared(left[after:], right[other_after:])
-            if run == 0 or not _says_something(left[after : after + run]):
+            run = _shared(earlier_words[after:], later_words[other_after:])
+            if run == 0 or not _says_something(earlier_words[after : after + run]):
                 continue
-            if after + run < len(left) and other_after + run < len(right):
-                parted = [*left[start:after], *left[after + run :]]
+            if after + run < len(earlier_words) and other_after + run < len(later_words):
+                parted = [*earlier_words[start:after], *earlier_words[after + run :]]
                 return frozenset(terms(" ".join(parted))) - frozenset(terms(later))
     return frozenset()
 
@@ -37,10 +37,10 @@ def _plain_words(text: str) -> list[str]:
     return [word for word in words if word and word not in _DETERMINERS]
 
 
-def _shared(left: list[str], right: list[str]) -> int:
+def _shared(earlier_words: list[str], later_words: list[str]) -> int:
     """How many words two texts begin with alike."""
     count = 0
-    for word, other_word in zip(left, right, strict=False):
+    for word, other_word in zip(earlier_words, later_words, strict=False):
         if word != other_word:
             break
         count += 1

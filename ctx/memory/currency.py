@@ -29,8 +29,7 @@ NAMED_TIME_LIFT = (
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
 NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
 # How well, as a share of the earlier one's score, a later memory must answer the question to stand before it:
-# if it says that
-# something changed, and if it does not.
+# if it says that something changed, and if it does not.
 CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
@@ -94,8 +93,7 @@ def answered(hits: Sequence[MemoryHit], *, with_meaning: bool) -> bool:
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
     """What took a memory's place stands where that memory would: `heads` gives it by the replaced one's id,
-    None where it is not
-    to be shown."""
+    None where it is not to be shown."""
     best: dict[str, MemoryHit] = {}
     for hit in hits:
         if hit.memory.superseded_by is not None and hit.memory.id in heads:
@@ -121,9 +119,8 @@ def current(
     ones names it.
 
     Of one thing speaks a later statement that tells of a change, and so do two that answer the question
-    equally well: whoever asks
-    where something is wants to hear the place that was named last. What the question names, the later one
-    must name too.
+    equally well: whoever asks where something is wants to hear the place that was named last. What the
+    question names, the later one must name too.
     """
     best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
@@ -132,7 +129,7 @@ def current(
     named = (
         Statement.of(query).titled if not _GERMAN.search(query) else frozenset()
     )  # where every noun has a capital
-    asked = frozenset(terms(query))
+    question_terms = frozenset(terms(query))
     updated_by: dict[int, set[int]] = {}
     for earlier in facts:
         for later in facts:
@@ -142,7 +139,7 @@ def current(
             if named & older.terms - newer.terms:
                 continue
             cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-            if _updates(best[earlier], best[later], older, newer, cosine) and asked.isdisjoint(
+            if _updates(best[earlier], best[later], older, newer, cosine) and question_terms.isdisjoint(
                 contrasted(older.text, newer.text)
             ):
                 updated_by.setdefault(earlier, set()).add(later)

@@ -1,7 +1,8 @@
 """Times named in a sentence, English or German: ISO dates, months and years, last/this/N ago, since, before, between.
 
-Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone, and no text whatever
-raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends included.
+Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone,
+and no text whatever raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends
+included.
 """
 
 import re

@@ -2,12 +2,10 @@
 read.
 
 One file a fact that holds (ctx/memory/notes.py); conversations and what was replaced stay in the store. A
-file keeps its name and may be
-moved within the folder; a new file is a new memory; a file that is gone forgets its memory only where that is
-asked. `LEDGER` says which
-memories the folder has had, so that one which was stored since is not taken for one whose file was deleted.
-Every file is replaced
-at once and whole, and the ledger last.
+file keeps its name and may be moved within the folder; a new file is a new memory; a file that is gone
+forgets its memory only where that is asked. `LEDGER` says which memories the folder has had, so that one
+which was stored since is not taken for one whose file was deleted. Every file is replaced at once and whole,
+and the ledger last.
 """
 
 import json
@@ -58,8 +56,7 @@ class Folder:
         if name != bank.id:
             raise Conflict(f"{path} is the folder of the bank '{name}', not of '{bank.id}'")
 
-    # -- the store into the folder
-    # -------------------------------------------------------------------------------
+    # -- the store into the folder --
     def export(self, *, dry_run: bool = False) -> JSON:
         """Writes what changed in the store: `{"written", "removed", "unchanged", "conflicts", "dry_run"}`.
 
@@ -106,17 +103,14 @@ class Folder:
                 os.unlink(os.path.join(self.path, entry.path))
             reply["removed"] += 1
 
-    # -- the folder into the store
-    # -------------------------------------------------------------------------------
+    # -- the folder into the store --
     def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
         """Reads what changed in the folder: `{"new", "changed", "unchanged", "missing", "forgotten",
         "conflicts", "op_ids", "dry_run"}`.
 
         An edit is an edit with history; what both sides changed is a conflict, named, and left. Files that
-        are gone are counted
-        (`missing`), and their memories forgotten with `prune`, in one operation that can be undone. The head
-        of a file that was
-        taken in is brought up to date.
+        are gone are counted (`missing`), and their memories forgotten with `prune`, in one operation that can
+        be undone. The head of a file that was taken in is brought up to date.
         """
         reply: dict[str, JSON] = {
             "new": 0,
@@ -184,8 +178,7 @@ class Folder:
             raise Conflict(f"it says the same as the memory {record['id']}, which is one already")
         return str(stored["id"])
 
-    # -- files
-    # ---------------------------------------------------------------------------------------------------
+    # -- files --
     def _facts(self) -> Iterator[JSON]:
         cursor = None
         while True:

@@ -80,8 +80,7 @@ def _nearest(
     superseded: bool,
 ) -> list[int]:
     """Numbers of the nearest memories under the conditions. They are asked of the nearest first, and only
-    where too few pass
-    is the whole bank put through them."""
+    where too few pass is the whole bank put through them."""
     for width in (depth, depth * _WIDER):
         nearest = [neighbour.no for neighbour in vectors.nearest(vector, width, superseded=superseded)]
         passing = set(reader.numbers(conditions, nearest))
@@ -96,8 +95,7 @@ def _nearest(
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
     """The hits of both legs, best first: fused by reciprocal rank, each with its score. Ties by id, since
-    numbers differ between
-    two files that hold the same memories."""
+    numbers differ between two files that hold the same memories."""
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
     cosines: dict[int, float] = {}

@@ -13,8 +13,7 @@
     I prefer tabs.
 
 The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the
-file without that line: by the two it is told whether the
-file, the memory, or both were changed since.
+file without that line: by the two it is told whether the file, the memory, or both were changed since.
 """
 
 import hashlib

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.memory.bank import MemoryBank
+from ctx.memory.briefing import briefing
 from ctx.memory.columns import SETTABLE
 from ctx.types import JSON
 
@@ -56,11 +57,13 @@ _READS: dict[str, Callable[..., JSON]] = {
     "get_many": MemoryBank.get_many,
     "children": MemoryBank.children,
     "contents": MemoryBank.contents,
+    "stale": MemoryBank.stale,
     "list": MemoryBank.browse,
     "count": MemoryBank.count,
     "stats": MemoryBank.stats,
     "search": MemoryBank.search,
     "synthesize": MemoryBank.synthesize,
+    "briefing": briefing,
     "history": MemoryBank.history,
     "journal": MemoryBank.journal,
     "links": MemoryBank.links,

@@ -1,7 +1,7 @@
 """What the two legs read of a memory: its text cut into passages of about a paragraph, and what it is about.
 
-A memory is usually one passage. A retained session is many, and is found by its best one: an embedder reads a few hundred
-tokens, and a query's words mean something only where they stand together.
+A memory is usually one passage. A retained session is many, and is found by its best one: an embedder reads a
+few hundred tokens, and a query's words mean something only where they stand together.
 """
 
 import re
@@ -71,8 +71,8 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
 def embedding_texts(text: str) -> list[str]:
     """What the embedder reads of a memory: its passages, those after the first under its heading, in the first person.
 
-    A long talk is read in passages of a statement's length: it goes from one matter to the next, turn by turn, and the
-    vector of a long passage would be the mean of them all.
+    A long talk is read in passages of a statement's length: it goes from one matter to the next, turn by
+    turn, and the vector of a long passage would be the mean of them all.
     """
     size = MAX_STATEMENT_CHARS if _is_long_talk(text) else MAX_PASSAGE_CHARS
     first, *others_of_text = passages(first_person(text), size)

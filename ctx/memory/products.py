@@ -8,8 +8,7 @@ them.
     basic-memory    a folder of its notes, or one of them
 
 What was imported before is skipped, what was forgotten since too. What cannot be read is named by the place
-where it stands, and the
-others are imported.
+where it stands, and the others are imported.
 """
 
 import os

@@ -20,6 +20,7 @@ LINEAGE = (
 )
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
+TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
 PARTING = "|"  # between the terms of two passages; the tokenizer drops it
 
 COLUMN_NAMES = Memory._fields
@@ -246,10 +247,19 @@ class Reader:
     ) -> list[JSON]:
         """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
         clause, values = self._where(conditions)
+        table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
         return self.connection.execute(
             f"SELECT {group or 'NULL'} AS value, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
-            f" sum(length(m.text)) FROM memories m WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
+            f" sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
             (*group_values, *values),
+        ).fetchall()
+
+    def stale(self, conditions: Sequence[Condition]) -> list[tuple[str, str | None, int, float | None]]:
+        """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread first."""
+        clause, values = self._where(conditions)
+        return self.connection.execute(
+            f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY m.accessed_ms, m.no",
+            values,
         ).fetchall()
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
@@ -320,8 +330,8 @@ class Reader:
     def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
         """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
 
-        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and where even the rarest
-        is commoner than that, only the newest memories are looked at.
+        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and
+        where even the rarest is commoner than that, only the newest memories are looked at.
         """
         posting = self._posting(frequencies)
         if posting is None:

@@ -1,7 +1,7 @@
 """The tables of memory in the catalog's file, and what leads an older file to them.
 
-Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/store/codes.py): both follow from what is
-stored, so an old file is brought up to date without an embedder.
+Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/store/codes.py):
+both follow from what is stored, so an old file is brought up to date without an embedder.
 """
 
 from ctx.memory.columns import added_sql, table_sql

@@ -1,9 +1,9 @@
 """What a score means: how sure we are, in [0, 1], that a memory answers a query.
 
-A score is a matter of the query and the memory alone, never of the other hits: score = 1 - (1 - semantic)(1 - lexical), where
-semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is the share of the query's
-words, each weighed by its rarity in the bank, that stand together in one passage. Either is enough to pass a threshold,
-so 0.7 means the same with and without the embedder.
+A score is a matter of the query and the memory alone, never of the other hits: score = 1 - (1 - semantic)(1 -
+lexical), where semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is
+the share of the query's words, each weighed by its rarity in the bank, that stand together in one passage.
+Either is enough to pass a threshold, so 0.7 means the same with and without the embedder.
 """
 
 import math

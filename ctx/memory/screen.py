@@ -1,7 +1,7 @@
 """What a text looks like before it is kept: secrets, and sentences that command the reader.
 
-Both are guesses by pattern. A memory is kept whatever they say (unless the operator chose otherwise); the flags tell the one
-who recalls it to take care.
+Both are guesses by pattern. A memory is kept whatever they say (unless the operator chose otherwise); the
+flags tell the one who recalls it to take care.
 """
 
 import re

@@ -88,8 +88,8 @@ class MemoryStore:
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
         """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped", "conflicts"}`.
 
-        What the other has already, the same, is skipped. Where a memory of another content has its id, nothing is changed.
-        Raises `NotFound`, `BadRequest`.
+        What the other has already, the same, is skipped. Where a memory of another content has its id,
+        nothing is changed. Raises `NotFound`, `BadRequest`.
         """
         if id not in self.banks():
             raise NotFound(f"no memory bank called '{id[:80]}'")

@@ -172,8 +172,8 @@ class Writer(Reader):
     def take_over(self, other: Reader, nos: Sequence[int]) -> None:
         """Moves these memories of another bank into this one, as they are, with their history, and ends that bank.
 
-        What else it held goes. Its journal stays a chain of its own, of which this bank's now tells: an operation on a memory
-        that was moved can be taken back here.
+        What else it held goes. Its journal stays a chain of its own, of which this bank's now tells: an
+        operation on a memory that was moved can be taken back here.
         """
         run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, json.dumps(list(nos))

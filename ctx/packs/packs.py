@@ -1,7 +1,7 @@
 """Memory packs: a folder of Lua tools and a manifest become tools, routes and profiles; the core keeps what they promise.
 
-The bank is fixed here, before any Lua runs; a script cannot name another. One pack's memories are its own, unless `[memory] shared`.
-A call that fails takes back what it wrote.
+The bank is fixed here, before any Lua runs; a script cannot name another. One pack's memories are its own,
+unless `[memory] shared`. A call that fails takes back what it wrote.
 """
 
 import json

@@ -20,13 +20,11 @@ tool = {
   },
 }
 
-local FIELD = { mentioned_at = "timestamp", occurred_start = "event_date", created_at = "created" }
-
 function tool.execute(params, context)
   local filter = shared.admit_tags({ kind = "fact", type = params.type, document_id = params.document_id }, params.tags, params.tags_match)
   if params.q and params.q ~= "" then filter.text = { contains = params.q } end
   if params.start_date or params.end_date then
-    filter[FIELD[params.time_field]] = { gte = params.start_date, lte = params.end_date }
+    filter[shared.TIME_FIELD[params.time_field]] = { gte = params.start_date, lte = params.end_date }
   end
   local forgotten = params.state == "invalidated"
   local items, passed, cursor = json.array({}), 0, nil

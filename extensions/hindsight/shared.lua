@@ -76,6 +76,9 @@ function shared.admit_tags(filter, tags, match)
   return filter
 end
 
+-- The fields that a request's time may be of.
+shared.TIME_FIELD = { mentioned_at = "timestamp", occurred_start = "event_date", created_at = "created" }
+
 shared.TAGS_MATCH = { type = "string", enum = { "any", "all", "any_strict", "all_strict", "exact" }, default = "any" }
 
 -- The text of a content: a text, or blocks of text.
@@ -89,6 +92,62 @@ function shared.text_of(content)
     parts[#parts + 1] = block.text
   end
   return table.concat(parts, "\n")
+end
+
+-- How many memories there are of each type; those without one are of the world.
+function shared.by_type(groups)
+  local counts = json.object({})
+  for _, group in ipairs(groups) do
+    local name = group.value or "world"
+    counts[name] = (counts[name] or 0) + group.count
+  end
+  return counts
+end
+
+-- The memories that were retained under a document's id, in order.
+function shared.records_of(document_id, context)
+  local records, cursor = {}, nil
+  repeat
+    local page = context.memory.list({
+      filter = { kind = "fact", document_id = document_id },
+      order = "created",
+      limit = 1000,
+      cursor = cursor,
+    })
+    for _, record in ipairs(page.items) do records[#records + 1] = record end
+    cursor = page.cursor
+  until not cursor
+  if #records == 0 then error.throw({ kind = "not_found", message = "no document with the id '" .. document_id .. "'" }) end
+  return records
+end
+
+-- A document: what its memories say together.
+function shared.document(document_id, context)
+  local texts, tags, known, types = {}, json.array({}), {}, {}
+  local records, updated = shared.records_of(document_id, context), 0
+  for _, record in ipairs(records) do
+    texts[#texts + 1] = record.text
+    types[#types + 1] = { value = record.type, count = 1 }
+    updated = math.max(updated, record.updated)
+    for _, tag in ipairs(record.tags) do
+      if not known[tag] then
+        known[tag] = true
+        tags[#tags + 1] = tag
+      end
+    end
+  end
+  local text = table.concat(texts, "\n")
+  return {
+    id = document_id,
+    bank_id = context.bank.id,
+    original_text = text,
+    content_hash = crypto.sha256(text),
+    created_at = time.iso(records[1].created),
+    updated_at = time.iso(updated),
+    memory_unit_count = #records,
+    nodes_by_fact_type = shared.by_type(types),
+    tags = tags,
+  }
 end
 
 -- A bank, as Hindsight shows it.

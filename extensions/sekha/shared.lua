@@ -156,40 +156,24 @@ function shared.result(hit)
   }
 end
 
-local DAY_MS = 24 * 60 * 60 * 1000
-
 -- Old, unimportant conversations, and what archiving them would spare. Nothing is changed.
 function shared.prunable(threshold_days, importance_threshold, context)
-  local filter = {
-    kind = "conversation",
-    status = "active",
-    last_accessed = { lte = time.now() - threshold_days * DAY_MS },
-    importance = { lte = importance_threshold, lt = PINNED },
-  }
-  local suggestions, savings, cursor = json.array({}), 0, nil
-  repeat
-    local page = context.memory.list({ filter = filter, order = "last_accessed", limit = 200, cursor = cursor })
-    local ids = json.array({})
-    for _, conversation in ipairs(page.items) do ids[#ids + 1] = conversation.id end
-    local contents = context.memory.contents({ ids = ids })
-    for _, conversation in ipairs(page.items) do
-      local held = contents[conversation.id] or { count = 0, characters = 0, first = "" }
-      local tokens = math.ceil(held.characters / 4)
-      local last = utf8.offset(held.first, 101)
-      savings = savings + tokens
-      suggestions[#suggestions + 1] = {
-        conversation_id = conversation.id,
-        conversation_label = conversation.label,
-        last_accessed = shared.stamp(conversation.last_accessed),
-        message_count = held.count,
-        token_estimate = tokens,
-        importance_score = conversation.importance + 0.0,
-        preview = last and string.sub(held.first, 1, last - 1) or held.first,
-        recommendation = "archive",
-      }
-    end
-    cursor = page.cursor
-  until not cursor
+  local suggestions, savings = json.array({}), 0
+  local stale = context.memory.stale({ idle_days = threshold_days, importance = importance_threshold })
+  for _, conversation in ipairs(stale.items) do
+    local tokens = math.ceil(conversation.characters / 4)
+    savings = savings + tokens
+    suggestions[#suggestions + 1] = {
+      conversation_id = conversation.id,
+      conversation_label = conversation.label,
+      last_accessed = shared.stamp(conversation.last_accessed),
+      message_count = conversation.count,
+      token_estimate = tokens,
+      importance_score = conversation.importance + 0.0,
+      preview = conversation.first,
+      recommendation = "archive",
+    }
+  end
   return suggestions, savings
 end
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hindsight_client import Hindsight
 from hindsight_client_api.exceptions import ApiException
+from hindsight_client_api.models.update_document_request import UpdateDocumentRequest
 from hindsight_client_api.models.update_memory_request import UpdateMemoryRequest
 
 Call = Callable[[], Awaitable[Any]]
@@ -87,6 +88,20 @@ async def visit(client: Hindsight, bank: str) -> None:
     await tell("list the invalidated", lambda: client.alist_memories(bank, state="invalidated"))
     valid = UpdateMemoryRequest(state="valid")
     await tell("validate", lambda: memory.update_memory(bank, nora.id, valid))
+    documents = client.documents
+    await tell("documents", lambda: documents.list_documents(bank, tags=["art"], limit=10))
+    await tell("documents by words", lambda: documents.list_documents(bank, q="oil"))
+    await tell("document", lambda: documents.get_document(bank, "diary"))
+    await tell("no document", lambda: documents.get_document(bank, "novel"))
+    await tell("chunks", lambda: documents.list_document_chunks(bank, "diary"))
+    await tell(
+        "tag", lambda: documents.update_document(bank, "diary", UpdateDocumentRequest(tags=["art", "oil"]))
+    )
+    await tell("tags", lambda: memory.list_tags(bank))
+    await tell("tags like", lambda: memory.list_tags(bank, q="*I*"))
+    await tell("stats", lambda: client.banks.get_agent_stats(bank))
+    await tell("forget the document", lambda: documents.delete_document(bank, "diary"))
+    await tell("stats without it", lambda: client.banks.get_agent_stats(bank))
     await tell("configure", lambda: client.aupdate_bank_config(bank, disposition_skepticism=5))
     await tell("profile", lambda: client.banks.get_bank_profile(bank))
     await tell("reset", lambda: client.areset_bank_config(bank))

@@ -85,8 +85,10 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
             "synthesize": [
                 {"query": f"what of {canary(name)} apples", "budget": "high"} for name in BANKS[1:3]
             ],
+            "briefing": [{"topic": f"{canary(name)} apples"} for name in BANKS[1:3]],
             "history": [{"id": id} for id in foreign],
             "contents": [{"ids": foreign}],
+            "stale": [{"idle_days": 0, "importance": 10}],
             "journal": [{"limit": 1000}],
             "links": [{"id": id} for id in foreign],
             "sessions": [{"id": id} for id in foreign],

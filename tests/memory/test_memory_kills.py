@@ -49,9 +49,9 @@ def state(store: MemoryStore, marker: str) -> State:
     texts: State = {}
     for name in store.banks():
         if name == "alice" or name.startswith(marker):
-            own = name in (marker, f"{marker}-x")
+            named = name in (marker, f"{marker}-x")
             facts = store.bank(name).browse({"kind": "fact"}, limit=1000)["items"]
-            texts[name] = sorted(fact["text"] for fact in facts if own or fact["text"].split()[0] == marker)
+            texts[name] = sorted(fact["text"] for fact in facts if named or fact["text"].split()[0] == marker)
     return {name: entries for name, entries in texts.items() if entries}
 
 
@@ -61,7 +61,7 @@ def ordered(texts: State) -> State:
 
 def check(folder: Path, lines: list[dict[str, Any]]) -> str | None:
     """Holds what was acknowledged, and what was not, against the store; the step that was cut short."""
-    done = {line["done"] for line in lines if "done" in line}
+    finished = {line["done"] for line in lines if "done" in line}
     interrupted = None
     with MemoryStore(str(folder / "ctx.db"), WordEmbedder()) as store:
         store.embed_pending()
@@ -69,19 +69,19 @@ def check(folder: Path, lines: list[dict[str, Any]]) -> str | None:
         for line in lines:
             if "step" not in line:
                 continue
-            there, before, after = (
+            contents, before, after = (
                 state(store, line["marker"]),
                 ordered(line["before"]),
                 ordered(line["after"]),
             )
-            if line["marker"] in done:
-                assert there == after, line
+            if line["marker"] in finished:
+                assert contents == after, line
                 continue
             interrupted = line["step"]
             if interrupted not in GRADUAL:
-                assert there in (before, after), (line, there)
+                assert contents in (before, after), (line, contents)
                 continue
-            entries = there.get(line["marker"], [])
+            entries = contents.get(line["marker"], [])
             assert len(entries) == len(set(entries)), line
             assert set(entries) <= set(line["after"][line["marker"]]), line
             if interrupted == "take_in":
@@ -91,9 +91,9 @@ def check(folder: Path, lines: list[dict[str, Any]]) -> str | None:
                 captured(folder, line["marker"])
             assert state(store, line["marker"]) == after, line
         for line in lines:
-            if line.get("step") == "purge" and line["marker"] in done:
-                for path in folder.glob("ctx.db*"):
-                    assert f"{line['marker']} fact".encode() not in path.read_bytes(), line
+            if line.get("step") == "purge" and line["marker"] in finished:
+                for file in folder.glob("ctx.db*"):
+                    assert f"{line['marker']} fact".encode() not in file.read_bytes(), line
     return interrupted
 
 

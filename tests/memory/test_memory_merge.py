@@ -71,7 +71,7 @@ def test_no_bank_takes_back_what_was_merged_into_another(store: MemoryStore) -> 
 
 def test_where_one_id_says_two_things_nothing_is_merged(store: MemoryStore) -> None:
     bob = store.bank("bob")
-    same, differing = bob.put("Tea is served at four"), bob.put("Coffee is in the cellar")
+    twin, differing = bob.put("Tea is served at four"), bob.put("Coffee is in the cellar")
     store.bank("alice").import_(list(bob.export()))
     dry = store.merge("bob", "alice", dry_run=True)
     assert dry == {"imported": 0, "skipped": 2, "conflicts": []}
@@ -80,6 +80,6 @@ def test_where_one_id_says_two_things_nothing_is_merged(store: MemoryStore) -> N
     counts = store.merge("bob", "alice")
     assert counts["conflicts"] == [differing["id"]]
     assert (bob.count(), store.bank("alice").count()) == (3, 2)
-    assert bob.get(same["id"]) is not None
+    assert bob.get(twin["id"]) is not None
     with pytest.raises(Conflict):
         bob.update(differing["id"], {"text": "Coffee is gone"}, expect_version=1)

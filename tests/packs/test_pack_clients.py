@@ -87,13 +87,30 @@ def test_hindsights_client_lists_gets_corrects_and_takes_back(calls: dict[str, A
     assert reply(calls, "validate")["state"] == "valid"
 
 
+def test_hindsights_client_sees_documents_tags_and_statistics(calls: dict[str, Any]) -> None:
+    [document] = reply(calls, "documents")["items"]
+    assert (document["id"], document["memory_unit_count"], document["tags"]) == ("diary", 1, ["art"])
+    assert [row["id"] for row in reply(calls, "documents by words")["items"]] == ["diary"]
+    assert reply(calls, "document")["original_text"] == "Nora paints in oil"
+    assert calls["no document"]["status"] == 404
+    assert [row["chunk_text"] for row in reply(calls, "chunks")["items"]] == ["Nora paints in oil"]
+    tags = {row["tag"]: row["count"] for row in reply(calls, "tags")["items"]}
+    assert tags == {"tom": 2, "art": 1, "home": 1, "oil": 1}
+    assert [row["tag"] for row in reply(calls, "tags like")["items"]] == ["oil"]
+    stats = reply(calls, "stats")
+    assert (stats["total_nodes"], stats["total_documents"]) == (3, 1)
+    assert stats["nodes_by_fact_type"] == {"world": 3}
+    assert reply(calls, "forget the document")["memory_units_deleted"] == 1
+    assert reply(calls, "stats without it")["total_nodes"] == 2
+
+
 def test_hindsights_client_keeps_a_bank_and_forgets_it(calls: dict[str, Any]) -> None:
     assert reply(calls, "bank")["disposition"] == {"skepticism": 3, "literalism": 3, "empathy": 4}
     assert reply(calls, "configure")["overrides"]["disposition_skepticism"] == 5
     profile = reply(calls, "profile")
     assert (profile["name"], profile["mission"], profile["disposition"]["skepticism"]) == ("Alice", "Art", 5)
     assert reply(calls, "reset")["overrides"] == {}
-    assert reply(calls, "clear")["deleted_count"] == 3
+    assert reply(calls, "clear")["deleted_count"] == 2
     assert reply(calls, "delete")["success"] is True
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ class Writers:
 
     def __init__(self, server: PackServer, run: int, kill_after: int) -> None:
         self.facts: dict[str, str] = {}  # id -> text
+        self.forgotten: set[str] = set()  # ids of facts
+        self.doubtful: set[str] = set()  # facts whose change may have been under way
         self.memories: dict[str, str] = {}
         self.talks: dict[str, int] = {}  # conversation -> how many messages
         self.updated: dict[str, int] = {}  # conversation -> importance
@@ -59,8 +62,11 @@ class Writers:
             return http.post(f"/tools/{tool}", json=arguments).json()["result"]
 
         move = chance.random()
-        if move < 0.4:
-            self.facts[call("retain", {"content": text})["id"]] = text
+        if move < 0.3:
+            fact = call("retain", {"content": text})["id"]
+            self.facts[fact] = text
+            if move < 0.15:
+                self._change(call, chance, fact, text)
         elif move < 0.6:
             self.memories[call(RECALL + "store_memory", {"content": text})["id"]] = text
         elif move < 0.8 or talk is None:
@@ -78,6 +84,23 @@ class Writers:
             self.updated[talk] = importance
         return talk
 
+    def _change(
+        self, call: Callable[[str, dict[str, Any]], Any], chance: random.Random, fact: str, text: str
+    ) -> None:
+        """Corrects a fact or forgets it, and half the time takes that back."""
+        self.doubtful.add(fact)
+        if chance.random() < 0.5:
+            reply = call("update_memory", {"memory_id": fact, "content": f"{text} corrected"})
+            self.facts[fact] = f"{text} corrected"
+        else:
+            reply = call("delete_memory", {"memory_id": fact})
+            self.forgotten.add(fact)
+        if chance.random() < 0.5:
+            call("undo_memory", {"op_id": reply["op_id"]})
+            self.facts[fact] = text
+            self.forgotten.discard(fact)
+        self.doubtful.discard(fact)
+
 
 def check(config: Path, done: Writers) -> None:
     """Everything acknowledged, whole, and the store sound."""
@@ -86,9 +109,13 @@ def check(config: Path, done: Writers) -> None:
         assert store.check(deep=True) == []
         for bank, expected in (("default", done.facts), ("pack:claude-recall", done.memories)):
             for id, text in expected.items():
-                record = store.bank(bank).get(id)
+                record = store.bank(bank).get(id, include_deleted=True)
                 assert record is not None, (id, text)
+                if id in done.doubtful:  # a change that nobody was told of: done or not begun
+                    assert record["text"].removesuffix(" corrected") == text.removesuffix(" corrected")
+                    continue
                 assert record["text"] == text
+                assert (record["deleted_at"] is not None) == (id in done.forgotten), (id, text)
         sekha = store.bank("pack:sekha")
         for id, size in done.talks.items():
             record = sekha.get(id)
@@ -109,7 +136,8 @@ def killed_servers(folder: Path, kills: int, seed: int) -> None:
     for run in range(kills):
         server = PackServer(config, SEKHA_API_KEY=KEY)
         if last is not None:  # what the one before acknowledged, through the door
-            for text in list(last.facts.values())[-2:]:
+            certain = [id for id in last.facts if id not in last.doubtful | last.forgotten]
+            for text in [last.facts[id] for id in certain[-2:]]:
                 assert text in texts(server.rest("recall", {"query": text, "max_results": 50}))
         last = Writers(server, seed * 1000 + run, 1 + chance.randrange(40))
         server.kill()

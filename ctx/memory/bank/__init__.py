@@ -1,7 +1,7 @@
 """One bank: everything that can be done to memories, and the rules by which it is done.
 
-The rows keep; here it is decided: what counts as the same memory, what takes another's place, what a search shows and in which order.
-The embedder reads before a transaction begins, so no write waits for a model.
+The rows keep; here it is decided: what counts as the same memory, what takes another's place, what a search
+shows and in which order. The embedder reads before a transaction begins, so no write waits for a model.
 """
 
 from ctx.memory.bank.move import Moving

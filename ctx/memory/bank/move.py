@@ -48,8 +48,7 @@ class Moving(BankView):
         """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
 
         A memory that is there already, the same, is skipped; another under the same id is a conflict, named
-        and left as it is.
-        Raises `BadRequest` with the number of a line that is not of an export.
+        and left as it is. Raises `BadRequest` with the number of a line that is not of an export.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         batch: list[_Line] = []

@@ -136,8 +136,8 @@ class Searching(BankView):
     ) -> JSON:
         """What the memories say to a question, each sentence with its evidence: see `ctx.memory.reflect.reflect`.
 
-        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures. The same memories, query
-        and clock give the same bytes.
+        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures.
+        The same memories, query and clock give the same bytes.
         """
         if budget not in DEPTHS:
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")

@@ -298,8 +298,8 @@ class Writing(Searching, BankView):
     def undo(self, op_id: str) -> JSON:
         """Takes an operation back, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
 
-        What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped and named; where all
-        were, `Conflict`. A purge cannot be undone.
+        What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped
+        and named; where all were, `Conflict`. A purge cannot be undone.
         """
         texts = self._texts_before(op_id)
         embedded = dict(zip(texts, self._embedding.packed(list(texts.values())), strict=True))

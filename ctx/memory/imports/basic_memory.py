@@ -4,8 +4,8 @@
     - relation_type [[Other note]] (context)
 
 Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11).
-Each observation is a
-memory, each relation a sentence; what else stands in a note is one memory, a paragraph each.
+Each observation is a memory, each relation a sentence; what else stands in a note is one memory, a paragraph
+each.
 """
 
 import hashlib
