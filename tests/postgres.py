@@ -51,8 +51,8 @@ class Programs:
     def __init__(self) -> None:
         if not (HOME / _PROGRAMS / "initdb").exists():
             missing("the PostgreSQL of the tests")
-        if importlib.util.find_spec("psycopg_pool") is None:
-            missing("psycopg with its pool")
+        if importlib.util.find_spec("psycopg") is None:
+            missing("psycopg")
         self.folder = HOME / _PROGRAMS
         self._copy: Path | None = None
         if _USER and self._run("initdb", "--version", check=False).returncode:

@@ -382,6 +382,21 @@ class Documents(Record):
                 for row in rows:
                     yield _stored(connection, row)
 
+    def ids(self) -> Iterator[str]:
+        """The id of every document, in the order of their chunks; those that are written meanwhile may be missing."""
+        cursor = (-1, -1)
+        while True:
+            with self._reading() as connection:
+                rows = connection.execute(
+                    "SELECT chunk_first, no, id FROM document WHERE (chunk_first, no) > (?, ?) "
+                    "ORDER BY chunk_first, no LIMIT ?",
+                    (*cursor, 100 * PAGE),
+                ).fetchall()
+            if not rows:
+                return
+            yield from (row[2] for row in rows)
+            cursor = (rows[-1][0], rows[-1][1])
+
     # -- embeddings ----------------------------------------------------------------------------------------------
 
 

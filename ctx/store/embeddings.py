@@ -116,6 +116,11 @@ class Embeddings(Record):
                 waiting.update(row[0] for row in rows)
         return frozenset(waiting)
 
+    def models(self) -> list[str]:
+        """The models that have embeddings here, the first one first."""
+        with self._reading() as connection:
+            return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
+
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
             model_no = model_no_of(connection, model)

@@ -230,6 +230,34 @@ class PostgresCatalog(Documents, Embeddings):
         assert isinstance(statements, Connection)
         return statements.stream(sql, values)
 
+    def server(self) -> tuple[bool, str] | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), "
+                "current_setting('synchronous_commit')"
+            ).fetchone()
+            standbys = connection.execute(
+                "SELECT coalesce(sync_state, ''), coalesce(extract(epoch FROM replay_lag), 0)::float8 FROM pg_stat_replication"
+            ).fetchall()
+        version, names, commit = row or ("", "", "")
+        line = f"PostgreSQL {str(version).split()[0]}"
+        if not standbys:
+            waiting = (
+                f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
+            )
+            return not names, f"{line}, no standby follows it{waiting}"
+        synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
+        behind_s = max(float(lag_s) for _, lag_s in standbys)
+        line += f", {len(standbys)} standby" if len(standbys) == 1 else f", {len(standbys)} standbys"
+        line += (
+            f" ({synchronous} synchronous), at most {behind_s:.1f} s behind, synchronous_commit = {commit}"
+        )
+        if not synchronous:
+            line += (
+                ": what was acknowledged just before the primary dies may be lost (synchronous_standby_names)"
+            )
+        return bool(synchronous), line
+
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
 

@@ -74,6 +74,10 @@ class Record:
         """As the protocol has it. What one machine keeps, it stored."""
         return {}
 
+    def server(self) -> tuple[bool, str] | None:
+        """Of the server that keeps this: whether it is as it should be, and a line on it. None where a file does."""
+        return None
+
     def take_over(self, source: str) -> int:
         """Counts the documents of a source as stored by this machine, which may then find them gone; how many were another one's."""
         return 0

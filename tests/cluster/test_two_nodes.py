@@ -176,3 +176,21 @@ def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path:
     )
     assert completed.returncode == 2
     assert "ctx serve mcp" in completed.stderr
+
+
+def test_a_project_moves_to_a_database_with_two_lines_and_gives_the_same_replies(
+    tmp_path: Path, database_url: str
+) -> None:
+    shared = node(tmp_path / "one", "docs", database_url, provider="local")
+    text = shared.read_text()
+    shared.write_text(text.replace(f'[store]\nurl = "{database_url}"\n', ""))
+    (shared.parent / "docs" / "heron.md").write_text("# Herons\n\nThe heron waits in the reeds.\n")
+    ctx(shared, "index")
+    before = results(shared, "bird", "hybrid")
+    assert before
+    assert "are there, and equal" in ctx(shared, "migrate", "--to", database_url)
+    shared.write_text(text)
+    assert results(shared, "bird", "hybrid") == before
+    assert " 1 unchanged" in ctx(shared, "index").replace("unchanged 1", " 1 unchanged")
+    findings = json.loads(ctx(shared, "doctor", "--json"))
+    assert "PostgreSQL 18" in json.dumps(findings)

@@ -102,6 +102,11 @@ def test_no_acknowledged_document_is_lost_when_the_primary_is_killed(
         while not replicated(primary):
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+        with PostgresCatalog(primary.url()) as catalog:
+            sound, line = catalog.server() or (False, "")
+            assert sound, line
+            assert "PostgreSQL 18" in line
+            assert "1 standby (1 synchronous)" in line
         name = primary.database().rsplit("/", 1)[1]
         url = f"postgresql://ctx@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{name}"
         catalogs = [PostgresCatalog(url) for _ in range(2)]
