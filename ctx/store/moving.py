@@ -1,7 +1,8 @@
-"""Moves a catalog from one engine to another: documents, embeddings and how the sources went, under the same ids.
+"""Moves a catalog from one engine to another: documents, embeddings and how the sources went, under the same
+ids.
 
-It may be broken off and begun again: what is there already, and equal, is passed over. Documents go in the order of their chunks, so
-that of two that score the same the same one comes first.
+It may be broken off and begun again: what is there already, and equal, is passed over. Documents go in the
+order of their chunks, so that of two that score the same the same one comes first.
 """
 
 import hashlib
@@ -34,8 +35,8 @@ class Moved(NamedTuple):
 def move(origin: SqlCatalog, target: SqlCatalog, *, replace: bool, progress: Progress) -> Moved:
     """Copies all of `origin` to `target`, and compares the two. Nobody may write either meanwhile.
 
-    Raises `BadRequest` where the target holds documents that the origin lacks (`replace` deletes them), `StoreError` where the two
-    are not equal afterwards.
+    Raises `BadRequest` where the target holds documents that the origin lacks (`replace` deletes them),
+    `StoreError` where the two are not equal afterwards.
     """
     _clear(origin, target, replace)
     total = origin.stats()["documents"]

@@ -92,9 +92,9 @@ def test_each_of_two_nodes_finds_what_the_other_one_indexed(tmp_path: Path, data
     ctx(first, "index")
     ctx(second, "index")
     for query, source in (("otter", "filesystem:one"), ("heron", "filesystem:two")):
-        here, there = results(first, query), results(second, query)
-        assert [result["source"] for result in here] == [source]
-        assert here == there, "the same ids and the same scores"
+        replies = [results(config, query) for config in (first, second)]
+        assert [result["source"] for result in replies[0]] == [source]
+        assert replies[0] == replies[1], "the same ids and the same scores"
     assert results(first, "a bird that stands in water", "hybrid") == results(
         second, "a bird that stands in water", "hybrid"
     )
