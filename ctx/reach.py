@@ -210,7 +210,11 @@ def _repository(table: Table, root: str) -> Iterator[str]:
         yield f"reads the repository {url}"
     if "cache_dir" in table:
         yield f"keeps copies of repositories in {table['cache_dir']}"
-    yield from _others("connectors.git", table, ("url", "cache_dir"))
+    if table.get("submodules"):
+        yield f"reads the submodules of {url}, which that repository names"
+    if table.get("lfs"):
+        yield f"has `git lfs` fetch the large files of {url}"
+    yield from _others("connectors.git", table, ("url", "cache_dir", "submodules", "lfs"))
 
 
 def _site(table: Table, root: str) -> Iterator[str]:

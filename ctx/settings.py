@@ -330,6 +330,12 @@ class Git(Section):
         unset="all",
         harmless=True,
     )
+    submodules: bool = key(
+        "bool",
+        False,
+        "the files of submodules too, where those are on the repository's own host",
+    )
+    lfs: bool = key("bool", False, "the files that Git LFS keeps elsewhere too, where `git lfs` is installed")
     cache_dir: str | None = key(
         "path",
         None,

@@ -274,6 +274,13 @@ class Workspace:
         if indexer is not None:
             activity = indexer.activity
             answer["activity"] = activity.phase
+            if activity.total is not None:
+                answer["progress"] = {
+                    "done": activity.done,
+                    "total": activity.total,
+                    "rate": None if activity.rate is None else round(activity.rate, 2),
+                    "left_s": None if activity.left_s is None else round(activity.left_s),
+                }
             answer["watching"] = activity.watching
             answer["degraded"] = list(activity.degraded)
         return answer

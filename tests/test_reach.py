@@ -39,6 +39,11 @@ HOSTILE = {
     "database-in-git": ('[db]\npath = ".git/hooks/ctx.db"', "keeps its database at .git/hooks/ctx.db"),
     "database-through-a-link": ('[db]\npath = "link/ctx.db"', "keeps its database at link/ctx.db"),
     "git-cache": ('[connectors.git]\nurl = "https://x.example/a"\ncache_dir = "./c"', "keeps copies"),
+    "git-submodules": (
+        '[connectors.git]\nurl = "https://x.example/a"\nsubmodules = true',
+        "reads the submodules",
+    ),
+    "git-lfs": ('[connectors.git]\nurl = "https://x.example/a"\nlfs = true', "has `git lfs` fetch"),
     "git-path": ('[connectors.git]\nurl = "/home/you/private"', "reads the repository /home/you/private"),
     "git-relative": ('[connectors.git.a]\nurl = "../private"', "reads the repository ../private"),
     "git-file": ('[connectors.git]\nurl = "FILE:///home/you/x"', "reads the repository FILE:///home/you/x"),
