@@ -80,6 +80,13 @@ def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
 
 
+def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
+    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`. Raises `ConfigError`,
+    `StoreError`.
+    """
+    return _postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
+
+
 class Workspace:
     """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
 

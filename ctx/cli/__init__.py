@@ -45,6 +45,7 @@ COMMANDS = {
     "registry": ("ctx.cli.registry", "install tools, connectors and agents that others share"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
     "memory": ("ctx.cli.memory", "export and import memories"),
+    "migrate": ("ctx.cli.migrate", "move the catalog to a database of several machines, or back"),
     "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
     "restore": ("ctx.cli.backup", "make the store anew from such a file"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),

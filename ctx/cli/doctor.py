@@ -108,7 +108,21 @@ def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
     yield _catalog(config, fix=fix)
+    if config.store.url:
+        yield from _database(config)
     yield _permissions(config.folder, fix=fix)
+
+
+def _database(config: Config) -> Iterator[Finding]:
+    """What the server of [store] url is, and whether a standby has what it has."""
+    try:
+        with Workspace(config) as workspace:
+            server = workspace.catalog.server()
+    except StoreError:
+        return  # told of the catalog already
+    if server is not None:
+        sound, line = server
+        yield Finding("database", OK if sound else WARNING, line)
 
 
 def _catalog(config: Config, *, fix: bool) -> Finding:

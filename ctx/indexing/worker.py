@@ -1,6 +1,8 @@
-"""A worker: runs the sources whose turn nobody else has, and embeds what nobody else embeds, into a catalog that machines share.
+"""A worker: runs the sources whose turn nobody else has, and embeds what nobody else embeds, into a catalog
+that machines share.
 
-It keeps no index and no state of its own. What it was at when it died is another one's as soon as its lease, or its claim, runs out.
+It keeps no index and no state of its own. What it was at when it died is another one's as soon as its lease,
+or its claim, runs out.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The two seams: a catalog keeps, an index finds.
 
-The catalog is the record; every write of it takes the next `seq`. The index is derived: it remembers the `seq` it has applied
-and catches up from the catalog, so it may be deleted at any moment.
+The catalog is the record; every write of it takes the next `seq`. The index is derived: it remembers the
+`seq` it has applied and catches up from the catalog, so it may be deleted at any moment.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +81,9 @@ class Run(NamedTuple):
 
 
 class Catalog(Protocol):
-    """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several threads."""
+    """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several
+    threads.
+    """
 
     def seq(self) -> int:
         """The number of the last write that a projection has to apply (a run's record is none)."""
@@ -90,14 +92,17 @@ class Catalog(Protocol):
     def history(self, seq: int) -> str | None:
         """A name for the writes up to `seq`: the same as long as they are the same writes.
 
-        A projection that has applied `seq` under another name saw another catalog (a restored backup, a new file) and starts
-        over. None: `seq` is ahead of the catalog, or deletions after it are no longer known; it starts over then too.
+        A projection that has applied `seq` under another name saw another catalog (a restored backup, a new
+        file) and starts over. None: `seq` is ahead of the catalog, or deletions after it are no longer known;
+        it starts over then too.
         """
         ...
 
     # -- documents -----------------------------------------------------------------------------------------------
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
-        """source_id -> fingerprint of every document of a source; with `below` only of those ids and what is under them (`id/…`)."""
+        """source_id -> fingerprint of every document of a source; with `below` only of those ids and what is
+        under them (`id/…`).
+        """
         ...
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
@@ -105,11 +110,15 @@ class Catalog(Protocol):
         ...
 
     def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
-        """Stores or replaces whole documents with their chunks; the seq after it. A document keeps its document_no."""
+        """Stores or replaces whole documents with their chunks; the seq after it. A document keeps its
+        document_no.
+        """
         ...
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
-        """(source, source_id, fingerprint, updated_ms) of documents whose content is the same; the seq after it."""
+        """(source, source_id, fingerprint, updated_ms) of documents whose content is the same; the seq after
+        it.
+        """
         ...
 
     def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
@@ -121,7 +130,9 @@ class Catalog(Protocol):
         ...
 
     def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
-        """source_id -> machine, of the documents that another machine stored: that they are not here does not mean they are gone."""
+        """source_id -> machine, of the documents that another machine stored: that they are not here does not
+        mean they are gone.
+        """
         ...
 
     def document(self, id: str) -> StoredDocument | None: ...
@@ -129,7 +140,9 @@ class Catalog(Protocol):
     def chunk_rows(
         self, chunk_nos: Sequence[int], within: Container[int] | None = None
     ) -> dict[int, ChunkRow]:
-        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by number."""
+        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by
+        number.
+        """
         ...
 
     def chunks_of(self, document_no: int) -> Sequence[int]:
@@ -141,7 +154,9 @@ class Catalog(Protocol):
         ...
 
     def take_batch(self) -> list[StoredDocument]:
-        """What the last write of this process stored, handed over once: a projection that follows need not read it back."""
+        """What the last write of this process stored, handed over once: a projection that follows need not
+        read it back.
+        """
         ...
 
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -176,7 +191,8 @@ class Catalog(Protocol):
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
-        """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each hash once.
+        """(text_hash, text to embed) of chunks that no embedding of `model` covers, oldest chunk first, each
+        hash once.
 
         With `chunk_nos` of those chunks only, in their order.
         """
@@ -191,7 +207,9 @@ class Catalog(Protocol):
         ...
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
-        """Which of these chunks nobody embeds just now, in their order. Until `for_s` have passed nobody else is given them."""
+        """Which of these chunks nobody embeds just now, in their order. Until `for_s` have passed nobody else
+        is given them.
+        """
         ...
 
     def pending_count(self, model: str) -> int: ...
@@ -201,7 +219,9 @@ class Catalog(Protocol):
         ...
 
     def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
-        """The chunks whose document or embedding was written after `seq`, as far as they have one; some may come twice."""
+        """The chunks whose document or embedding was written after `seq`, as far as they have one; some may
+        come twice.
+        """
         ...
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
@@ -213,7 +233,8 @@ class Catalog(Protocol):
         ...
 
     def trim_embeddings(self) -> int:
-        """Deletes the embeddings of texts that no chunk holds any more, where they outnumber the others; how many.
+        """Deletes the embeddings of texts that no chunk holds any more, where they outnumber the others; how
+        many.
 
         They are kept until then because texts come back: a branch is switched, a folder is mounted again.
         """
@@ -263,11 +284,15 @@ class Projection(Protocol):
         ...
 
     def feed(self, catalog: Catalog) -> None:
-        """Takes in what was written since without publishing it, so that the engine can work beside a long run; `catch_up` publishes."""
+        """Takes in what was written since without publishing it, so that the engine can work beside a long
+        run; `catch_up` publishes.
+        """
         ...
 
     def check(self) -> list[str]:
-        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds anew what was found."""
+        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds
+        anew what was found.
+        """
         ...
 
     def close(self) -> None: ...
@@ -279,7 +304,8 @@ class SearchIndex(Projection, Protocol):
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best chunks by words, best first. Any text is a query; raises only `StoreError`.
 
-        A query that is one piece in quotes finds just what has its words side by side. `prefix`: its last word may be unfinished.
+        A query that is one piece in quotes finds just what has its words side by side. `prefix`: its last
+        word may be unfinished.
         """
         ...
 
@@ -300,7 +326,8 @@ class SearchIndex(Projection, Protocol):
     ) -> list[Hit]:
         """The k nearest chunks by cosine with a unit vector of float32, best first.
 
-        `model` is whose vector it is, for a moment in which another one takes over; None: the one that answers now.
+        `model` is whose vector it is, for a moment in which another one takes over; None: the one that
+        answers now.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The catalog's documents and chunks.
 
-A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written together and are
-numbered without a gap, so that a document row names them by the first and their count; a number is never used again, nor is a
-document's.
+A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written
+together and are numbered without a gap, so that a document row names them by the first and their count; a
+number is never used again, nor is a document's.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
     chunks: Sequence[Chunk]
     metadata: str | None
     row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
-    same: bool  # as many chunks, and the same ones
+    unchanged: bool  # as many chunks, and the same ones
 
 
 class _BatchRows:
@@ -73,17 +73,17 @@ class _BatchRows:
         metadata = _json_of(document.metadata)
         if metadata is not None:
             document = document._replace(metadata=_json(metadata))
-        same = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
-        return _Entry(document, chunks, metadata, row, same)
+        unchanged = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
+        return _Entry(document, chunks, metadata, row, unchanged)
 
     def store(self) -> list[StoredDocument]:
         """Writes them; the documents as they are stored, by number."""
-        changed = [entry for entry in self._entries if not entry.same]
+        changed = [entry for entry in self._entries if not entry.unchanged]
         next_document = self._write.numbers("document", sum(entry.row is None for entry in changed))
         first_chunk = next_chunk = self._write.numbers("chunk", sum(len(entry.chunks) for entry in changed))
         places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
         for entry in self._entries:
-            if entry.same and entry.row is not None:
+            if entry.unchanged and entry.row is not None:
                 no, chunk_first, _, stored_ms = entry.row
             else:
                 no, chunk_first, stored_ms = next_document, next_chunk, self._present_ms
@@ -95,9 +95,7 @@ class _BatchRows:
             places.append((entry, no, chunk_first, stored_ms))
         self._store_texts(places)
         seq = self._write.next_seq()
-        self._write.drop_chunks(
-            [(row[1], row[1] + row[2]) for _, _, _, row, same in changed if row and not same]
-        )
+        self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
         self._store_documents(places, seq)
         self._note_pending(first_chunk, next_chunk)
         # By number, of which no two are the same.
@@ -120,14 +118,14 @@ class _BatchRows:
             [
                 (chunk_first + ordinal, no, *chunk[1:])
                 for entry, no, chunk_first, _ in places
-                if not entry.same
+                if not entry.unchanged
                 for ordinal, chunk in enumerate(entry.chunks)
             ],
         )
 
     def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]], seq: int) -> None:
-        own = {source: self._write.own_columns(source) for source in self._sources}
-        columns = ", ".join((_COLUMNS, *next(iter(own.values()))))
+        extras = {source: self._write.own_columns(source) for source in self._sources}
+        columns = ", ".join((_COLUMNS, *next(iter(extras.values()))))
         inserts: list[tuple[object, ...]] = []
         updates: list[tuple[object, ...]] = []
         for entry, no, chunk_first, stored_ms in places:
@@ -136,7 +134,7 @@ class _BatchRows:
                 *(seq, document.id, self._sources[document.source], document.source_id, document.title),
                 *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
                 *(document.source_url, document.author, document.created_ms, entry.metadata),
-                *(stored_ms, chunk_first, len(entry.chunks), *own[document.source].values(), no),
+                *(stored_ms, chunk_first, len(entry.chunks), *extras[document.source].values(), no),
             )
             (inserts if entry.row is None else updates).append(values)
         width = columns.count(",") + 1
@@ -168,7 +166,8 @@ class Documents(Record):
                 return dict(connection.execute(columns, (source_no,)))
             fingerprints: dict[str, str] = {}
             for top in below:
-                # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the source.
+                # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the
+                # source.
                 fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
                 fingerprints.update(
                     connection.execute(
@@ -191,10 +190,12 @@ class Documents(Record):
         return digests
 
     def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
-        """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document are.
+        """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document
+        are.
 
-        `Chunk.ordinal` must count from 0. A document that comes twice counts as it comes last. Raises `StoreError` also for
-        text that is not Unicode (lone surrogates), and stores nothing of the batch then.
+        `Chunk.ordinal` must count from 0. A document that comes twice counts as it comes last. Raises
+        `StoreError` also for text that is not Unicode (lone surrogates), and stores nothing of the batch
+        then.
         """
         if not batch:
             return self.seq()
@@ -300,9 +301,9 @@ class Documents(Record):
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
         with self._reading() as connection:
             types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
-            taken = [name for name in types if media_type(name)]
+            media_types = [name for name in types if media_type(name)]
             rows = connection.execute(
-                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(taken)})", taken
+                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(media_types)})", media_types
             )
             return frozenset(no for no, source_id in rows if path(source_id))
 
@@ -334,7 +335,9 @@ class Documents(Record):
             return range(row[0], row[0] + row[1]) if row else ()
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
-        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is then, or later."""
+        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is
+        then, or later.
+        """
         cursor = (seq, EVERY)
         while True:
             with self._reading() as connection:
@@ -381,6 +384,23 @@ class Documents(Record):
                 )
                 for row in rows:
                     yield _stored(connection, row)
+
+    def ids(self) -> Iterator[str]:
+        """The id of every document, in the order of their chunks; those that are written meanwhile may be
+        missing.
+        """
+        cursor = (-1, -1)
+        while True:
+            with self._reading() as connection:
+                rows = connection.execute(
+                    "SELECT chunk_first, no, id FROM document WHERE (chunk_first, no) > (?, ?) "
+                    "ORDER BY chunk_first, no LIMIT ?",
+                    (*cursor, 100 * PAGE),
+                ).fetchall()
+            if not rows:
+                return
+            yield from (row[2] for row in rows)
+            cursor = (rows[-1][0], rows[-1][1])
 
     # -- embeddings ----------------------------------------------------------------------------------------------
 

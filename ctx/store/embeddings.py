@@ -1,9 +1,9 @@
 """The catalog's embeddings.
 
-They are kept by the hash of the text they stand for: what was embedded once is not embedded again, wherever the text moves. They
-are kept as float16: half the file, and the cosine moves by less than 0.001 (tests/store), a tenth of what the quantised model
-itself is off by. What awaits an embedding is kept as a table (`pending`) for every model that has any, since asking a million
-chunks takes a second.
+They are kept by the hash of the text they stand for: what was embedded once is not embedded again, wherever
+the text moves. They are kept as float16: half the file, and the cosine moves by less than 0.001
+(tests/store), a tenth of what the quantised model itself is off by. What awaits an embedding is kept as a
+table (`pending`) for every model that has any, since asking a million chunks takes a second.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,9 @@ class Embeddings(Record):
     def _pending_rows(
         self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of `chunk_nos` in their order."""
+        """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of
+        `chunk_nos` in their order.
+        """
         columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
         if model_no is None:
             select, key, values = f"{columns} chunk c WHERE c.no > 0", "c.no", list[int]()
@@ -116,6 +118,11 @@ class Embeddings(Record):
                 waiting.update(row[0] for row in rows)
         return frozenset(waiting)
 
+    def models(self) -> list[str]:
+        """The models that have embeddings here, the first one first."""
+        with self._reading() as connection:
+            return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
+
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -128,7 +135,9 @@ class Embeddings(Record):
             )
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
-        """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or of another size."""
+        """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or
+        of another size.
+        """
         if not batch:
             return self.seq()
         blobs, dim = _blobs(model, batch)
@@ -161,7 +170,9 @@ class Embeddings(Record):
         return seq
 
     def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
-        """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded after it."""
+        """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
+        after it.
+        """
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
         if row is None:
@@ -240,10 +251,10 @@ class Embeddings(Record):
 
     def trim_embeddings(self) -> int:
         with self._reading() as connection:
-            most = connection.execute(
+            largest = connection.execute(
                 "SELECT max(n) FROM (SELECT count(*) AS n FROM embedding GROUP BY model_no)"
             ).fetchone()[0]
-            if (most or 0) <= 2 * chunk_total(connection):
+            if (largest or 0) <= 2 * chunk_total(connection):
                 return 0
         return self.drop_unused_embeddings()
 

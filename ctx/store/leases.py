@@ -1,6 +1,8 @@
-"""Turns: what only one may do at a time, among the threads of a process or the machines that share a database.
+"""Turns: what only one may do at a time, among the threads of a process or the machines that share a
+database.
 
-A turn is a lease that is renewed while it lasts. Who loses it is told by an event, and its writes are refused from then on.
+A turn is a lease that is renewed while it lasts. Who loses it is told by an event, and its writes are refused
+from then on.
 """
 
 import os
@@ -19,7 +21,9 @@ RENEWALS = 3  # within that time
 
 
 class LocalCoordination:
-    """The `Coordination` of one process. Other processes of the machine wait for the lock of the index anyway."""
+    """The `Coordination` of one process. Other processes of the machine wait for the lock of the index
+    anyway.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +71,9 @@ class TurnEvent(threading.Event):
 def turn(
     coordination: Coordination, name: str, what: str, stop: threading.Event | None, *, ttl_s: float = TTL_S
 ) -> Iterator[tuple[int, TurnEvent]]:
-    """The epoch of a lease on `name`, kept to the end of the block, and the event that ends it. Raises `Busy` naming the holder."""
+    """The epoch of a lease on `name`, kept to the end of the block, and the event that ends it. Raises `Busy`
+    naming the holder.
+    """
     epoch = coordination.lease(name, ttl_s)
     if epoch is None:
         raise Busy(
@@ -103,7 +109,9 @@ def turn(
 
 
 def machine_name(folder: str) -> str:
-    """The name of this machine and store: the host's, and a few letters that are made once. Raises `StoreError`."""
+    """The name of this machine and store: the host's, and a few letters that are made once. Raises
+    `StoreError`.
+    """
     path = os.path.join(folder, "machine")
     try:
         try:

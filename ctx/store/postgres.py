@@ -1,7 +1,8 @@
 """How ctx speaks with PostgreSQL: connections, transactions, errors and migrations.
 
-The SQL of the rooms above is SQLite's with `?` for a value; a connection here takes it as it is. What was begun is never sent a second
-time, but a connection that fails before anything was sent is replaced: after a failover the next one finds the server that took over.
+The SQL of the rooms above is SQLite's with `?` for a value; a connection here takes it as it is. What was
+begun is never sent a second time, but a connection that fails before anything was sent is replaced: after a
+failover the next one finds the server that took over.
 """
 
 import threading
@@ -124,7 +125,9 @@ class Connection:
 
 
 def address_of(url: str) -> str:
-    """What psycopg connects to: the URL, and what ctx asks of every connection unless the URL says otherwise. Raises `StoreError`."""
+    """What psycopg connects to: the URL, and what ctx asks of every connection unless the URL says otherwise.
+    Raises `StoreError`.
+    """
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
@@ -170,7 +173,8 @@ class Database:
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[Connection]:
-        """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
+        """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view
+        for reading.
 
         Raises `Busy` where others write for too long, `StoreError` for the rest.
         """
@@ -192,7 +196,9 @@ class Database:
             self._free.release()
 
     def _begun(self, write: bool) -> Connection:
-        """A connection with a transaction begun. Nothing was sent before it, so that a broken one is replaced."""
+        """A connection with a transaction begun. Nothing was sent before it, so that a broken one is
+        replaced.
+        """
         deadline_s = time.monotonic() + (self._timeout_s if self._reached else START_S)
         while True:
             connection = None
@@ -242,9 +248,11 @@ class Database:
             connection.close()  # the first error is the one to tell
 
     def migrate(self, component: str, migrations: Sequence[str]) -> None:
-        """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n + 1.
+        """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n
+        + 1.
 
-        Raises `StoreError` for a database that is newer than the program, or whose texts are not in the order of their code points.
+        Raises `StoreError` for a database that is newer than the program, or whose texts are not in the order
+        of their code points.
         """
         with self.transaction() as connection:
             _check_order(connection)

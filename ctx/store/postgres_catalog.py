@@ -1,7 +1,8 @@
 """The catalog in a PostgreSQL database, which several processes of several machines write at once.
 
-Who writes documents holds the row of their source, so that two never write the same one; sources are written beside each other. The
-bulk of a write comes before its `seq`, whose row serialises what is left: whatever has a lower number was committed before it.
+Who writes documents holds the row of their source, so that two never write the same one; sources are written
+beside each other. The bulk of a write comes before its `seq`, whose row serialises what is left: whatever has
+a lower number was committed before it.
 """
 
 import os
@@ -127,7 +128,9 @@ _READS = (
 
 
 class PostgresCatalog(Documents, Embeddings):
-    """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises `StoreError`, `Busy`."""
+    """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises
+    `StoreError`, `Busy`.
+    """
 
     _unclaimed = " AND (p.claimed_until IS NULL OR p.claimed_until < clock_timestamp())"
     returned_ms = None  # nobody deletes a database under a server's feet
@@ -178,7 +181,9 @@ class PostgresCatalog(Documents, Embeddings):
 
     @contextmanager
     def turn(self, source: str, stop: threading.Event | None) -> Iterator[threading.Event]:
-        """A block in which this process alone writes documents of a source, and the event that ends it. Raises `Busy`."""
+        """A block in which this process alone writes documents of a source, and the event that ends it.
+        Raises `Busy`.
+        """
         coordination = PostgresCoordination(
             self.database, f"{self.machine or 'a machine'} (process {os.getpid()})"
         )
@@ -230,17 +235,47 @@ class PostgresCatalog(Documents, Embeddings):
         assert isinstance(statements, Connection)
         return statements.stream(sql, values)
 
+    def server(self) -> tuple[bool, str] | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), "
+                "current_setting('synchronous_commit')"
+            ).fetchone()
+            standbys = connection.execute(
+                "SELECT coalesce(sync_state, ''), coalesce(extract(epoch FROM replay_lag), 0)::float8 FROM pg_stat_replication"
+            ).fetchall()
+        version, names, commit = row or ("", "", "")
+        line = f"PostgreSQL {str(version).split()[0]}"
+        if not standbys:
+            waiting = (
+                f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
+            )
+            return not names, f"{line}, no standby follows it{waiting}"
+        synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
+        behind_s = max(float(lag_s) for _, lag_s in standbys)
+        line += f", {len(standbys)} standby" if len(standbys) == 1 else f", {len(standbys)} standbys"
+        line += (
+            f" ({synchronous} synchronous), at most {behind_s:.1f} s behind, synchronous_commit = {commit}"
+        )
+        if not synchronous:
+            line += (
+                ": what was acknowledged just before the primary dies may be lost (synchronous_standby_names)"
+            )
+        return bool(synchronous), line
+
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
 
     def check(self) -> list[str]:
-        """What is wrong with the tables, a line each, after counting what belongs together. [] when they are whole."""
+        """What is wrong with the tables, a line each, after counting what belongs together. [] when they are
+        whole.
+        """
         problems = []
         with self._reading() as connection:
-            for what, sql in _SOUNDNESS:
+            for defect, sql in _SOUNDNESS:
                 row = connection.execute(sql).fetchone()
                 if row is not None and row[0]:
-                    problems.append(f"{row[0]} {what}: restore a backup of the database, or index anew")
+                    problems.append(f"{row[0]} {defect}: restore a backup of the database, or index anew")
         return problems
 
 
@@ -263,7 +298,9 @@ _SOUNDNESS = (
 
 
 class PostgresCoordination:
-    """The `Coordination` of all that share a database, by the database's clock. `owner` is what others are told."""
+    """The `Coordination` of all that share a database, by the database's clock. `owner` is what others are
+    told.
+    """
 
     def __init__(self, database: Database, owner: str) -> None:
         self._database = database
@@ -324,7 +361,8 @@ class PostgresWrite(Write):
         return {"machine": "" if source.partition(":")[0] in SEEN_ALIKE else self._machine}
 
     def next_seq(self) -> int:
-        # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now: another name for them.
+        # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now:
+        # another name for them.
         seq, timeline = self.connection.execute(
             "UPDATE meta SET value = value + 1 WHERE key = 'seq' "
             "RETURNING value, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
@@ -362,7 +400,9 @@ class PostgresWrite(Write):
         return self._locked([name]).get(name)
 
     def _locked(self, names: Sequence[str]) -> dict[str, int]:
-        """The numbers of sources whose rows this holds from now on. Raises `Busy` where it is another process's turn."""
+        """The numbers of sources whose rows this holds from now on. Raises `Busy` where it is another
+        process's turn.
+        """
         numbers = {}
         for name, no, epoch, owner in self.connection.execute(
             "SELECT s.name, s.no, l.epoch, l.owner FROM source s "

@@ -1,7 +1,9 @@
-"""What every catalog in SQL shares: the transactions it needs, what each kind of write does, and how the sources went.
+"""What every catalog in SQL shares: the transactions it needs, what each kind of write does, and how the
+sources went.
 
-The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is a method of `Record`
-and of `Write`. A write takes its `seq` as late as it can: where several write at once, each waits there for the one before.
+The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is
+a method of `Record` and of `Write`. A write takes its `seq` as late as it can: where several write at once,
+each waits there for the one before.
 """
 
 import os
@@ -74,8 +76,16 @@ class Record:
         """As the protocol has it. What one machine keeps, it stored."""
         return {}
 
+    def server(self) -> tuple[bool, str] | None:
+        """Of the server that keeps this: whether it is as it should be, and a line on it. None where a file
+        does.
+        """
+        return None
+
     def take_over(self, source: str) -> int:
-        """Counts the documents of a source as stored by this machine, which may then find them gone; how many were another one's."""
+        """Counts the documents of a source as stored by this machine, which may then find them gone; how many
+        were another one's.
+        """
         return 0
 
     def seq(self) -> int:
@@ -108,13 +118,15 @@ class Record:
     def last_run(self, source: str) -> Run | None:
         with self._reading() as connection:
             row = connection.execute(
-                "SELECT finished_ms, ok, note, revision, signature FROM source WHERE name = ? AND finished_ms IS NOT NULL",
+                "SELECT finished_ms, ok, note, revision, signature FROM source "
+                "WHERE name = ? AND finished_ms IS NOT NULL",
                 (source,),
             ).fetchone()
         return None if row is None else Run(row[0], bool(row[1]), *row[2:])
 
     def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
-        """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the last that did not.
+        """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
+        last that did not.
 
         A `model` of None (embeddings are off) leaves nothing pending.
         """
@@ -167,7 +179,8 @@ class Record:
         return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
 
     def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
-        """How many documents of each source changed last within each of the `spans` before `until_ms`, the latest first.
+        """How many documents of each source changed last within each of the `spans` before `until_ms`, the
+        latest first.
 
         One more count at the end is of all that are older. What bears a date to come counts as the latest.
         """
@@ -204,7 +217,9 @@ class Write:
         raise NotImplementedError
 
     def take_turn(self) -> None:
-        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of them."""
+        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of
+        them.
+        """
 
     def numbers(self, table: str, count: int) -> int:
         """The first of `count` numbers in a row that no row of the table ever had."""
@@ -229,7 +244,9 @@ class Write:
         return no
 
     def _begin_epoch(self, seq: int, line: str) -> None:
-        """Names the writes from `seq` on; `line` tells where they are kept, where that may change under a writer."""
+        """Names the writes from `seq` on; `line` tells where they are kept, where that may change under a
+        writer.
+        """
         self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
         self.connection.execute(
             "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
@@ -245,13 +262,15 @@ class Write:
             ).fetchone()[0]
             self.connection.execute(
                 "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
-                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no ORDER BY c.no",
+                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d "
+                "ON d.no = c.document_no ORDER BY c.no",
                 (no,),
             )
             row = (no, dim)
         if row[1] != dim:
             raise StoreError(
-                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, or use another model"
+                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, "
+                "or use another model"
             )
         return int(row[0])
 

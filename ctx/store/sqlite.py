@@ -1,4 +1,6 @@
-"""The catalog in one SQLite file: its tables, who may read and write it, and what becomes of a file that is replaced."""
+"""The catalog in one SQLite file: its tables, who may read and write it, and what becomes of a file that is
+replaced.
+"""
 
 import os
 import sqlite3
@@ -95,10 +97,11 @@ _IDLE_READERS = 8  # open connections kept for the next reader
 
 
 class SqliteCatalog(Documents, Embeddings):
-    """The `Catalog` in a SQLite file. Readers never wait: each call has a connection of its own, and one writes.
+    """The `Catalog` in a SQLite file. Readers never wait: each call has a connection of its own, and one
+    writes.
 
-    Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy` where another process
-    writes for longer than `timeout_s`.
+    Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`
+    where another process writes for longer than `timeout_s`.
     """
 
     def __init__(
@@ -143,7 +146,8 @@ class SqliteCatalog(Documents, Embeddings):
             connection.close()
 
     def attach(self) -> bool:
-        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another one is taken up.
+        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another
+        one is taken up.
 
         Whether it had to. Raises `StoreError` where it cannot be; what is open can still be read then.
         """
@@ -193,7 +197,9 @@ class SqliteCatalog(Documents, Embeddings):
 
     # -- transactions --------------------------------------------------------------------------------------------
     def _reader(self) -> Connection:
-        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still answers."""
+        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still
+        answers.
+        """
         try:
             connection = self._idle.pop()  # atomic: two threads cannot get the same one
         except IndexError:
@@ -231,7 +237,9 @@ class SqliteCatalog(Documents, Embeddings):
         return size
 
     def check(self) -> list[str]:
-        """What is wrong with the file, a line each, after reading all of it: seconds for a million chunks. [] when it is whole."""
+        """What is wrong with the file, a line each, after reading all of it: seconds for a million chunks. []
+        when it is whole.
+        """
         try:
             with self._reading() as connection:
                 problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]

@@ -92,9 +92,9 @@ def test_each_of_two_nodes_finds_what_the_other_one_indexed(tmp_path: Path, data
     ctx(first, "index")
     ctx(second, "index")
     for query, source in (("otter", "filesystem:one"), ("heron", "filesystem:two")):
-        here, there = results(first, query), results(second, query)
-        assert [result["source"] for result in here] == [source]
-        assert here == there, "the same ids and the same scores"
+        replies = [results(config, query) for config in (first, second)]
+        assert [result["source"] for result in replies[0]] == [source]
+        assert replies[0] == replies[1], "the same ids and the same scores"
     assert results(first, "a bird that stands in water", "hybrid") == results(
         second, "a bird that stands in water", "hybrid"
     )
@@ -176,3 +176,21 @@ def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path:
     )
     assert completed.returncode == 2
     assert "ctx serve mcp" in completed.stderr
+
+
+def test_a_project_moves_to_a_database_with_two_lines_and_gives_the_same_replies(
+    tmp_path: Path, database_url: str
+) -> None:
+    shared = node(tmp_path / "one", "docs", database_url, provider="local")
+    text = shared.read_text()
+    shared.write_text(text.replace(f'[store]\nurl = "{database_url}"\n', ""))
+    (shared.parent / "docs" / "heron.md").write_text("# Herons\n\nThe heron waits in the reeds.\n")
+    ctx(shared, "index")
+    before = results(shared, "bird", "hybrid")
+    assert before
+    assert "are there, and equal" in ctx(shared, "migrate", "--to", database_url)
+    shared.write_text(text)
+    assert results(shared, "bird", "hybrid") == before
+    assert " 1 unchanged" in ctx(shared, "index").replace("unchanged 1", " 1 unchanged")
+    findings = json.loads(ctx(shared, "doctor", "--json"))
+    assert "PostgreSQL 18" in json.dumps(findings)

@@ -45,19 +45,19 @@ def test_writers_of_different_sources_lose_no_number_and_hide_no_document(databa
     for thread in threads:
         thread.start()
     applied, reader = 0, PostgresCatalog(database_url)
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     while any(thread.is_alive() for thread in threads) or applied < reader.seq():
         target = reader.seq()
         for stored in reader.documents_since(applied):
             if stored.seq <= target:
-                seen[stored.document.id] = stored.seq
+                numbers[stored.document.id] = stored.seq
         applied = target
     for thread in threads:
         thread.join()
     assert not failures
     assert reader.seq() == 4 * (12 + 2)
     stored_seqs = {stored.document.id: stored.seq for stored in reader.export()}
-    assert stored_seqs.items() <= seen.items()
+    assert stored_seqs.items() <= numbers.items()
     assert reader.check() == []
     for catalog in (*catalogs, reader):
         catalog.close()
@@ -192,15 +192,15 @@ def test_what_was_lost_in_a_failover_and_what_took_its_numbers_have_different_na
                 assert connection.execute("SELECT count(*) FROM document").fetchone() == (1,)
             before = catalog.history(1)
             standby.kill()  # what comes now does not reach it
-            lost = catalog.put_documents([make("git:x", "b", ["two"])])
-            name = catalog.history(lost)
+            seq = catalog.put_documents([make("git:x", "b", ["two"])])
+            name = catalog.history(seq)
             primary.stop()
             standby.start()
             standby.promote()
         with PostgresCatalog(standby.url(url.rsplit("/", 1)[1])) as catalog:
-            assert catalog.history(lost) is None
-            assert catalog.put_documents([make("git:x", "c", ["three"])]) == lost
-            assert catalog.history(lost) not in (None, name)
+            assert catalog.history(seq) is None
+            assert catalog.put_documents([make("git:x", "c", ["three"])]) == seq
+            assert catalog.history(seq) not in (None, name)
             assert catalog.history(1) == before, "what was not lost need not be built anew"
     finally:
         primary.discard()

@@ -1,4 +1,5 @@
-"""The primary dies in mid-run and its standby takes over: what was acknowledged is there, once, and found on every node.
+"""The primary dies in mid-run and its standby takes over: what was acknowledged is there, once, and found on
+every node.
 
 `CTX_ROUNDS` says how often; CI has one round, which takes about ten seconds.
 """
@@ -102,6 +103,11 @@ def test_no_acknowledged_document_is_lost_when_the_primary_is_killed(
         while not replicated(primary):
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+        with PostgresCatalog(primary.url()) as catalog:
+            whole, line = catalog.server() or (False, "")
+            assert whole, line
+            assert "PostgreSQL 18" in line
+            assert "1 standby (1 synchronous)" in line
         name = primary.database().rsplit("/", 1)[1]
         url = f"postgresql://ctx@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{name}"
         catalogs = [PostgresCatalog(url) for _ in range(2)]
