@@ -304,16 +304,19 @@ class Indexer:
         if size <= 0:
             return []
         order.add(self.catalog.pending_chunks(self.model, order.newest))
-        while True:
-            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
-            texts = self.catalog.pending_texts(self.model, size, numbers)
-            if texts:
-                return texts
-            if not len(order):
+        for refilled in (False, True):
+            if refilled:
                 # What was embedded once may be pending anew under an old number (`ctx embed rebuild` elsewhere).
+                # Once only: what another machine has claimed stays pending until that has read it.
                 order.add(self.catalog.pending_chunks(self.model))
+            while True:
+                numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+                texts = self.catalog.pending_texts(self.model, size, numbers)
+                if texts:
+                    return texts
                 if not len(order):
-                    return []
+                    break
+        return []
 
     def ask_for(self, chunk_nos: Sequence[int]) -> None:
         """Notes chunks that a question led to, best first: those that await an embedding have it next."""
