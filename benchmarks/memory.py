@@ -133,7 +133,9 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
         put = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
-        statements = [f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)]
+        statements = [
+            f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)
+        ]
         said = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
         fresh = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
         counted = [timed(embedder, lambda: bank.stats(group_by="metadata.type")) for _ in range(5)]

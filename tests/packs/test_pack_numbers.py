@@ -82,7 +82,9 @@ def routes() -> list[tuple[str, str]]:
     entries = [
         (route["method"], route["path"])
         for pack in PACKS
-        for route in tomllib.loads(Path(bundled_path("extensions", pack), "pack.toml").read_text()).get("routes", ())
+        for route in tomllib.loads(Path(bundled_path("extensions", pack), "pack.toml").read_text()).get(
+            "routes", ()
+        )
     ]
     names = {"bank_id": "numbers", "kind": "fts", "change": "label", "tool": "memory_search"}
     return [
