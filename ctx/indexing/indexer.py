@@ -281,10 +281,10 @@ class Indexer:
             vectors = []
             for vector in embedder.embed([text for _, text in texts], stop=stop):
                 vectors.append(vector)
-                done = count + len(vectors)
-                self._now(phase="embedding", source=None, done=done, total=max(done, total))
+                read = count + len(vectors)
+                self._now(phase="embedding", source=None, done=read, total=max(read, total))
                 if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
-                    progress("embed", done, max(done, total))
+                    progress("embed", read, max(read, total))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
             with self.writing() as index:
@@ -379,10 +379,9 @@ class Indexer:
             finally:
                 self._lock.release()
                 # A batch of embeddings may be under way beside what was written here, or end with it.
-                done, total = (before.done, before.total) if before.phase == "embedding" else (0, None)
-                self._now(
-                    phase="embedding" if self._embedding else "idle", source=None, done=done, total=total
-                )
+                work = before if before.phase == "embedding" else IDLE
+                phase = "embedding" if self._embedding else "idle"
+                self._now(phase=phase, source=None, done=work.done, total=work.total)
 
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
