@@ -92,19 +92,19 @@ def main() -> None:
             shutil.rmtree(folder / "bare", ignore_errors=True)
             yardsticks.append(bare_tantivy(texts, folder / "bare"))
             del texts
-    ours, bare = least(costs), least(yardsticks)
+    ours, yardstick = least(costs), least(yardsticks)
     rate, megabytes = args.files / ours.elapsed_s, size / 1e6 / ours.elapsed_s
     print(
         f"ctx index, whole process: {ours.elapsed_s:.2f} s ({rate:,.0f} files/s, {megabytes:.1f} MB/s), "
         f"{ours.processor_s:.2f} s of processor"
     )
     print(
-        f"bare tantivy, 2 threads:  {bare.elapsed_s:.2f} s (the same chunks, in memory already), "
-        f"{bare.processor_s:.2f} s of processor"
+        f"bare tantivy, 2 threads:  {yardstick.elapsed_s:.2f} s (the same chunks, in memory already), "
+        f"{yardstick.processor_s:.2f} s of processor"
     )
-    by_clock, by_processor = bare.elapsed_s / ours.elapsed_s, bare.processor_s / ours.processor_s
+    by_clock, by_processor = yardstick.elapsed_s / ours.elapsed_s, yardstick.processor_s / ours.processor_s
     figures = {"benchmark": "ingest", "files": args.files, "load": os.getloadavg(), "by_clock": by_clock}
-    print(json.dumps(figures | {"by_processor": by_processor, "ctx": ours, "tantivy": bare}))
+    print(json.dumps(figures | {"by_processor": by_processor, "ctx": ours, "tantivy": yardstick}))
     check("speed of ctx index against bare tantivy", by_clock * 100, 50, at_most=False, unit=" %")
     check("the same by processor time", by_processor * 100, 50, at_most=False, unit=" %")
     finish()

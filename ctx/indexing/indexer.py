@@ -340,10 +340,10 @@ class Indexer:
             vectors = []
             for vector in embedder.embed([text for _, text in texts], stop=stop):
                 vectors.append(vector)
-                done = count + len(vectors)
-                self._now(phase="embedding", source=None, done=done, total=max(done, total))
+                read = count + len(vectors)
+                self._now(phase="embedding", source=None, done=read, total=max(read, total))
                 if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
-                    progress("embed", done, max(done, total))
+                    progress("embed", read, max(read, total))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
             with self.writing() as index:
@@ -363,16 +363,19 @@ class Indexer:
         if size <= 0:
             return []
         order.add(self.catalog.pending_chunks(self.model, order.newest))
-        while True:
-            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
-            texts = self.catalog.pending_texts(self.model, size, numbers)
-            if texts:
-                return texts
-            if not len(order):
+        for refilled in (False, True):
+            if refilled:
                 # What was embedded once may be pending anew under an old number (`ctx embed rebuild` elsewhere).
+                # Once only: what another machine has claimed stays pending until that has read it.
                 order.add(self.catalog.pending_chunks(self.model))
+            while True:
+                numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+                texts = self.catalog.pending_texts(self.model, size, numbers)
+                if texts:
+                    return texts
                 if not len(order):
-                    return []
+                    break
+        return []
 
     def ask_for(self, chunk_nos: Sequence[int]) -> None:
         """Notes chunks that a question led to, best first: those that await an embedding have it next."""
@@ -435,10 +438,9 @@ class Indexer:
             finally:
                 self._lock.release()
                 # A batch of embeddings may be under way beside what was written here, or end with it.
-                done, total = (before.done, before.total) if before.phase == "embedding" else (0, None)
-                self._now(
-                    phase="embedding" if self._embedding else "idle", source=None, done=done, total=total
-                )
+                work = before if before.phase == "embedding" else IDLE
+                phase = "embedding" if self._embedding else "idle"
+                self._now(phase=phase, source=None, done=work.done, total=work.total)
 
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.

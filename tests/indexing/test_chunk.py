@@ -37,7 +37,7 @@ def _cut(
 def _check(extracted: Extracted, chunks: list[Chunk], tiled: bool) -> None:
     """What holds of every cutting."""
     body = extracted.body
-    assert [one.ordinal for one in chunks] == list(range(len(chunks)))
+    assert [piece.ordinal for piece in chunks] == list(range(len(chunks)))
     for piece in chunks:
         text = body[piece.start : piece.end]
         assert text.strip()
@@ -308,7 +308,7 @@ def test_ordinary_text_beside_a_long_line_is_cut_finely() -> None:
     text = f"# T\n\n{SENTENCE * 30}\n\n![image](data:image/png;base64,{'iVBORw0KGgo' * 40_000})\n\n{SENTENCE * 30}\n"
     extracted = _extracted(text)
     fine = [piece for piece in chunk(extracted, extracted.title) if piece.end - piece.start < 1200]
-    assert sum(extracted.body[one.start : one.end].count("The server") for one in fine) == 60
+    assert sum(extracted.body[piece.start : piece.end].count("The server") for piece in fine) == 60
 
 
 @pytest.mark.parametrize(

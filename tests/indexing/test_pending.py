@@ -1,8 +1,10 @@
 """How many chunks await an embedding: told anew each time, by whoever asks, whoever has written since."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from kit import project, workspace
 
 from ctx.workspace import Workspace
@@ -64,3 +66,18 @@ def test_the_opening_of_each_document_is_embedded_before_the_second_chunk_of_any
         assert space.catalog.awaiting(space.model, [target]) == frozenset()
         space.indexer.embed()
         assert space.catalog.pending_count(space.model) == 0
+
+
+def test_what_another_machine_is_embedding_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project(tmp_path, {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nquokka"}, SEMANTIC)
+    with workspace(config) as space:
+        space.indexer.run()
+        monkeypatch.setattr(space.catalog, "claim", _nothing)
+        report = space.indexer.embed()
+        assert (report.embedded, report.pending) == (0, 2)
+
+
+def _nothing(model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+    return []
