@@ -43,9 +43,7 @@ LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a mi
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
-_TOUCHED_ROWS = (
-    8192  # vectors picked out before the file is let go: each maps 64 KB of it, half a gigabyte in all
-)
+_TOUCHED_ROWS = 2048  # vectors picked out before the file is let go: the system maps up to a megabyte for each
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
@@ -270,13 +268,13 @@ class Snapshot:
         if rows is not None and not len(rows):
             return []
         candidates = self._candidates(query, rows, k)
-        self._give_back(len(candidates))
         candidate_vectors = np.take(self.vectors, candidates, axis=0)
         if not (
             np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
         ).all():
             raise VectorsDamaged(_DAMAGED)
         exact = (candidate_vectors * query).sum(axis=1, dtype=np.float64)
+        self._give_back(len(candidates))
         order = np.lexsort((self.chunk_nos[candidates], -exact))[:k]
         return [
             Hit(chunk_no, document_no, score)
@@ -299,7 +297,7 @@ class Snapshot:
                 raise VectorsDamaged(_DAMAGED)
 
     def _give_back(self, picked: int) -> None:
-        """Lets the vectors that were picked out go where they have become many: a page of memory for each, over a gigabyte of file."""
+        """Lets the file of vectors go where many were picked out: two searches would else have all of a million mapped."""
         self._touched += picked
         if self._touched > _TOUCHED_ROWS:
             self._touched = 0
@@ -368,7 +366,7 @@ class Snapshot:
             return rows
         parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
         scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
-        self._give_back(len(rows))
+        self._touched += len(rows)
         return rows[_best(scores, _NEAR, k)]
 
 
