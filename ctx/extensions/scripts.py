@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
@@ -14,12 +14,14 @@ from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, Voucher
-from ctx.lua.host import Policy
 from ctx.lua.pool import ItemProblem, Job, Pool
 from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
+
+if TYPE_CHECKING:  # it brings a client of HTTP, 50 ms that a server without scripts need not wait for
+    from ctx.lua.host import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,9 @@ class ScriptFile(NamedTuple):
     def where(self) -> str:
         return self.shown or os.path.basename(self.path)
 
-    def policy(self) -> Policy:
+    def policy(self) -> "Policy":
+        from ctx.lua.host import Policy
+
         folder = os.path.dirname(os.path.abspath(self.path))
         return Policy(
             self.name,
@@ -278,9 +282,13 @@ class ScriptConnector:
         source_ids: set[str] = set()
         try:
             source = self.script.source()
-            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), {})
+            context = {"known": len(known)}
+            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
             host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
+                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
+                    log.withheld.append("")  # it gives what is new: what it does not give stays
+                    continue
                 source_item = _item(item, number, source_ids, log)
                 if source_item is None:
                     continue

@@ -6,8 +6,11 @@ tokenizer reads 3 MB/s, and the estimate 300.
 """
 
 import string
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from ctx.formats.table import PAGED, PROSE
 from ctx.identity import embedding_text, text_hash
@@ -401,16 +404,25 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     return spans
 
 
+_NUMPY_PAYS_CHARS = 2_000_000  # counted without numpy they take as long as importing it
+_counted = 0  # by this process, without it
+
+
 def _cumulative(body: str) -> memoryview:
     """Element i is the cost of body[:i], in hundredths of a token."""
-    import numpy as np  # 70 ms, and a run that finds nothing changed cuts nothing
-
+    global _counted
     # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
     codes = b"\0" + body.encode("latin-1", "replace")
+    wide = not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes)
+    if "numpy" not in sys.modules and _counted + len(codes) < _NUMPY_PAYS_CHARS and not wide:
+        _counted += len(codes)
+        return memoryview(array("i", accumulate(codes.translate(_COSTS))))
+    import numpy as np  # 70 ms
+
     each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(
         np.int64 if len(codes) > 8_000_000 else np.int32
     )
-    if not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes):
+    if wide:
         points = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
         each[1:][(points >= 0xAC00) & (points <= 0xD7A3)] = _HANGUL
     np.add.accumulate(each, out=each)

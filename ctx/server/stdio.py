@@ -85,17 +85,18 @@ class Wire:
 
     # What the SDK writes to: one line a message.
     async def write(self, text: str) -> None:
-        if not self._unanswered:
-            await asyncio.to_thread(self._frames.send, text.rstrip("\n").encode("utf-8", "replace"))
-            return
-        message = json.loads(text)
-        id = message.get("id")
-        if "method" in message or id not in self._early.replies:
-            await asyncio.to_thread(self._frames.send, text.rstrip("\n").encode("utf-8", "replace"))
-        if "method" not in message:
-            if id in self._recorded:
-                await asyncio.to_thread(self._note, id, message)
-            self._answered(id)
+        message = json.loads(text) if self._unanswered else {}
+        await asyncio.to_thread(self._deliver, text.rstrip("\n").encode("utf-8", "replace"), message)
+        if message and "method" not in message:
+            self._answered(message.get("id"))
+
+    def _deliver(self, data: bytes, message: dict[str, Any]) -> None:
+        """Sends what the SDK says, unless it was said already, and records it."""
+        id = None if "method" in message else message.get("id")
+        if id not in self._early.replies:
+            self._frames.send(data)
+        if id in self._recorded:
+            self._note(id, message)
 
     def _note(self, id: str | int, message: dict[str, JSON]) -> None:
         """Records a reply of the SDK's. Where another one was given already, the client is told to ask anew."""

@@ -10,17 +10,22 @@ import termios
 from pathlib import Path
 
 import pytest
-from kit import ctx, project
+from kit import ctx, project, trust
 
 
-def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True) -> str:
-    """What a command prints on a terminal of so many columns."""
+def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True, errors: bool = False) -> str:
+    """What a command prints on a terminal of so many columns; with `errors` also on standard error."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     environ |= {"TERM": "xterm"} if color else {"TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdin=theirs, stdout=theirs
+        [sys.executable, "-m", "ctx", *arguments],
+        cwd=cwd,
+        env=environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs if errors else None,
     ):
         os.close(theirs)
         output = b""
@@ -50,3 +55,30 @@ def test_in_a_pipe_a_snippet_is_one_line(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\n" + "xylophone quokka " * 12})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
     assert len(ctx("search", "xylophone", cwd=tmp_path).stdout.splitlines()) == 4
+
+
+COUNTING = """\
+tool = {
+  name = "count",
+  description = "Counts",
+  parameters = {},
+  execute = function(params, context)
+    for step = 1, 3 do context.progress(step, 3, "sheep") end
+    return {ok = true}
+  end,
+}
+"""
+
+
+def test_a_tool_that_reports_its_progress_draws_a_bar(tmp_path: Path) -> None:
+    path = project(
+        tmp_path, {"a.md": "# A"}, '[lua]\ntools_dir = "./tools"\n[embedding]\nprovider = "disabled"\n'
+    )
+    trust(path)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "count.lua").write_text(COUNTING)
+    output = on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100, errors=True)
+    assert "count sheep" in output
+    assert "3 of 3" in output
+    assert output.rstrip().endswith("}"), "the bar goes, the answer stays"
+    assert "sheep" not in on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100)
