@@ -132,7 +132,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
         folder = (args.folder or Path(name)).resolve()
         if args.folder is None:
-            markdown_tree(folder / "docs", args.chunks // 7)
+            markdown_tree(folder / "docs", args.chunks // 11)
             (folder / "ctx.toml").write_text(CONFIG)
             print(f"store: {fill_vectors(folder):,} chunks with vectors")
         code = (args.code or Path(__file__).parent.parent).resolve()

@@ -2,6 +2,7 @@
 
     git worktree add --detach ../before a88e0e9
     python benchmarks/query_time.py --against ../before --chunks 55000
+    python benchmarks/query_time.py --chunks 10000
 
 Both processes run in the same environment, so that only `ctx/` differs; each has a store of its own, made of the same pages. What is
 measured is the asking thread (`time.thread_time`), and the process as a whole beside it, since a scan may be shared by threads. The
@@ -18,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _common import header, markdown_tree
+from _common import header, markdown_tree, quantiles
 
 HERE = Path(__file__).resolve().parent
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[watch]\nenabled = false\n'
@@ -79,7 +80,7 @@ class Checkout:
 def queries_of(folder: Path, count: int) -> list[str]:
     """One to eight words of a page of the corpus."""
     chance = random.Random(5)
-    pages = [page.read_text() for page in sorted(folder.rglob("*.md"))[:300]]
+    pages = [page.read_text() for page in sorted(folder.glob("*/*.md"))[:300]]
     queries: list[str] = []
     while len(queries) < count:
         words = ["".join(char for char in word if char.isalnum()) for word in chance.choice(pages).split()]
@@ -91,7 +92,7 @@ def build(code: Path, folder: Path, chunks: int) -> None:
     """A store of so many chunks, made by one checkout's code; kept where it is there already."""
     if (folder / ".ctx").exists():
         return
-    markdown_tree(folder / "docs", chunks // 7)
+    markdown_tree(folder / "docs", chunks // 11)
     (folder / "ctx.toml").write_text(CONFIG)
     subprocess.run(
         [sys.executable, "-c", MAKE, str(folder), str(HERE)],
@@ -102,21 +103,29 @@ def build(code: Path, folder: Path, chunks: int) -> None:
     )
 
 
-def measure(now: Checkout, before: Checkout, queries: list[str], mode: str) -> dict[str, object]:
+def measure(checkouts: dict[str, Checkout], queries: list[str], mode: str) -> dict[str, object]:
+    """p50, p95 and p99 of every checkout in milliseconds; of two, the median of the ratios question by question too."""
     for query in queries[:20]:
-        now.ask(query, mode)
-        before.ask(query, mode)
-    figures: dict[str, list[list[float]]] = {"now": [], "before": []}
+        for checkout in checkouts.values():
+            checkout.ask(query, mode)
+    figures: dict[str, list[list[float]]] = {side: [] for side in checkouts}
     for i, query in enumerate(queries):
-        order = [("now", now), ("before", before)]
-        for name, checkout in order if i % 2 else reversed(order):
-            figures[name].append(checkout.ask(query, mode)[0])
-    report: dict[str, object] = {"mode": mode, "queries": len(queries), "load": list(os.getloadavg())}
+        order = list(checkouts.items())
+        for side, checkout in order if i % 2 else reversed(order):
+            figures[side].append(checkout.ask(query, mode)[0])
+    report: dict[str, object] = {
+        "mode": mode,
+        "queries": len(queries),
+        "load": [round(value, 1) for value in os.getloadavg()],
+    }
     for column, what in enumerate(("thread", "process", "clock")):
-        columns = {name: [row[column] * 1e3 for row in rows] for name, rows in figures.items()}
-        report[f"{what}_ms"] = {name: round(statistics.median(values), 3) for name, values in columns.items()}
-        pairs = zip(columns["now"], columns["before"], strict=True)
-        report[f"{what}_ratio"] = round(statistics.median(new / old for new, old in pairs), 3)
+        columns = {side: [row[column] for row in rows] for side, rows in figures.items()}
+        report[f"{what}_ms"] = {
+            side: [round(value, 2) for value in quantiles(values)] for side, values in columns.items()
+        }
+        if len(columns) == 2:
+            pairs = zip(columns["now"], columns["before"], strict=True)
+            report[f"{what}_ratio"] = round(statistics.median(new / old for new, old in pairs), 3)
     return report
 
 
@@ -124,24 +133,23 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--against", type=Path, help="the other checkout")
+    options.add_argument("--against", type=Path, help="the other checkout; without it this one alone")
     options.add_argument("--chunks", type=int, default=55_000)
     options.add_argument("--queries", type=int, default=150)
-    options.add_argument("--folder", type=Path, help="where the two stores are made and kept")
+    options.add_argument("--folder", type=Path, help="where the stores are made and kept")
     args = options.parse_args()
     header("a search in process, beside another checkout's")
-    if args.against is None:
-        print("SKIP  no other checkout: give --against DIR")
-        return
+    codes = {"now": HERE.parent}
+    if args.against is not None:
+        codes["before"] = args.against.resolve()
     with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
         folder = (args.folder or Path(name)).resolve()
-        codes = {"now": HERE.parent, "before": args.against.resolve()}
         for side, code in codes.items():
             build(code, folder / side, args.chunks)
         checkouts = {side: Checkout(code, folder / side) for side, code in codes.items()}
         queries = queries_of(folder / "now" / "docs", args.queries)
         for mode in ("keyword", "semantic", "hybrid"):
-            print(json.dumps(measure(checkouts["now"], checkouts["before"], queries, mode)), flush=True)
+            print(json.dumps(measure(checkouts, queries, mode)), flush=True)
         for checkout in checkouts.values():
             checkout.close()
 

@@ -37,14 +37,14 @@ BLOCK_ROWS = (
     4096  # of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end
 )
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
-CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take a millisecond, and onnxruntime 0.13 s to load
+CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
 LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
 _TOUCHED_ROWS = (
-    8192  # vectors picked out before the file is let go: each maps 64 KB of it, half a gigabyte in all
+    2048  # vectors picked out before the file is let go: the system maps up to a megabyte for each
 )
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
@@ -270,13 +270,13 @@ class Snapshot:
         if rows is not None and not len(rows):
             return []
         candidates = self._candidates(query, rows, k)
-        self._give_back(len(candidates))
         candidate_vectors = np.take(self.vectors, candidates, axis=0)
         if not (
             np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
         ).all():
             raise VectorsDamaged(_DAMAGED)
         exact = (candidate_vectors * query).sum(axis=1, dtype=np.float64)
+        self._give_back(len(candidates))
         order = np.lexsort((self.chunk_nos[candidates], -exact))[:k]
         return [
             Hit(chunk_no, document_no, score)
@@ -299,9 +299,9 @@ class Snapshot:
                 raise VectorsDamaged(_DAMAGED)
 
     def _give_back(self, picked: int) -> None:
-        """Lets the vectors that were picked out go where they have become many: a page of memory for each, over a gigabyte of file."""
+        """Lets a large file of vectors go where many were picked out: two searches would else have all of a million mapped."""
         self._touched += picked
-        if self._touched > _TOUCHED_ROWS:
+        if self._leads_file is not None and self._touched > _TOUCHED_ROWS:
             self._touched = 0
             self._vectors_file.release()
 
@@ -313,7 +313,7 @@ class Snapshot:
         if width < CODED_ROWS:
             if rows is not None and len(rows) < _PICKED_SHARE * width:
                 return self._nearest(query, rows, k)
-            scores = self.vectors[span] @ query
+            scores = _products(self.vectors[span], query)
             best = _best(scores if rows is None else scores[rows - span.start], _NEAR, k)
             return best if rows is None else rows[best]
         by_leads = self._leads_file is not None and self.state.rows >= LEAD_ROWS and k <= LEAD_MOST
@@ -368,7 +368,7 @@ class Snapshot:
             return rows
         parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
         scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
-        self._give_back(len(rows))
+        self._touched += len(rows)
         return rows[_best(scores, _NEAR, k)]
 
 
