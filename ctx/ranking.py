@@ -4,7 +4,7 @@ A leg is what one way of searching found, as (document_no, score) pairs, best fi
 same form with scores in [0, 1], comparable within one list and not across lists. docs/ranking.md has the figures behind the constants.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import sqrt
 
 from ctx.lean import pattern
@@ -19,6 +19,8 @@ FURTHER_PASSAGES = 0.05
 # The weight of meaning where prose is found, and where code is: a question shares few words with the code that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
+# How fast meaning gains weight while texts are being embedded (docs/decisions/0024): the best of a few nearest says less.
+COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
 
 # The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said, and the last of a
@@ -95,8 +97,16 @@ def _likeness_to_code(text: str) -> float:
     return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
 
 
-def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float) -> Leg:
+def weight_of_part(alpha: float, coverage: float) -> float:
+    """The weight of a semantic leg that knows a share `coverage` in [0, 1] of what the words find first."""
+    return alpha * float(coverage**COVERAGE_POWER)
+
+
+def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Container[int] = frozenset()) -> Leg:
     """One list of two, best first; `alpha` in [0, 1] is the weight of the semantic leg.
+
+    Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the keyword
+    leg whole: as if meaning said of them what the words say.
 
     A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its share of the score
     unearned. Ties: by the better rank in either leg, then by number.
@@ -106,7 +116,17 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float) -> Leg:
         (1.0 - alpha, keyword, shares(keyword, KEYWORD_FLOOR)),
         (alpha, semantic, shares(semantic, SEMANTIC_FLOOR)),
     ]
-    return _weighted([entry for entry in legs if entry[0] > 0])
+    fused = _weighted([entry for entry in legs if entry[0] > 0])
+    if not unread or not 0 < alpha < 1:
+        return fused
+    raised = [
+        (number, min(1.0, score / (1.0 - alpha)) if number in unread else score) for number, score in fused
+    ]
+    return sorted(raised, key=_descending)  # stable: ties stay as they were
+
+
+def _descending(entry: tuple[int, float]) -> float:
+    return -entry[1]
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:

@@ -36,6 +36,7 @@ EVERYTHING = Filters()
 _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
+_ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
@@ -59,6 +60,9 @@ class Surroundings(Protocol):
 
     def lacking(self) -> str | None:
         """What is not indexed yet, in a sentence; None where nothing is lacking."""
+
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Chunks that a question led to and that have no embedding yet, best first: they should have one soon."""
 
 
 class SearchReply(NamedTuple):
@@ -287,7 +291,12 @@ class Searcher:
         alpha = 0.0
         if request.mode == "hybrid":
             alpha = self._alpha(request, semantic, rows)
-            ranked = ranking.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha)
+            unread = self._unread(request, keyword, semantic)
+            if unread:
+                first = keyword.documents[:_ASKED_FOR]
+                read = sum(hit.document_no not in unread for hit in first)
+                alpha = ranking.weight_of_part(alpha, read / len(first))
+            ranked = ranking.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha, unread)
             if request.exact:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
         else:
@@ -314,13 +323,28 @@ class Searcher:
         texts = [row.text for number in sample if (row := rows.get(number))]
         return ranking.semantic_weight(request.query, texts, self._settings.fusion)
 
-    def _missing(self, model: str) -> str | None:
-        """What to tell of chunks that have no embedding yet."""
+    def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
+        """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked for."""
+        if request.vector is None or not self._pending_count(request.vector.model):
+            return frozenset()
+        passages = {
+            hit.chunk_no: hit.document_no for hit in keyword.documents if hit.document_no not in semantic.hits
+        }
+        waiting = self._catalog.awaiting(request.vector.model, list(passages))
+        self._surroundings.ask_for([no for no in list(passages)[:_ASKED_FOR] if no in waiting])
+        return frozenset(passages[no] for no in waiting)
+
+    def _pending_count(self, model: str) -> int:
+        """How many chunks await an embedding."""
         with self._counting:
             now_s = time.monotonic()
             if self._pending is None or now_s - self._pending[0] > _PENDING_KEPT_S:
                 self._pending = (now_s, self._catalog.pending_count(model))
-            pending = self._pending[1]
+            return self._pending[1]
+
+    def _missing(self, model: str) -> str | None:
+        """What to tell of chunks that have no embedding yet."""
+        pending = self._pending_count(model)
         if not pending:
             return None
         return f"{pending:,} chunks are not embedded yet, so the search by meaning cannot find them"

@@ -233,6 +233,12 @@ class Workspace:
             except Busy:
                 pass  # searches tell that the index is behind
 
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Where this process embeds, it embeds these chunks soon."""
+        indexer = self.__dict__.get("indexer")  # a question makes none
+        if indexer is not None:
+            indexer.ask_for(chunk_nos)
+
     def lacking(self) -> str | None:
         """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
         if not self._all_indexed:

@@ -165,3 +165,29 @@ def test_a_single_plain_word_is_taken_for_a_name(word: str) -> None:
 )
 def test_several_words_or_a_run_of_ideographs_are_no_name(text: str) -> None:
     assert ranking.semantic_weight(text, [PROSE], "minmax") == ranking.DEFAULT_ALPHA["minmax"]
+
+
+def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words() -> None:
+    keyword, semantic = [(1, 9.0), (2, 8.0), (3, 1.0)], [(3, 0.9), (4, 0.5)]
+    fused = dict(ranking.fuse("minmax", keyword, semantic, 0.5, unread={1, 2}))
+    whole = dict(ranking.fuse("minmax", keyword, semantic, 0.5))
+    by_words = dict(ranking.fuse("minmax", keyword, [], 0.0))
+    assert (fused[1], fused[2]) == (by_words[1], by_words[2]) == (2 * whole[1], 2 * whole[2])
+    assert (fused[3], fused[4]) == (whole[3], whole[4])
+
+
+@given(METHOD, legs(), legs(), st.floats(0, 1), st.sets(st.integers(0, 40)))
+def test_scores_stay_within_0_and_1_and_in_order_whatever_is_not_known_yet(
+    method: str, keyword: ranking.Leg, semantic: ranking.Leg, alpha: float, unread: set[int]
+) -> None:
+    unread -= {number for number, _ in semantic}
+    fused = ranking.fuse(method, keyword, semantic, alpha, unread)
+    assert all(0.0 <= score <= 1.0 for _, score in fused)
+    assert [score for _, score in fused] == sorted((score for _, score in fused), reverse=True)
+
+
+@given(st.floats(0, 1))
+def test_meaning_has_its_whole_weight_once_all_is_embedded_and_none_before_anything_is(alpha: float) -> None:
+    assert ranking.weight_of_part(alpha, 1.0) == alpha
+    assert ranking.weight_of_part(alpha, 0.0) == 0.0
+    assert ranking.weight_of_part(alpha, 0.1) <= alpha
