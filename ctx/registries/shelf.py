@@ -16,6 +16,7 @@ from ctx import files
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
 from ctx.extensions.trust import TrustFile, digest_of
+from ctx.registries import shelf_folder
 from ctx.registries.contents import KINDS, Offer
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import did_you_mean
@@ -283,8 +284,8 @@ def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
 
 
 def shelf_of(environ: Mapping[str, str], trust: TrustFile) -> Shelf:
-    """The user's registries: beside what else ctx remembers, where no project can lay anything."""
-    return Shelf(os.path.join(files.state_folder(environ), "registries"), trust)
+    """The user's registries."""
+    return Shelf(shelf_folder(environ), trust)
 
 
 def _parts(reference: str) -> tuple[str, str, str]:
