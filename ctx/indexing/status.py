@@ -1,6 +1,6 @@
 """What the indexer is doing, for whoever asks: one snapshot, no locks to hold."""
 
-from typing import NamedTuple
+from ctx.lean import NamedTuple
 
 
 class Activity(NamedTuple):
