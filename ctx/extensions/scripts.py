@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
-from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.lua.pool import ItemProblem, Job, Pool
@@ -20,7 +19,8 @@ from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
 
-if TYPE_CHECKING:  # it brings a client of HTTP, 50 ms that a server without scripts need not wait for
+if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
+    from ctx.extensions.bridge import Bridge
     from ctx.lua.host import Policy
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Runner(NamedTuple):
     """The pool and the bridge, as every script needs them."""
 
     pool: Pool
-    bridge: Bridge
+    bridge: "Bridge"
 
     def job(
         self,
