@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         if sys.argv[1] in BRIEF:
             gc.disable()
-        elif sys.argv[1] in CLOSED:
+        else:
             gc.set_threshold(GARBAGE)
         code = main(sys.argv[1:])
         sys.stdout.flush()
