@@ -21,7 +21,7 @@ serve: $(VENV)/.runtime ## set up, write ctx.toml if there is none, index, serve
 	@echo "  connect an agent:  $(BIN)/ctx connect cursor   ($(BIN)/ctx connect --help lists the others)"
 	@exec $(BIN)/ctx serve mcp --log-level warning
 
-test: setup clients dist ## set up and run everything that CI runs
+test: setup clients cluster dist ## set up and run everything that CI runs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -60,13 +60,15 @@ setup: $(VENV)/.dev ## the virtual environment with everything for development
 
 clients: $(VENV)/.clients ## the real clients that the tests drive: a browser, Node, the MCP tools
 
+cluster: $(VENV)/.cluster ## a PostgreSQL for the tests of several machines
+
 tools: $(TOOLS)/.ready ## what builds the package and the documentation
 
 lock: $(TOOLS)/.ready ## resolve the dependencies anew
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  pyproject.toml .ci/build.in -o requirements.lock
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  --group dev --extra metrics pyproject.toml .ci/build.in -o requirements-dev.lock
+	  --group dev --extra metrics --extra cluster pyproject.toml .ci/build.in -o requirements-dev.lock
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --constraint requirements-dev.lock --group clients -o requirements-clients.lock
 	@$(TOOLS)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
@@ -98,9 +100,15 @@ $(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirement
 	@bash .ci/clients $(VENV)
 	@touch $@
 
+# Programs and no library: unpacked beside the environment's packages, not among them.
+$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock
+	@$(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/cluster -r requirements-cluster.lock
+	@chmod -R a+rX $(VENV)/cluster
+	@touch $@
+
 $(TOOLS)/.ready: requirements-tools.lock
 	@$(PYTHON) -m venv $(TOOLS)
 	@$(TOOLS)/bin/python scripts/install.py $(TOOLS) requirements-tools.lock
 	@touch $@
 
-.PHONY: help serve test check bench docs dist size audit setup clients tools lock clean
+.PHONY: help serve test check bench docs dist size audit setup clients cluster tools lock clean

@@ -1,12 +1,19 @@
-"""Keyword-only ingest of Markdown files, beside bare tantivy over the same text (issue: >= 50 % of its speed)."""
+"""Keyword-only ingest of Markdown files, beside bare tantivy over the same text, the two in turn.
+
+By the clock, and by processor time of all threads, which a machine that is busy with other work distorts less.
+"""
 
 import argparse
+import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import tantivy
 from _common import check, finish, header, markdown_tree
@@ -17,8 +24,15 @@ from ctx.workspace import open_workspace
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
 
 
-def bare_tantivy(texts: list[tuple[str, str]], folder: Path) -> float:
-    """Seconds to index texts that are in memory already: a stemmed body and an id, two threads, one commit."""
+class Cost(NamedTuple):
+    """What a run took."""
+
+    elapsed_s: float
+    processor_s: float
+
+
+def bare_tantivy(texts: list[tuple[str, str]], folder: Path) -> Cost:
+    """Indexes texts that are in memory already: a stemmed body and an id, two threads, one commit."""
     schema = (
         tantivy.SchemaBuilder()
         .add_text_field("id", tokenizer_name="raw", stored=True)
@@ -26,13 +40,32 @@ def bare_tantivy(texts: list[tuple[str, str]], folder: Path) -> float:
         .build()
     )
     folder.mkdir()
-    began_s = time.perf_counter()
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     index = tantivy.Index(schema, path=str(folder))
     writer = index.writer(heap_size=256_000_000, num_threads=2)
     for id, text in texts:
         writer.add_document(tantivy.Document(id=id, body=text))
     writer.commit()
-    return time.perf_counter() - began_s
+    return Cost(time.perf_counter() - began_s, time.process_time() - began_cpu_s)
+
+
+def product(folder: Path) -> Cost:
+    """`ctx index` of a project that was never indexed, the whole process."""
+    shutil.rmtree(folder / ".ctx", ignore_errors=True)
+    began_s, began_cpu_s = time.perf_counter(), _children_s()
+    command = [sys.executable, "-m", "ctx", "index", "--no-progress"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return Cost(time.perf_counter() - began_s, _children_s() - began_cpu_s)
+
+
+def _children_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def least(costs: list[Cost]) -> Cost:
+    """The least of each."""
+    return Cost(min(cost.elapsed_s for cost in costs), min(cost.processor_s for cost in costs))
 
 
 def main() -> None:
@@ -46,17 +79,10 @@ def main() -> None:
         size = markdown_tree(folder / "docs", args.files)
         (folder / "ctx.toml").write_text(CONFIG)
         print(f"corpus: {args.files:,} files, {size / 1e6:.1f} MB")
-        ours, bare = [], []
+        costs: list[Cost] = []
+        yardsticks: list[Cost] = []
         for _ in range(args.rounds):
-            shutil.rmtree(folder / ".ctx", ignore_errors=True)
-            began_s = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-m", "ctx", "index", "--no-progress"],
-                cwd=folder,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
-            ours.append(time.perf_counter() - began_s)
+            costs.append(product(folder))
             with open_workspace(load_config(str(folder / "ctx.toml"), {})) as space:
                 texts = [
                     (f"{stored.document.id}:{chunk.ordinal}", stored.document.body[chunk.start : chunk.end])
@@ -64,19 +90,23 @@ def main() -> None:
                     for chunk in stored.chunks
                 ]
             shutil.rmtree(folder / "bare", ignore_errors=True)
-            bare.append(bare_tantivy(texts, folder / "bare"))
+            yardsticks.append(bare_tantivy(texts, folder / "bare"))
             del texts
-        print(
-            f"ctx index, whole process: {min(ours):.2f} s ({args.files / min(ours):,.0f} files/s, {size / 1e6 / min(ours):.1f} MB/s)"
-        )
-        print(f"bare tantivy, 2 threads:  {min(bare):.2f} s (the same chunks, in memory already)")
-        check(
-            "speed of ctx index against bare tantivy",
-            min(bare) / min(ours) * 100,
-            50,
-            at_most=False,
-            unit=" %",
-        )
+    ours, bare = least(costs), least(yardsticks)
+    rate, megabytes = args.files / ours.elapsed_s, size / 1e6 / ours.elapsed_s
+    print(
+        f"ctx index, whole process: {ours.elapsed_s:.2f} s ({rate:,.0f} files/s, {megabytes:.1f} MB/s), "
+        f"{ours.processor_s:.2f} s of processor"
+    )
+    print(
+        f"bare tantivy, 2 threads:  {bare.elapsed_s:.2f} s (the same chunks, in memory already), "
+        f"{bare.processor_s:.2f} s of processor"
+    )
+    by_clock, by_processor = bare.elapsed_s / ours.elapsed_s, bare.processor_s / ours.processor_s
+    figures = {"benchmark": "ingest", "files": args.files, "load": os.getloadavg(), "by_clock": by_clock}
+    print(json.dumps(figures | {"by_processor": by_processor, "ctx": ours, "tantivy": bare}))
+    check("speed of ctx index against bare tantivy", by_clock * 100, 50, at_most=False, unit=" %")
+    check("the same by processor time", by_processor * 100, 50, at_most=False, unit=" %")
     finish()
 
 

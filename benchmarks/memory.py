@@ -133,15 +133,23 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
         put = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
+        statements = [
+            f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)
+        ]
+        said = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
         fresh = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
+        counted = [timed(embedder, lambda: bank.stats(group_by="metadata.type")) for _ in range(5)]
     return {
         "memories": memories,
+        "load": os.getloadavg()[0],
         "stored_per_s": round(per_second),
         "first_search_ms": round(first_ms, 1),
         "recall": quantiles(recall),
         "recall_counted": quantiles(touched),
         "recall_filtered": quantiles(narrowed),
         "put": quantiles(put),
+        "put_of_what_may_replace": quantiles(said),
+        "stats": quantiles(counted),
         "recall_after_puts": quantiles(fresh),
         "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
     }

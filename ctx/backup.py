@@ -19,11 +19,11 @@ from ctx import __version__, files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
-from ctx.store.connections import COMPONENT, MIGRATIONS
 from ctx.store.folder import own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import APPLICATION_ID, connect, copy_database, translating
+from ctx.store.sqlite import COMPONENT, MIGRATIONS
 from ctx.types import JSON
 
 FORMAT = 1

@@ -35,6 +35,7 @@ from ctx.settings import (
     Script,
     ScriptConnector,
     Server,
+    Store,
     Watch,
     Web,
 )
@@ -58,6 +59,7 @@ class Config(Section):
     path: str | None
     root: str
     db: Db
+    store: Store
     chunking: Chunking
     embedding: Embedding
     retrieval: Retrieval
@@ -81,6 +83,11 @@ class Config(Section):
     def folder(self) -> str:
         """The folder that holds the catalog, the index, the caches and the keys."""
         return os.path.dirname(self.db.path)
+
+    @property
+    def stored(self) -> bool:
+        """Whether there is a catalog to read: a file, or a database that is asked."""
+        return self.store.url is not None or os.path.exists(self.db.path)
 
 
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:

@@ -108,6 +108,19 @@ def _db(table: Table, root: str) -> Iterator[str]:
     yield from _others("db", table, ("path",))
 
 
+def _store(table: Table, root: str) -> Iterator[str]:
+    if table.get("url"):
+        yield f"keeps the documents in the database {_without_password(str(table['url']))}"
+    yield from _others("store", table, ("url",))
+
+
+def _without_password(url: str) -> str:
+    """An address as it may be shown: without what stands between the user's name and the host."""
+    scheme, mark, after = url.partition("://")
+    user, at, host = after.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
+
+
 def _embedding(table: Table, root: str) -> Iterator[str]:
     provider, model = table.get("provider", "local"), table.get("model")
     if table.get("url"):
@@ -197,7 +210,11 @@ def _repository(table: Table, root: str) -> Iterator[str]:
         yield f"reads the repository {url}"
     if "cache_dir" in table:
         yield f"keeps copies of repositories in {table['cache_dir']}"
-    yield from _others("connectors.git", table, ("url", "cache_dir"))
+    if table.get("submodules"):
+        yield f"reads the submodules of {url}, which that repository names"
+    if table.get("lfs"):
+        yield f"has `git lfs` fetch the large files of {url}"
+    yield from _others("connectors.git", table, ("url", "cache_dir", "submodules", "lfs"))
 
 
 def _site(table: Table, root: str) -> Iterator[str]:
@@ -259,6 +276,7 @@ def _listed(value: JSON) -> str:
 
 _SECTIONS: dict[str, Callable[[Table, str], Iterator[str]]] = {
     "db": _db,
+    "store": _store,
     "embedding": _embedding,
     "server": _server,
     "lua": _lua,

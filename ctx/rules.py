@@ -70,13 +70,13 @@ _UNKNOWN = Profile("", "", "", False, False, None, False)
 
 
 def profile(path: str, media_type: str) -> Profile:
-    place = kinds.place(path)
-    named = f"{place.folders[-1] if place.folders else ''}/{place.stem}"
-    code, role = kinds.is_code(media_type), kinds.role(place, media_type)
+    file = kinds.place(path)
+    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
+    code, role = kinds.is_code(media_type), kinds.role(file, media_type)
     return Profile(
         named,
         named.lower(),
-        place.stem.replace("_", "").lower(),
+        file.stem.replace("_", "").lower(),
         code,
         kinds.is_prose(media_type),
         role,

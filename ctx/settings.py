@@ -22,6 +22,16 @@ class Db(Section):
     )
 
 
+class Store(Section):
+    url: str | None = key(
+        "str",
+        None,
+        "a PostgreSQL that holds the catalog for several machines; `[db] path` is then where this one keeps what follows from it",
+        shown="postgresql://ctx@db.example.com/ctx",
+        unset="the file of `[db] path`",
+    )
+
+
 class Chunking(Section):
     max_tokens: int = key(
         "int",
@@ -320,6 +330,12 @@ class Git(Section):
         unset="all",
         harmless=True,
     )
+    submodules: bool = key(
+        "bool",
+        False,
+        "the files of submodules too, where those are on the repository's own host",
+    )
+    lfs: bool = key("bool", False, "the files that Git LFS keeps elsewhere too, where `git lfs` is installed")
     cache_dir: str | None = key(
         "path",
         None,
@@ -506,6 +522,7 @@ class InlineAgent(Section):
 
 SECTIONS: Mapping[str, type[Section]] = {
     "db": Db,
+    "store": Store,
     "chunking": Chunking,
     "embedding": Embedding,
     "retrieval": Retrieval,

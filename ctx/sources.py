@@ -86,6 +86,8 @@ def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
             timeout_s=repository.timeout_s,
             max_file_bytes=repository.max_file_bytes,
             commits=repository.commits,
+            submodules=repository.submodules,
+            lfs=repository.lfs,
             since_ms=None if repository.since is None else parse_ms(repository.since),
         )
 

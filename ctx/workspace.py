@@ -12,7 +12,7 @@ from types import TracebackType
 from ctx import __version__
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
-from ctx.errors import CtxError, EmbeddingsDisabled, StoreError
+from ctx.errors import Busy, ConfigError, CtxError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.search import Searcher
@@ -38,30 +38,55 @@ if TYPE_CHECKING:
     from ctx.memory import MemoryStore
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.store.base import Projection
+    from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
 
+FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
 _HOLD_TRIES = 3  # models do not change more often while one question is asked
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
-def open_workspace(config: Config, *, reading: bool = False) -> "Workspace":
-    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet."""
-    if reading and not os.path.exists(config.db.path):
+def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
+    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet.
+
+    Not `projecting`: it keeps no index of its own, and answers nothing.
+    """
+    if reading and not config.stored:
         raise StoreError(
             "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
         )
-    return Workspace(config, reading=reading)
+    workspace = Workspace(config, reading=reading, projecting=projecting)
+    if reading and config.store.url:
+        workspace.catch_up()
+    return workspace
+
+
+def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
+    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
+    from ctx.store.folder import own_folder
+    from ctx.store.leases import machine_name
+
+    try:
+        from ctx.store.postgres_catalog import PostgresCatalog
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
+        ) from error
+    own_folder(path)
+    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
 
 
 class Workspace:
     """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
 
-    def __init__(self, config: Config, *, reading: bool = False) -> None:
+    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
         self.config = config
         self._reading = reading
+        self._projecting = projecting
         self.toolbox = Toolbox()
         self.started_s = time.monotonic()
         self._lock = RLock()
@@ -117,8 +142,12 @@ class Workspace:
         return embedder
 
     @cached_property
-    def catalog(self) -> SqliteCatalog:
+    def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
+            if self.config.store.url:
+                shared = _postgres_catalog(self.config.store.url, self.config.db.path)
+                self._opened.append(shared.close)
+                return shared
             path = self.config.db.path
             # What may not be written can still be searched; whoever would write is told by the lock.
             locked = os.path.exists(path) and not (
@@ -189,6 +218,14 @@ class Workspace:
         """How many catalog writes the index has yet to apply."""
         return max(0, self.catalog.seq() - self.index.applied_seq())
 
+    def catch_up(self) -> None:
+        """Applies what other machines wrote since to the index of this one. Where another process is at it, that one does."""
+        if self.behind():
+            try:
+                self.indexer.repair()
+            except Busy:
+                pass  # searches tell that the index is behind
+
     def lacking(self) -> str | None:
         """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
         if not self._all_indexed:
@@ -230,6 +267,13 @@ class Workspace:
         if indexer is not None:
             activity = indexer.activity
             answer["activity"] = activity.phase
+            if activity.total is not None:
+                answer["progress"] = {
+                    "done": activity.done,
+                    "total": activity.total,
+                    "rate": None if activity.rate is None else round(activity.rate, 2),
+                    "left_s": None if activity.left_s is None else round(activity.left_s),
+                }
             answer["watching"] = activity.watching
             answer["degraded"] = list(activity.degraded)
         return answer
@@ -239,20 +283,25 @@ class Workspace:
     @cached_property
     def indexer(self) -> "Indexer":
         from ctx.indexing.indexer import Indexer
+        from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock
+
+        def open_projection() -> "Projection":
+            return self._open_index(writable=True) if self._projecting else NoProjection()
 
         with self._lock:
             self.succession.note()
             return Indexer(
                 configured_connectors(self.config, self.runner),
                 self.catalog,
-                lambda: self._open_index(writable=True),
-                WriterLock(os.path.join(self.config.folder, "lock")),
+                open_projection,
+                WriterLock(os.path.join(self.config.folder, "lock")) if self._projecting else NoLock(),
                 lambda: self.embedder,
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
+                turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
             )
 
     def refresh(
@@ -468,12 +517,13 @@ class Workspace:
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)
         self._look_after_store()
+        if self.config.store.url:
+            self._follow_catalog()
         if self.packs and self.embedder is not None:
             self._embed_memories(self.memory)
 
-    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
-        from ctx.indexing.watch import Intervals, Watcher
-
+    def intervals_s(self) -> dict[str, float]:
+        """How often the sources are looked at that tell nobody of their changes, by name."""
         config = self.config
         by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
         by_source |= {site.name: site.interval_s for site in config.webs}
@@ -482,9 +532,15 @@ class Workspace:
             script.name: script.interval_s or config.watch.script_interval_s
             for script in config.script_connectors
         }
+        return by_source
+
+    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
+        from ctx.indexing.watch import Intervals, Watcher
+
+        config = self.config
         self._watcher = Watcher(
             self.indexer,
-            Intervals(by_source, config.watch.debounce_ms),
+            Intervals(self.intervals_s(), config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
             before=self._say_unconfigured,
@@ -526,6 +582,30 @@ class Workspace:
                     self.indexer.degrade("store", None)
 
         thread = threading.Thread(target=look, name="ctx-store", daemon=True)
+        thread.start()
+        self._opened.append(thread.join)
+        self._opened.append(stopping.set)  # before it is waited for
+
+    def _follow_catalog(self) -> None:
+        """Applies what other machines write to the index of this one, in the background; `/health` tells where it cannot."""
+        import threading
+
+        stopping = threading.Event()
+
+        def follow() -> None:
+            applied: tuple[int, str | None] = (-1, None)
+            while not stopping.wait(FOLLOW_S):
+                try:
+                    seq = self.catalog.seq()
+                    state = seq, self.catalog.history(seq)
+                    if state != applied:
+                        self.indexer.repair()
+                        applied = state
+                    self.indexer.degrade("catalog", None)
+                except CtxError as error:
+                    self.indexer.degrade("catalog", error.message)
+
+        thread = threading.Thread(target=follow, name="ctx-follow", daemon=True)
         thread.start()
         self._opened.append(thread.join)
         self._opened.append(stopping.set)  # before it is waited for

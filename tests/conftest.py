@@ -1,9 +1,10 @@
 """What holds for every test."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import hypothesis
+import postgres
 import pytest
 
 from ctx.text import sound
@@ -27,3 +28,27 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     report = yield
     report.sections = [(name, sound(text)) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(scope="session")
+def postgres_programs() -> Iterator[postgres.Programs]:
+    """The programs of PostgreSQL. Skips where they are not there."""
+    programs = postgres.Programs()
+    yield programs
+    programs.discard()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_programs: postgres.Programs) -> Iterator[postgres.Server]:
+    """A running PostgreSQL, one for all tests of a process."""
+    server = postgres.Server(postgres_programs)
+    try:
+        yield server.create()
+    finally:
+        server.discard()
+
+
+@pytest.fixture
+def database_url(postgres_server: postgres.Server) -> str:
+    """The address of a new, empty database on a real PostgreSQL."""
+    return postgres_server.database()

@@ -39,6 +39,11 @@ HOSTILE = {
     "database-in-git": ('[db]\npath = ".git/hooks/ctx.db"', "keeps its database at .git/hooks/ctx.db"),
     "database-through-a-link": ('[db]\npath = "link/ctx.db"', "keeps its database at link/ctx.db"),
     "git-cache": ('[connectors.git]\nurl = "https://x.example/a"\ncache_dir = "./c"', "keeps copies"),
+    "git-submodules": (
+        '[connectors.git]\nurl = "https://x.example/a"\nsubmodules = true',
+        "reads the submodules",
+    ),
+    "git-lfs": ('[connectors.git]\nurl = "https://x.example/a"\nlfs = true', "has `git lfs` fetch"),
     "git-path": ('[connectors.git]\nurl = "/home/you/private"', "reads the repository /home/you/private"),
     "git-relative": ('[connectors.git.a]\nurl = "../private"', "reads the repository ../private"),
     "git-file": ('[connectors.git]\nurl = "FILE:///home/you/x"', "reads the repository FILE:///home/you/x"),
@@ -124,7 +129,7 @@ def test_what_stays_in_the_folder_asks_for_nothing(root: Path, case: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["db", "embedding", "server", "lua", "memory", "packs", "connectors", "tools"]
+    "name", ["db", "store", "embedding", "server", "lua", "memory", "packs", "connectors", "tools"]
 )
 @pytest.mark.parametrize("value", ["x", "7", "[1]", "{ a = [1] }", "{ a = { b = 1 }, filesystem = 3 }"])
 def test_no_shape_of_a_table_is_too_odd_to_look_at(root: Path, name: str, value: str) -> None:

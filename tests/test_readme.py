@@ -15,6 +15,7 @@ FOLLOWED = [
     ROOT / "README.md",
     ROOT / "docs" / "tutorial.md",
     ROOT / "docs" / "registries.md",
+    ROOT / "docs" / "connectors.md",
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

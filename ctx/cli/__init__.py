@@ -37,6 +37,7 @@ COMMANDS = {
     "export": ("ctx.cli.inspect", "write every document as JSON"),
     "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
     "embed": ("ctx.cli.index", "embed what is pending, or everything anew"),
+    "worker": ("ctx.cli.worker", "index and embed beside other machines that share a database"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ctx.backup import Contents, back_up, restore
 from ctx.cli.common import configuration, counted, parser, plain, print_json
 from ctx.clock import iso_utc
-from ctx.errors import StoreError
+from ctx.errors import BadRequest, StoreError
 from ctx.types import JSON
 from ctx.workspace import open_workspace
 
@@ -27,6 +27,10 @@ def _back_up(argv: list[str]) -> int:
     options.add_argument("file", metavar="FILE", help="where to; a backup that is there is replaced")
     args = options.parse_args(argv)
     config = configuration(args.config)
+    if config.store.url:
+        raise BadRequest(
+            "the catalog is in the database of [store] url: back that up (pg_dump, or its own archive)"
+        )
     if not os.path.exists(config.db.path):
         raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))

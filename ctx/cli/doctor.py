@@ -104,7 +104,7 @@ def _git() -> Finding:
 
 
 def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
-    if not os.path.exists(config.db.path):
+    if not config.stored:
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
     yield _catalog(config, fix=fix)
@@ -122,6 +122,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
     if not problems:
         size = f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB"
         return Finding("catalog", OK, f"{size}, every page sound")
+    if config.store.url:
+        return Finding("catalog", FAILED, problems[0])
     if not fix:
         return Finding(
             "catalog",

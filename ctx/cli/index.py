@@ -31,7 +31,9 @@ class _Options:
 
     def __init__(self) -> None:
         self.config: str | None = None
-        self.json = self.full = self.dry_run = self.watch = self.no_embed = self.prune = False
+        self.json = self.full = self.dry_run = self.watch = self.no_embed = self.prune = self.take_over = (
+            False
+        )
         self.since: str | None = None
         self.until: str | None = None
         self.limit: int | None = None
@@ -73,6 +75,11 @@ def _parsed(command: str, argv: list[str]) -> _Options:
         "--prune",
         action="store_true",
         help="drop the documents of sources that this configuration lacks; without it they are kept",
+    )
+    options.add_argument(
+        "--take-over",
+        action="store_true",
+        help="count what another machine stored as this one's: what is not here is deleted",
     )
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
@@ -127,6 +134,9 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
     embedded = None
+    if args.take_over and not args.dry_run:
+        for connector in workspace.indexer.select(args.sources):
+            workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
             args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window

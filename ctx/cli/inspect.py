@@ -1,11 +1,13 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
+from ctx import files
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
@@ -106,7 +108,12 @@ def _export(argv: list[str]) -> int:
     options.add_argument(
         "--parquet", metavar="FILE", help="write the chunks and their embeddings as a Parquet table instead"
     )
+    options.add_argument(
+        "--widget", metavar="FILE", help="write a search widget for static sites that reads what is exported"
+    )
     args = options.parse_args(argv)
+    if args.widget is not None:
+        return _export_widget(args)
     if args.parquet is not None:
         return _export_parquet(args)
     with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
@@ -115,6 +122,24 @@ def _export(argv: list[str]) -> int:
     print(
         f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
         + (f" to {plain(args.output)}" if args.output else ""),
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _export_widget(args: argparse.Namespace) -> int:
+    """Writes the widget, which needs no project: one file, the same for every site."""
+    if args.output is not None or args.parquet is not None:
+        raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
+    with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
+        script = file.read()
+    try:
+        files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
+    except OSError as error:
+        raise BadRequest(f"--widget: {args.widget} cannot be written: {error.strerror}") from error
+    print(
+        f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "
+        '<script src="/ctx-widget.js" data-index="/ctx-index.json" defer></script>',
         file=sys.stderr,
     )
     return 0

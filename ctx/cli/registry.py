@@ -13,7 +13,8 @@ from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.registries.contents import MANIFEST
-from ctx.registries.shelf import Registry, RegistryScript, Shelf, blank_registry, offered_script, shelf_of
+from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
+from ctx.registries.shelf import Shelf, shelf_of
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.toml import read_toml, toml_key
@@ -85,7 +86,7 @@ def _options() -> argparse.ArgumentParser:
 def _list(shelf: Shelf, args: argparse.Namespace) -> int:
     if args.name is not None:
         return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
-    registries = shelf.registries()
+    registries = shelf.every()
     if args.json:
         print_json({"registries": [_registry_json(shelf, registry) for registry in registries]})
         return 0
@@ -98,10 +99,7 @@ def _list(shelf: Shelf, args: argparse.Namespace) -> int:
         )
         for registry in registries
     ]
-    if rows:
-        print(table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
-    else:
-        print("No registries. `ctx registry install NAME URL` brings one.")
+    print(table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
     return 0
 
 
@@ -109,7 +107,7 @@ def _search(shelf: Shelf, args: argparse.Namespace) -> int:
     words = [word.lower() for word in args.words]
     matches = [
         script
-        for registry in shelf.registries()
+        for registry in shelf.every()
         for script in registry.scripts
         if all(word in " ".join((script.name, script.description, *script.tags)).lower() for word in words)
     ]
@@ -167,7 +165,7 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
         "sha256": script.digest,
         "trusted": shelf.trusted(script),
         "files": dict(script.files),
-        "folder": shelf.folder_of(script),
+        "text": shelf.path_of(script, f"{script.kind}.lua"),
     }
 
 
@@ -177,7 +175,7 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
 def _install(shelf: Shelf, args: argparse.Namespace) -> int:
     present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
     if args.url is None:
-        registry = present or shelf.registry(args.name)
+        registry = present or _installed(shelf, args.name)
         # As it was: a branch that has moved on since is `update`'s affair.
         return _fetch_and_install(shelf, registry, registry.commit, args.json)
     url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
@@ -240,7 +238,7 @@ def _fetched(
 
 
 def _update(shelf: Shelf, args: argparse.Namespace) -> int:
-    registries = shelf.registries() if args.name is None else (shelf.registry(args.name),)
+    registries = shelf.registries() if args.name is None else (_installed(shelf, args.name),)
     reports = [_update_one(shelf, registry, args) for registry in registries]
     if args.json:
         print_json({"registries": reports})
@@ -292,8 +290,15 @@ def _changes(registry: Registry, newest: Registry) -> dict[str, str]:
     return {name: state for name, state in states.items() if before.get(name) != after.get(name)}
 
 
+def _installed(shelf: Shelf, name: str) -> Registry:
+    registry = shelf.registry(name)
+    if registry not in shelf.registries():
+        raise BadRequest(f"'{name}' ships with ctx, and changes with it")
+    return registry
+
+
 def _remove(shelf: Shelf, args: argparse.Namespace) -> int:
-    registry = shelf.registry(args.name)
+    registry = _installed(shelf, args.name)
     shelf.remove(registry)
     if args.json:
         print_json({"removed": registry.name})
@@ -376,15 +381,15 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
             files.replace(path, texts[name], mode=0o644, beneath=config.root)
     except OSError as error:
         raise ConfigError(f"the copy cannot be written: {error.strerror}") from error
-    shown = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
+    target = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
     if args.json:
-        print_json({"copied": script.reference, "to": shown})
+        print_json({"copied": script.reference, "to": target})
         return 0
-    print(f"Copied {script.reference} to {shown}.")
+    print(f"Copied {script.reference} to {target}.")
     if lone and script.kind != "connector":
         print(f"It comes before the registry's. After each change: ctx trust {script.name}")
     else:
-        print(f'In ctx.toml:\n[{script.kind}s.script.{script.name}]\npath = "./{shown}"')
+        print(f'In ctx.toml:\n[{script.kind}s.script.{script.name}]\npath = "./{target}"')
     return 0
 
 
@@ -393,8 +398,7 @@ def _verified(shelf: Shelf, script: RegistryScript) -> dict[str, bytes]:
     change = shelf.change(script)
     if change is not None:
         raise ConfigError(change)
-    folder = shelf.folder_of(script)
-    return {name: files.read_file(os.path.join(folder, name), beneath=folder) for name in script.files}
+    return {name: files.read_file(shelf.path_of(script, name)) for name in script.files}
 
 
 def _init(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -455,7 +459,7 @@ def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:
     lines = [
         f"{script.reference}: {plain(script.description) or 'no description'}",
         f"  sha256   {script.digest}",
-        f"  folder   {plain(shelf.folder_of(script))}",
+        f"  text     {plain(shelf.path_of(script, f'{script.kind}.lua'))}",
     ]
     if script.tags:
         lines.append(f"  tags     {plain(', '.join(script.tags))}")

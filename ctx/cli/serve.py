@@ -105,7 +105,7 @@ def _openapi(argv: list[str]) -> int:
             Described(
                 [server_advice(workspace).listed(tool) for tool in workspace.toolbox.list()],
                 workspace.agents.list(),
-                router.operations,
+                router.routes,
                 key_needed=bool(workspace.config.server.api_key_env),
             )
         )

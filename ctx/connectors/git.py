@@ -22,19 +22,28 @@ from ctx.connectors.copies import share
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
+from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
 from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
 from ctx.connectors.scope import Scope, Scopes
+from ctx.connectors.submodules import (
+    MAX_DEPTH,
+    MAX_SUBMODULES,
+    InnerLog,
+    Submodule,
+    address_of,
+    inner_item,
+    known_below,
+    listed_submodules,
+)
 from ctx.errors import ConfigError, SourceError
 from ctx.types import Content, SourceItem
 
 MAX_FILE_BYTES = 10_000_000
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
 RULE_FILE = ".ctxignore"  # git's own ignore files say nothing about files that are committed
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-LFS_POINTER_BYTES = 1024
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
@@ -54,6 +63,10 @@ class GitConnector:
     remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where
     the copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git
     must not be given.
+
+    `submodules`: their files too, below their folders. `lfs`: what Git LFS keeps elsewhere, where `git lfs`
+    is installed. `within` is the scope that an outer repository has for this one, its submodule `depth` deep;
+    it stands for the globs.
     """
 
     def __init__(
@@ -71,6 +84,10 @@ class GitConnector:
         max_file_bytes: int = MAX_FILE_BYTES,
         commits: bool = False,
         since_ms: int | None = None,
+        submodules: bool = False,
+        lfs: bool = False,
+        within: Scope | None = None,
+        depth: int = 0,
     ) -> None:
         self.name = name
         section = "[connectors." + name.replace(":", ".", 1) + "]"
@@ -88,6 +105,12 @@ class GitConnector:
         self.max_file_bytes = max_file_bytes
         self.commits = commits
         self.since_ms = since_ms
+        self.submodules = submodules
+        self.lfs = lfs
+        self._within = within
+        self._depth = depth
+        self._cache_dir = cache_dir
+        self._submodules: list[tuple[Submodule, Scope]] = []  # those of the scan that is under way
         self._repository = Repository(
             name,
             self.remote,
@@ -108,7 +131,9 @@ class GitConnector:
             self.root,
         )  # the copy's name stands for the address
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
-        return hashlib.sha256(repr((origin, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        further = (self.submodules, self.lfs and lfs_installed())
+        identity = (origin, globs, further) if any(further) else (origin, globs)
+        return hashlib.sha256(repr(identity).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     # -- scanning ----------------------------------------------------------------------------------
 
@@ -145,6 +170,42 @@ class GitConnector:
                     log=log,
                     timeout_s=self.timeout_s,
                 )
+        for submodule, scope in self._submodules:  # without the lock: one may be of this very remote
+            yield from self._below(submodule, scope, known, log)
+
+    def _below(
+        self, submodule: Submodule, scope: Scope, known: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]:
+        """The files of a submodule. One that cannot be read is a line of the report; what is known of it stays."""
+        prefix = encode_name(submodule.path[len(self.root) + 1 if self.root else 0 :]) + "/"
+        inner_log = InnerLog(log.progress)
+        try:
+            if self._depth >= MAX_DEPTH:
+                raise SourceError(f"submodules are read {MAX_DEPTH} deep")
+            inner = self._inner(submodule, scope)
+            for item in inner.scan(known_below(known, prefix), inner_log):
+                yield inner_item(item, prefix)
+        except (SourceError, ConfigError, ValueError) as error:
+            reason = error.args[0] if isinstance(error, ValueError) else error.message
+            log.problem(prefix, f"the submodule is not read: {reason}")
+            log.withheld.append(prefix)
+        inner_log.tell(log, prefix)
+
+    def _inner(self, submodule: Submodule, scope: Scope) -> "GitConnector":
+        """The source that a submodule is. Raises `ValueError`, `ConfigError`."""
+        return GitConnector(
+            self.name,
+            address_of(submodule, self.remote),
+            cache_dir=self._cache_dir,
+            branch=submodule.oid,
+            shallow=self.shallow,
+            timeout_s=self.timeout_s,
+            max_file_bytes=self.max_file_bytes,
+            submodules=True,
+            lfs=self.lfs,
+            within=scope,
+            depth=self._depth + 1,
+        )
 
     def _files(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> Iterator[SourceItem]:
         log.expected = partial(len, entries)
@@ -171,12 +232,10 @@ class GitConnector:
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
                 f"({error.words}). What is indexed from it is kept"
             ) from error
-        files, rules, modules = _files(listing)
-        if modules:
-            names = ", ".join(modules[:3]) + (", ..." if len(modules) > 3 else "")
-            log.note("", f"submodules are not read ({names}); a source of its own reads one")
-        top = Scope.top(self.include_globs, self.exclude_globs)
+        files, rules, links = _files(listing)
+        top = self._within or Scope.top(self.include_globs, self.exclude_globs)
         scopes = Scopes(top, _RuleFiles(self._rule_files(rules, lock), log).ruled)
+        self._submodules = self._linked(tip, links, scopes, lock, log)
         mark = f"@{tip.branch or ''}"
         changed = []
         for path, oid in files:
@@ -189,6 +248,43 @@ class GitConnector:
             else:
                 changed.append(_Entry(path, oid, source_id))
         return changed
+
+    def _linked(
+        self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
+    ) -> list[tuple[Submodule, Scope]]:
+        """The submodules that the globs reach into, where they are to be read."""
+        if links and not self.submodules:
+            names = ", ".join(encode_name(path) for path in list(links)[:3]) + (
+                ", ..." if len(links) > 3 else ""
+            )
+            log.note(
+                "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
+            )
+        if not links or not self.submodules:
+            return []
+        if len(links) > MAX_SUBMODULES:
+            log.note("", f"only the first {MAX_SUBMODULES} of {len(links)} submodules are read")
+        prefix = f"{self.root}/" if self.root else ""
+        whole = {prefix + path: oid for path, oid in list(links.items())[:MAX_SUBMODULES]}
+        rows = [
+            (submodule, scopes.of(submodule.path.removeprefix(prefix)))
+            for submodule in listed_submodules(self._submodule_settings(tip, lock), whole)
+        ]
+        return [(submodule, scope) for submodule, scope in rows if scope is not None]
+
+    def _submodule_settings(self, tip: Tip, lock: int) -> bytes:
+        """What `.gitmodules` says, as git lists it; nothing where there is none."""
+        row = self._repository.quick(["ls-tree", "-z", tip.oid, "--", ".gitmodules"])
+        mode, _, kind_and_name = row.partition(b" ")
+        if mode not in _FILE_MODES:
+            return b""
+        oid = kind_and_name.split()[1].decode()
+        self._repository.prefetch([oid], lock, None)
+        listing = ["config", "-z", "--no-includes", "--blob", oid, "--list"]
+        try:
+            return self._repository.git.run(listing, timeout_s=QUICK_TIMEOUT_S)
+        except GitFailed:
+            return b""  # it is no configuration: the report says that each of them has no address
 
     def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes]:
         """The `.ctxignore` files, by folder."""
@@ -253,9 +349,9 @@ class GitConnector:
 
     def _read(self, blobs: Blobs, entry: _Entry, tip: Tip, change: Change, log: ScanLog) -> Content:
         data = blobs.read(entry.oid, self.timeout_s)
-        if len(data) <= LFS_POINTER_BYTES and data.startswith(LFS_POINTER):
-            data = b""  # it says nothing itself
-            log.note(entry.source_id, "not indexed: a Git LFS pointer, whose file is kept elsewhere")
+        pointer = pointer_of(data)
+        if pointer is not None:
+            data = self._pointed(entry, pointer, data, log)
         full = (os.fsencode(self.root) + b"/" if self.root else b"") + entry.path
         return Content(
             data,
@@ -263,6 +359,24 @@ class GitConnector:
             source_url=file_url(self.remote, tip.branch, tip.oid, full),
             metadata={"commit": change.commit},
         )
+
+    def _pointed(self, entry: _Entry, pointer: Pointer, data: bytes, log: ScanLog) -> bytes:
+        """What Git LFS keeps elsewhere; nothing, and a note, where it is not to be asked. Raises `SourceError`."""
+        if self.lfs and pointer.digest and lfs_installed():
+            return lfs_content(
+                self._repository.git,
+                pointer,
+                data,
+                max_bytes=self.max_file_bytes,
+                timeout_s=self.timeout_s,
+            )
+        mend = (
+            "`git lfs` is not installed"
+            if self.lfs
+            else "`lfs = true` fetches it where `git lfs` is installed"
+        )
+        log.note(entry.source_id, f"not indexed: a Git LFS pointer, whose file is kept elsewhere; {mend}")
+        return b""
 
 
 def _inside(root: str, section: str) -> str:
@@ -273,16 +387,17 @@ def _inside(root: str, section: str) -> str:
     return "" if folder == "." else folder
 
 
-def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], list[str]]:
-    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them; ids of submodules."""
+def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dict[str, str]]:
+    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them, (path, commit) of the
+    submodules."""
     files: list[tuple[bytes, str]] = []
     rules: dict[str, str] = {}
-    modules: list[str] = []
+    links: dict[str, str] = {}
     for row in listing.split(b"\0"):
         head, _, path = row.partition(b"\t")
         mode, _, kind_and_oid = head.partition(b" ")
         if mode == _SUBMODULE_MODE:
-            modules.append(encode_name(path.decode("utf-8", "surrogateescape")))
+            links[path.decode("utf-8", "surrogateescape")] = kind_and_oid.partition(b" ")[2].decode()
         if mode not in _FILE_MODES:
             continue
         oid = kind_and_oid.partition(b" ")[2].decode()
@@ -290,7 +405,7 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], lis
         folder, _, base = path.rpartition(b"/")
         if base == RULE_FILE.encode():
             rules[folder.decode("utf-8", "surrogateescape")] = oid
-    return files, rules, modules
+    return files, rules, links
 
 
 class _RuleFiles:

@@ -118,10 +118,11 @@ class Scopes:
     def takes(self, path: str) -> bool:
         """Whether the source takes the file of this path."""
         folder, _, name = path.rpartition("/")
-        scope = self._of(folder)
+        scope = self.of(folder)
         return scope is not None and bool(scope.takes(name))
 
-    def _of(self, folder: str) -> Scope | None:
+    def of(self, folder: str) -> Scope | None:
+        """The scope of a folder, "" for the top; None where nothing in it is wanted."""
         steps: list[str] = []
         while folder not in self._scopes:
             steps.append(folder)

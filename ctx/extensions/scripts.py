@@ -284,9 +284,13 @@ class ScriptConnector:
         source_ids: set[str] = set()
         try:
             source = self.script.source()
-            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), {})
+            context = {"known": len(known)}
+            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
             host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
+                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
+                    log.withheld.append("")  # it gives what is new: what it does not give stays
+                    continue
                 source_item = _item(item, number, source_ids, log)
                 if source_item is None:
                     continue

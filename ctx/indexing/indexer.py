@@ -9,22 +9,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, NotFound
 from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import IndexReport, IndexRun, Progress
-from ctx.indexing.status import IDLE, Activity
+from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.lean import NamedTuple, Protocol
-from ctx.store.base import Catalog, SearchIndex
+from ctx.store.base import Catalog, Projection
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
 
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
+TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a slow machine
+# After which the texts of a machine that died are another one's; embedding a batch takes seconds.
+CLAIM_S = 300.0
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
 PUBLISH_AT_LAST_S = (
@@ -35,6 +38,14 @@ PUBLISH_AT_LAST_S = (
 class Lock(Protocol):
     def acquire(self, timeout_s: float) -> None: ...
     def release(self) -> None: ...
+
+
+Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
+"""A block in which no other machine runs the source of that name, and the event that ends it early. Raises `Busy`."""
+
+
+def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
+    return nullcontext(stop)
 
 
 class EmbedReport(NamedTuple):
@@ -53,7 +64,7 @@ class Indexer:
         self,
         connectors: Sequence[Connector],
         catalog: Catalog,
-        open_index: Callable[[], SearchIndex],
+        open_index: Callable[[], Projection],
         lock: Lock,
         open_embedder: Callable[[], Embedder | None],
         *,
@@ -61,6 +72,7 @@ class Indexer:
         max_tokens: int,
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
+        turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
         self.catalog = catalog
@@ -69,12 +81,14 @@ class Indexer:
         self._open_index = open_index
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
+        self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
         self._asked = Asked()
+        self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
         self._problems: dict[str, set[int]] = {}  # likewise
         self._failures: dict[
@@ -146,7 +160,7 @@ class Indexer:
 
         if dry_run:
             return self._index(connector, full, True, progress, None, stop, items)
-        with self.writing() as index:
+        with self._turn(connector.name, stop) as stop, self.writing() as index:
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             index.catch_up(self.catalog)
             began_s = published_s = time.monotonic()
@@ -261,15 +275,16 @@ class Indexer:
                 if embedder is None:
                     break
             self._embedding = True
-            self._now(
-                phase="embedding",
-                source=None,
-                done=count,
-                total=count + self.catalog.pending_count(self.model),
-            )
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
             # mean equal vectors.
-            vectors = list(embedder.embed([text for _, text in texts], stop=stop))
+            total = count + self.catalog.pending_count(self.model)
+            vectors = []
+            for vector in embedder.embed([text for _, text in texts], stop=stop):
+                vectors.append(vector)
+                done = count + len(vectors)
+                self._now(phase="embedding", source=None, done=done, total=max(done, total))
+                if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
+                    progress("embed", done, max(done, total))
             if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
                 raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
             with self.writing() as index:
@@ -290,7 +305,8 @@ class Indexer:
             return []
         order.add(self.catalog.pending_chunks(self.model, order.newest))
         while True:
-            texts = self.catalog.pending_texts(self.model, size, order.take(size))
+            numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
+            texts = self.catalog.pending_texts(self.model, size, numbers)
             if texts:
                 return texts
             if not len(order):
@@ -339,7 +355,7 @@ class Indexer:
         return problems
 
     @contextmanager
-    def writing(self) -> Iterator[SearchIndex]:
+    def writing(self) -> Iterator[Projection]:
         """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
         in time.
         """
@@ -359,8 +375,11 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                # A batch of embeddings may be under way beside what was written here.
-                self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
+                # A batch of embeddings may be under way beside what was written here, or end with it.
+                done, total = (before.done, before.total) if before.phase == "embedding" else (0, None)
+                self._now(
+                    phase="embedding" if self._embedding else "idle", source=None, done=done, total=total
+                )
 
     def degrade(self, key: str, reason: str | None) -> bool:
         """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
@@ -382,4 +401,13 @@ class Indexer:
         self.activity = self.activity._replace(watching=how)
 
     def _now(self, *, phase: str, source: str | None, done: int, total: int | None) -> None:
-        self.activity = self.activity._replace(phase=phase, source=source, done=done, total=total)
+        rate = left_s = None
+        if phase in ("indexing", "embedding"):
+            pace = self._paces.setdefault((phase, source), Pace())
+            rate = pace.rate(time.monotonic(), done)
+            left_s = (total - done) / rate if rate and total is not None else None
+        elif phase == "idle":
+            self._paces = {}
+        self.activity = self.activity._replace(
+            phase=phase, source=source, done=done, total=total, rate=rate, left_s=left_s
+        )

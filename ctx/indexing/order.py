@@ -33,8 +33,8 @@ class EmbeddingOrder:
 
     Breadth first: of each document its opening, then its second chunk, the third and fourth, the fifth to
     eighth and so on; within such a round the documents that changed last come first. What questions led to,
-    and what was written since the first `add`, comes before all that, but takes half of a batch at most: what
-    stands there longest always moves on. A function of what is pending alone, so that nothing of it has to be
+    and what was written since the first `add`, comes before all that, but takes three quarters of a batch at
+    most: what stands there longest always moves on. A function of what is pending alone, so that nothing of it has to be
     stored: after a crash the same order is made again. A million chunks take 8 MB and a second to sort.
     """
 
@@ -62,7 +62,7 @@ class EmbeddingOrder:
 
     def take(self, count: int) -> list[int]:
         """The next `count` chunk numbers, or all there are; one may come twice, or have been embedded meanwhile."""
-        reserved = min(len(self._standing) - self._next, count - count // 2)
+        reserved = min(len(self._standing) - self._next, max(1, count // 4), count)
         numbers = self._asked.take(count - reserved)
         numbers += _taken(self._recent, count - reserved - len(numbers))
         end = self._next + count - len(numbers)

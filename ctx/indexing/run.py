@@ -182,7 +182,7 @@ class IndexRun:
         except SourceError as error:
             note = error.message
             self._log.complete = False
-        departed = self._departed()
+        departed = self._here(self._departed())
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
@@ -323,6 +323,18 @@ class IndexRun:
             prefixes = tuple(log.withheld)
             departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}
         return sorted(departed)
+
+    def _here(self, departed: list[str]) -> list[str]:
+        """Without what another machine stored, which is only gone where that one finds it gone."""
+        machines = self._catalog.elsewhere(self._source, departed) if departed else {}
+        if machines:
+            names = ", ".join(sorted(set(machines.values())))
+            self._log.note(
+                "",
+                f"{len(machines)} documents of another machine ({names}) are not here and are kept: index there, "
+                "or `ctx index --take-over` where it is gone for good",
+            )
+        return [source_id for source_id in departed if source_id not in machines]
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last

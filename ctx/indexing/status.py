@@ -1,6 +1,13 @@
 """What the indexer is doing, for whoever asks: one snapshot, no locks to hold."""
 
+from collections import deque
+
 from ctx.lean import NamedTuple
+
+PACE_OVER_S = (
+    60.0  # a rate is of the last minute: long enough to be steady, short enough to follow the machine's load
+)
+PACE_AFTER_S = 1.0  # before that no rate is told: the first batch says more of the start than of the work
 
 
 class Activity(NamedTuple):
@@ -12,6 +19,26 @@ class Activity(NamedTuple):
     total: int | None = None
     watching: str = "off"  # off | native | polling
     degraded: tuple[str, ...] = ()  # sentences: what does not work as it should, and why
+    rate: float | None = None  # documents or chunks a second, lately; None: not known yet
+    left_s: float | None = None  # how long the rest takes at that rate
 
 
 IDLE = Activity()
+
+
+class Pace:
+    """How fast one piece of work goes on, told from looks at it."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()  # (seconds, done) of the last minute, oldest first
+
+    def rate(self, now_s: float, done: int) -> float | None:
+        """Steps a second over the last minute, given how many are done by now. Fewer than before: it began anew."""
+        looks = self._looks
+        if looks and done < looks[-1][1]:
+            looks.clear()
+        looks.append((now_s, done))
+        while len(looks) > 2 and looks[1][0] <= now_s - PACE_OVER_S:
+            looks.popleft()
+        seconds, steps = now_s - looks[0][0], done - looks[0][1]
+        return steps / seconds if steps and seconds >= PACE_AFTER_S else None

@@ -10,7 +10,7 @@ no clock, no chance.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -202,6 +202,12 @@ NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
 
 
+@cache
+def _attributes() -> frozenset[str]:
+    """The attributes as keys of slots have them."""
+    return frozenset(terms(" ".join(_ATTRIBUTES)))
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
     `single`: whatever the value is,
@@ -216,7 +222,7 @@ class Slot(NamedTuple):
     def lasting(self) -> bool:
         """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
         just now."""
-        return self.single or bool(set(self.key) & _ATTRIBUTES)
+        return self.single or not _attributes().isdisjoint(self.key)
 
 
 def says_change(text: str) -> bool:

@@ -17,6 +17,7 @@ from ctx.types import JSON
 MAX_TEXT_CHARS = 1_000_000
 MAX_METADATA_CHARS = 256_000  # as JSON
 MAX_METADATA_DEPTH = 32
+MAX_NUMBER = 2**63 - 1  # what SQLite and Lua keep to the last digit
 MAX_TAGS = 100
 MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
 STATUSES = ("active", "archived")
@@ -169,11 +170,34 @@ def check_json(name: str, value: JSON, depth: int) -> None:
     elif isinstance(value, list):
         for entry in value:
             check_json(name, entry, depth + 1)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadRequest(f"{name}: a number that is not finite")
-    elif value is not None and not isinstance(value, bool | int):
+    elif isinstance(value, int | float):
+        check_number(name, value)
+    elif value is not None:
         raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
+
+
+def check_number(name: str, value: float) -> None:
+    """Raises `BadRequest` for a number that would not come back as it was given: beyond 64 bits it is another one, in
+    Lua as in SQLite. (JSON's reader has made a float of it by then, so that a float may not be so large either.)"""
+    if not math.isfinite(value):
+        raise BadRequest(f"{name}: a number that is not finite")
+    if abs(value) > MAX_NUMBER:
+        raise BadRequest(
+            f"{name}: a number beyond {MAX_NUMBER} would not be kept as it is; give it as a text"
+        )
+
+
+def check_numbers(name: str, value: JSON) -> None:
+    """`check_number` of every number in a value, however deep."""
+    pending = [value]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, dict):
+            pending += entry.values()
+        elif isinstance(entry, list):
+            pending += entry
+        elif isinstance(entry, int | float):
+            check_number(name, entry)
 
 
 def names(name: str, value: JSON) -> list[str]:

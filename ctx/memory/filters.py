@@ -14,13 +14,12 @@ Comparisons with something absent are false, also below `none`. Times are millis
 date stands for its first moment, or its last with `lte` and `gt`. Every mistake is a `BadRequest` that names the key.
 """
 
-import math
 import re
 from typing import NamedTuple
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
-from ctx.memory.columns import COMPARED, LIST, NUMBER, OBJECT, TEXT, TIME, check_unicode
+from ctx.memory.columns import COMPARED, LIST, NUMBER, OBJECT, TEXT, TIME, check_number, check_unicode
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
@@ -272,8 +271,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
-    if not math.isfinite(value) or abs(value) >= 2**63:
-        raise BadRequest(f"filter: '{key}': a number out of range")
+    check_number(f"filter: '{key}'", value)
     return value
 
 

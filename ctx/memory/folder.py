@@ -128,11 +128,11 @@ class Folder:
             "op_ids": [],
             "dry_run": dry_run,
         }
-        ids = set()
-        for entry in list(self._entries(reply["conflicts"])):
-            ids.add(entry.note.id)
+        entries = list(self._entries(reply["conflicts"]))
+        ids = {entry.note.id for entry in entries}
+        for entry in entries:
             try:
-                ids.add(self._take_in(entry, reply))
+                ids.add(self._take_in(entry, reply, ids))
             except CtxError as error:
                 reply["conflicts"].append(_conflict(entry.path, error.message))
         absent = sorted(set(self._ledger.get("ids", ())) - ids)
@@ -149,12 +149,12 @@ class Folder:
             self._write_ledger([id for id in ids if id] + ([] if prune else absent))
         return reply
 
-    def _take_in(self, entry: Entry, reply: dict[str, JSON]) -> str | None:
-        """Stores what a file says; the id of its memory."""
+    def _take_in(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
+        """Stores what a file says; the id of its memory. `ids` are those that files have."""
         note, record = entry.note, entry.record
         if record is None:
             reply["new"] += 1
-            return None if reply["dry_run"] else self._store_new(entry, reply)
+            return None if reply["dry_run"] else self._store_new(entry, reply, ids)
         patch = changes(note, record)
         if not patch or (not note.edited and note.version < record["version"]):
             reply["unchanged"] += 1  # the same, or as it was written before the memory was changed
@@ -172,12 +172,13 @@ class Folder:
             self._write(entry.path, to_note(updated["record"]), False)
         return note.id
 
-    def _store_new(self, entry: Entry, reply: dict[str, JSON]) -> str | None:
+    def _store_new(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         bank = self._bank.with_id(entry.note.id) if entry.note.id else self._bank
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        if stored["created"] and record is not None:
+        # A memory that no file has is the file's own: it was stored, and the process died before it wrote the head.
+        if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:
             raise Conflict(f"it says the same as the memory {record['id']}, which is one already")

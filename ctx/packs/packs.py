@@ -27,6 +27,7 @@ from ctx.extensions.scripts import Runner, ScriptFile, annotations
 from ctx.lua.host import Policy
 from ctx.lua.pool import Job
 from ctx.memory import MemoryStore, Provenance, check_bank_id
+from ctx.memory.columns import check_numbers
 from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
@@ -237,7 +238,7 @@ class Pack:
         self,
         name: str,
         source: bytes,
-        arguments: JSON,
+        arguments: dict[str, JSON],
         bank_id: str,
         session: str,
         caller: Caller,
@@ -247,6 +248,8 @@ class Pack:
         agent: bool = False,
         shared: bool = False,
     ) -> JSON:
+        for argument, value in arguments.items():
+            check_numbers(argument, value)
         bank = self._store().bank(
             bank_id, Provenance(self.name, None, caller.door, caller.principal, name, session)
         )

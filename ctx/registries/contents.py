@@ -133,16 +133,16 @@ def _name_fault(name: str, taken: bool) -> str | None:
 
 def _path_fault(path: str, entries: Mapping[str, Entry]) -> str | None:
     """Why the script of this path is not taken; None where it is."""
-    shown = one_line(path, 100)
+    label = one_line(path, 100)
     if not _plain(path):
-        return f"its path '{shown}' is not one of plain names below the registry"
+        return f"its path '{label}' is not one of plain names below the registry"
     folder = path
     while folder:
         entry = entries.get(folder)
         if entry is not None and entry.mode in _MODES:
-            return f"'{shown}' is {_MODES[entry.mode]}"
+            return f"'{label}' is {_MODES[entry.mode]}"
         folder = posixpath.dirname(folder)
-    return None if path in entries else f"there is no file '{shown}'"
+    return None if path in entries else f"there is no file '{label}'"
 
 
 def _plain(path: str) -> bool:

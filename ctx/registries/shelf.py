@@ -9,74 +9,19 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ctx import files
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
 from ctx.extensions.trust import TrustFile, digest_of
 from ctx.registries import shelf_folder
-from ctx.registries.contents import KINDS, Offer
+from ctx.registries.contents import KINDS
+from ctx.registries.records import SHIPPED, Registry, RegistryScript, registry_of, row_of
+from ctx.registries.shipped import shipped, shipped_path
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import did_you_mean
-from ctx.types import JSON
 
-REGISTRY_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _RECORD = "registries.json"
-
-
-class RegistryScript(NamedTuple):
-    """A script as it was installed. `files`: name below its folder -> SHA-256; `sizes` likewise, in bytes."""
-
-    registry: str
-    kind: str
-    name: str
-    description: str
-    tags: tuple[str, ...]
-    required_config: tuple[str, ...]
-    files: Mapping[str, str]
-    sizes: Mapping[str, int]
-
-    @property
-    def inner(self) -> str:
-        """Its folder below the registry's."""
-        return f"{self.kind}s/{self.name}"
-
-    @property
-    def reference(self) -> str:
-        return f"{REGISTRY_PREFIX}{self.registry}/{self.inner}"
-
-    @property
-    def digest(self) -> str:
-        """The hash over the names and hashes of its files."""
-        return digest_of(
-            "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
-        )
-
-
-class Registry(NamedTuple):
-    """An installed registry: where it is from, the commit it is pinned to, and its scripts."""
-
-    name: str
-    url: str
-    branch: str | None
-    commit: str
-    description: str
-    scripts: tuple[RegistryScript, ...]
-
-
-def blank_registry(name: str, url: str, branch: str | None, commit: str, description: str) -> Registry:
-    """A registry without scripts. Raises `BadRequest` for a name that is none."""
-    if not REGISTRY_NAME.fullmatch(name):
-        raise BadRequest(f"'{name}': the name of a registry has 1 to 40 of a-z 0-9 _ -")
-    return Registry(name, url, branch, commit, description, ())
-
-
-def offered_script(registry: str, offer: Offer, data: Mapping[str, bytes]) -> RegistryScript:
-    """An offer with the hashes of its files (`data`: path in the repository -> content)."""
-    hashes = {name: digest_of(data[path]) for name, path in offer.files.items()}
-    sizes = {name: len(data[path]) for name, path in offer.files.items()}
-    return RegistryScript(registry, *offer[:-1], hashes, sizes)
 
 
 class Shelf:
@@ -99,7 +44,7 @@ class Shelf:
     def _read(self) -> Iterator[Registry]:
         try:
             record = json.loads(files.read_file(self._record))["registries"]
-            yield from [_registry(name, row) for name, row in record.items()]
+            yield from [registry_of(name, row) for name, row in record.items()]
         except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -108,9 +53,13 @@ class Shelf:
                 "install them again"
             ) from error
 
+    def every(self) -> tuple[Registry, ...]:
+        """What ships with ctx, and what is installed."""
+        return (shipped(), *self.registries())
+
     def registry(self, name: str) -> Registry:
         """Raises `NotFound`."""
-        installed = {registry.name: registry for registry in self.registries()}
+        installed = {registry.name: registry for registry in self.every()}
         if name not in installed:
             mend = (
                 did_you_mean(name, installed) if installed else f"`ctx registry install {name} URL` brings it"
@@ -126,22 +75,26 @@ class Shelf:
         words = reference.removeprefix(REGISTRY_PREFIX).split("/")
         if len(words) == 1:
             return self.registry(words[0]).scripts
-        registries = self.registries() if len(words) == 2 else (self.registry(words[0]),)
+        registries = self.every() if len(words) == 2 else (self.registry(words[0]),)
         every = [script for registry in registries for script in registry.scripts]
         matches = [script for script in every if script.inner.split("/") == words[-2:]]
         if not matches or len(words) > 3:
-            near = did_you_mean("/".join(words[-2:]), [script.inner for script in every]) if every else ""
+            hint = did_you_mean("/".join(words[-2:]), [script.inner for script in every]) if every else ""
             raise NotFound(
-                f"no script '{reference}' is installed; {near or '`ctx registry list` lists what is'}"
+                f"no script '{reference}' is installed; {hint or '`ctx registry list` lists what is'}"
             )
         return matches[:1]
 
     def trusted(self, script: RegistryScript) -> bool:
-        """Whether the user has trusted these files of it."""
+        """Whether the user has trusted these files of it, or it ships with ctx."""
+        if script.registry == SHIPPED:
+            return True
         return self._trusted_digests().get(script.reference) == script.digest
 
     def change(self, script: RegistryScript) -> str | None:
         """What to say where its files are not those that were installed; None where they are."""
+        if script.registry == SHIPPED:
+            return None
         change = _change(self.folder_of(script), script.files)
         if change is None:
             return None
@@ -157,7 +110,14 @@ class Shelf:
             self._trusted = (stamp, self.trust.digests())
         return self._trusted[1]
 
+    def path_of(self, script: RegistryScript, name: str) -> str:
+        """Where a file of a script is."""
+        if script.registry == SHIPPED:
+            return shipped_path(script)
+        return os.path.join(self.folder_of(script), name)
+
     def folder_of(self, script: RegistryScript) -> str:
+        """The folder of a script that is installed."""
         return os.path.join(self.folder, script.registry, f"{script.kind}s", script.name)
 
     # -- running -----------------------------------------------------------------------------------
@@ -168,19 +128,24 @@ class Shelf:
         One whose files have changed since is among them, and refused when it is loaded.
         """
         references = self._trusted_digests().keys()
-        for place, registry in enumerate(self.registries()):
+        for number, registry in enumerate(self.registries()):
             for script in registry.scripts:
                 if script.kind != "connector" and script.reference in references:
-                    yield script.kind, self.script_file(script.reference, script.name), rank + place
+                    yield script.kind, self.script_file(script.reference, script.name), rank + number
 
     def script_file(self, reference: str, name: str) -> ScriptFile:
         """A script by its whole reference, to be run under this name; installed or not, that is seen then."""
         registry, folder, script = _parts(reference)
+        if registry == SHIPPED:
+            matches = [row for row in shipped().scripts if row.reference == reference]
+            path = shipped_path(matches[0]) if matches else f"there is no {reference}"
+            return ScriptFile(name, path, shown=reference, named=False)
         path = os.path.join(self.folder, registry, folder, script, f"{KINDS[folder]}.lua")
         vouched_by = _Installed(self, reference, registry)
         return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=vouched_by, named=False)
 
     def recorded(self, reference: str) -> RegistryScript | None:
+        """The script that the record has by this name."""
         every = (script for registry in self.registries() for script in registry.scripts)
         return next((script for script in every if script.reference == reference), None)
 
@@ -230,7 +195,7 @@ class Shelf:
             raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
-        record = {name: _row(registry) for name, registry in rows.items()}
+        record = {name: row_of(registry) for name, registry in rows.items()}
         files.replace(self._record, json.dumps({"registries": record}, indent=1).encode())
 
 
@@ -309,38 +274,3 @@ def _stamp(path: str) -> tuple[int, ...]:
     except OSError:
         return (0,)
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
-
-
-def _row(registry: Registry) -> JSON:
-    return {
-        "url": registry.url,
-        "branch": registry.branch,
-        "commit": registry.commit,
-        "description": registry.description,
-        "scripts": [{**script._asdict(), "files": dict(script.files)} for script in registry.scripts],
-    }
-
-
-def _registry(name: str, row: JSON) -> Registry:
-    scripts = tuple(
-        RegistryScript(
-            name,
-            str(entry["kind"]),
-            str(entry["name"]),
-            str(entry["description"]),
-            tuple(map(str, entry["tags"])),
-            tuple(map(str, entry["required_config"])),
-            {str(file): str(digest) for file, digest in entry["files"].items()},
-            {str(file): int(size) for file, size in entry["sizes"].items()},
-        )
-        for entry in row["scripts"]
-    )
-    branch = row["branch"]
-    return Registry(
-        name,
-        str(row["url"]),
-        None if branch is None else str(branch),
-        str(row["commit"]),
-        str(row["description"]),
-        scripts,
-    )

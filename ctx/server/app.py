@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.routing import Route
@@ -88,7 +88,13 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     mcp = services.mcp(work) if services.mcp else None
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
-    app = Starlette(lifespan=_lifespan(services, work, mcp))
+    app = FastAPI(
+        title="ctx",
+        version=__version__,
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(services, work, mcp),
+    )
     app.state.ctx = _state(services, work, policy, page_folder)
     entries = _entries(services, work, mcp, metrics=settings.metrics)
     app.router.routes[:] = [entry.route for entry in entries]
@@ -106,9 +112,9 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
 
 def _lifespan(
     services: Services, work: Work, mcp: McpDoor | None
-) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
         try:
             async with mcp.lifespan() if mcp else nullcontext():
@@ -128,7 +134,7 @@ def _state(services: Services, work: Work, policy: Policy, page_folder: str) -> 
         work=work,
         health=services.health,
         advice=advice,
-        description=Description(toolbox, agents, advice, router.operations, key_needed=policy.closed),
+        description=Description(toolbox, agents, advice, router.routes, key_needed=policy.closed),
         page=read_page(page_folder),
         overview=services.overview,
         metrics=Metrics(toolbox, work, services.health) if policy.settings.metrics else None,

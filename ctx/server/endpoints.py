@@ -1,17 +1,18 @@
-"""The fixed endpoints: lists, health, descriptions, the page. What is registered while the server runs is in rest.py.
+"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
+server runs is in rest.py.
 
-Starlette's routes, each with what the OpenAPI document says of it; FastAPI would do the same for three endpoints, and
-a quarter of a second of every start (docs/decisions/0021-starting-with-less.md).
+The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
+refuse a lone surrogate, which a file name that is not UTF-8 brings along.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
@@ -19,7 +20,7 @@ from ctx.errors import NotFound
 from ctx.server import errors
 from ctx.server.advice import Advice
 from ctx.server.metrics import Metrics
-from ctx.server.openapi import Description, Operation
+from ctx.server.openapi import Description
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
@@ -48,64 +49,44 @@ _DESCRIPTOR = {
 }
 
 
-def _record(**properties: JSON) -> JSON:
-    """The schema of an object with all of these."""
-    return {"properties": properties, "type": "object", "required": list(properties)}
-
-
-def _many(items: JSON) -> JSON:
-    return {"items": items, "type": "array"}
-
-
-_TEXT, _OBJECT = {"type": "string"}, {"type": "object"}
-_TOOL_LIST = _record(
-    tools=_many(_record(name=_TEXT, description=_TEXT, builtin={"type": "boolean"}, parameters=_OBJECT))
-)
-_AGENT_LIST = _record(
-    agents=_many(
-        _record(name=_TEXT, description=_TEXT, tools=_many(_TEXT), source=_TEXT, arguments=_many(_OBJECT))
-    )
-)
-_HEALTH = _record(status=_TEXT)
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Endpoint(Route):
-    """A route for GET with our 405, and with HEAD: GET without the body, which the server leaves out."""
-
-    def __init__(self, path: str, handler: Handler, operation: Operation | None) -> None:
-        super().__init__(path, handler, methods=["GET"])
-        self.operation = operation  # None: the OpenAPI document does not speak of it
+class Endpoint(APIRoute):
+    """A route of FastAPI's with our 405, and with HEAD: GET without the body, which the server leaves out."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = scope["method"]
-        if method == "HEAD":
+        method, allowed = scope["method"], tuple(sorted(self.methods or ()))
+        if method == "HEAD" and "GET" in allowed:
             scope = {**scope, "method": "GET"}
-        elif method != "GET":
-            raise errors.method_not_allowed(scope["path"], method, ("GET", "HEAD"))
+        elif method not in allowed:
+            raise errors.method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
         await super().handle(scope, receive, send)
 
 
-class Endpoints:
-    """The endpoints of one file, as they are written down."""
+class ToolRow(BaseModel):
+    name: str
+    description: str
+    builtin: bool
+    parameters: dict[str, Any]
 
-    def __init__(self) -> None:
-        self.routes: list[Endpoint] = []
 
-    @property
-    def operations(self) -> dict[str, Operation]:
-        """What the OpenAPI document says of them, by path."""
-        return {route.path: route.operation for route in self.routes if route.operation is not None}
+class ToolList(BaseModel):
+    tools: list[ToolRow]
 
-    def get(self, path: str, operation: Operation | None = None) -> Callable[[Handler], Handler]:
-        """Serves `path` by the function below."""
 
-        def add(handler: Handler) -> Handler:
-            self.routes.append(Endpoint(path, handler, operation))
-            return handler
+class AgentRow(BaseModel):
+    name: str
+    description: str
+    tools: list[str]
+    source: str
+    arguments: list[dict[str, Any]]
 
-        return add
+
+class AgentList(BaseModel):
+    agents: list[AgentRow]
+
+
+class HealthState(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    status: str
 
 
 class State(NamedTuple):
@@ -122,7 +103,7 @@ class State(NamedTuple):
     metrics: Metrics | None = None
 
 
-router = Endpoints()
+router = APIRouter(route_class=Endpoint)
 
 
 def _state(request: Request) -> State:
@@ -130,7 +111,13 @@ def _state(request: Request) -> State:
     return state
 
 
-@router.get("/tools/list", Operation("list_tools", "List the tools", "tools", _TOOL_LIST))
+@router.get(
+    "/tools/list",
+    response_model=ToolList,
+    operation_id="list_tools",
+    summary="List the tools",
+    tags=["tools"],
+)
 async def _list_tools(request: Request) -> Response:
     state = _state(request)
     rows = [_tool_row(state.advice.listed(tool)) for tool in state.toolbox.list()]
@@ -146,7 +133,13 @@ def _tool_row(tool: Tool) -> JSON:
     }
 
 
-@router.get("/agents/list", Operation("list_agents", "List the agents", "agents", _AGENT_LIST))
+@router.get(
+    "/agents/list",
+    response_model=AgentList,
+    operation_id="list_agents",
+    summary="List the agents",
+    tags=["agents"],
+)
 async def _list_agents(request: Request) -> Response:
     return reply({"agents": [_agent_row(agent) for agent in _state(request).agents.list()]})
 
@@ -162,7 +155,11 @@ def _agent_row(agent: Agent) -> JSON:
 
 
 @router.get(
-    "/health", Operation("health", "Whether the server lives and how fresh its index is", "server", _HEALTH)
+    "/health",
+    response_model=HealthState,
+    operation_id="health",
+    summary="Whether the server lives and how fresh its index is",
+    tags=["server"],
 )
 async def _health(request: Request) -> Response:
     # A closed server tells those without a key that it lives, and no more.
@@ -171,12 +168,12 @@ async def _health(request: Request) -> Response:
     return reply(health if access.keyed else {"status": health["status"]})
 
 
-@router.get("/activity")
+@router.get("/activity", include_in_schema=False)
 async def _activity(request: Request) -> Response:
     return reply(await _state(request).work.probes.run(_overview(request).activity))
 
 
-@router.get("/map")
+@router.get("/map", include_in_schema=False)
 async def _map(request: Request) -> Response:
     # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
     return reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
@@ -189,18 +186,18 @@ def _overview(request: Request) -> Overview:
     return overview
 
 
-@router.get("/openapi.json")
+@router.get("/openapi.json", include_in_schema=False)
 async def _openapi(request: Request) -> Response:
     return Response(_state(request).description.render(), media_type="application/json")
 
 
-@router.get("/llms.txt")
+@router.get("/llms.txt", include_in_schema=False)
 async def _llms(request: Request) -> Response:
     state = _state(request)
     return Response(state.advice.words(state.toolbox.list()), media_type="text/plain; charset=utf-8")
 
 
-@router.get("/")
+@router.get("/", include_in_schema=False)
 async def _root(request: Request) -> Response:
     # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
     page = _state(request).page
@@ -210,7 +207,7 @@ async def _root(request: Request) -> Response:
     return response
 
 
-@router.get("/page/{name}")
+@router.get("/page/{name}", include_in_schema=False)
 async def _page_file(request: Request) -> Response:
     name, page = request.path_params["name"], _state(request).page
     if name not in page:
@@ -232,10 +229,10 @@ def read_page(folder: str) -> dict[str, bytes]:
     return page
 
 
-metrics_router = Endpoints()  # served where `[server] metrics` asks for it
+metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
 
 
-@metrics_router.get("/metrics")
+@metrics_router.get("/metrics", include_in_schema=False)
 async def _metrics(request: Request) -> Response:
     metrics = _state(request).metrics
     assert metrics is not None, "the route is there with the figures"

@@ -1,12 +1,15 @@
 """The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients
 expect.
 
-The fixed endpoints say themselves what they are (endpoints.py); the rest is made from the Toolbox and the agents, so
-it cannot say anything else than what is served.
+FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the agents, so it cannot say
+anything else than what is served.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
 from ctx import __version__
 from ctx.server import errors
@@ -48,21 +51,12 @@ _READING = (401, 403, 405, 421, 429, 500, 503)
 _CALLING = tuple(_ERRORS)
 
 
-class Operation(NamedTuple):
-    """What the OpenAPI document says of an endpoint. `reply` is the schema of its 200."""
-
-    id: str
-    summary: str
-    tag: str
-    reply: JSON
-
-
 class Described(NamedTuple):
-    """What a description is made of. `fixed`: the endpoints that are always there, by path."""
+    """What a description is made of. `fixed`: the endpoints that are always there (endpoints.py)."""
 
     tools: Sequence[Tool]
     agents: Sequence[Agent]
-    fixed: Mapping[str, Operation] = {}
+    fixed: Sequence[BaseRoute] = ()
     server_url: str = "/"
     key_needed: bool = False
 
@@ -75,7 +69,7 @@ class Description:
         toolbox: Toolbox,
         agents: Agents,
         advice: Advice,
-        fixed: Mapping[str, Operation],
+        fixed: Sequence[BaseRoute],
         *,
         key_needed: bool,
     ) -> None:
@@ -102,23 +96,26 @@ class Description:
 
 
 def describe(described: Described) -> dict[str, JSON]:
-    """The whole OpenAPI document: the fixed endpoints, and what is registered."""
-    paths: dict[str, JSON] = {path: _fixed_path(operation) for path, operation in described.fixed.items()}
+    """The whole OpenAPI document: FastAPI's for the fixed endpoints, and what is registered."""
+    document: dict[str, JSON] = get_openapi(
+        title="ctx",
+        version=__version__,
+        openapi_version="3.1.0",
+        summary="Search and read the indexed documents, and call the tools of this server.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": described.server_url}],
+        tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
+        routes=described.fixed,
+    )
+    models = document.pop("components", {}).get("schemas", {})
+    paths = {path: _fixed_path(item, models) for path, item in document.pop("paths").items()}
     schemas: dict[str, JSON] = {"Error": _ERROR}
     for tool in described.tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
     for agent in described.agents:
         paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
     return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "ctx",
-            "summary": "Search and read the indexed documents, and call the tools of this server.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-            "version": __version__,
-        },
-        "servers": [{"url": described.server_url}],
-        "tags": [{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
+        **document,
         # `{}`: a key is possible and not needed
         "security": [{"bearer": []}] if described.key_needed else [{}, {"bearer": []}],
         "paths": dict(sorted(paths.items())),
@@ -130,14 +127,28 @@ def describe(described: Described) -> dict[str, JSON]:
     }
 
 
-def _fixed_path(operation: Operation) -> JSON:
+def _fixed_path(item: JSON, models: dict[str, JSON]) -> JSON:
+    """FastAPI's operations of one path, with our errors, and their models in place."""
+    operations: dict[str, JSON] = {}
+    for method, operation in item.items():
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        responses = _responses(operation["summary"], _inlined(schema, models), _READING)
+        operations[method] = {**operation, "responses": responses}
+    return operations
+
+
+def _inlined(schema: JSON, models: dict[str, JSON]) -> JSON:
+    """A schema of pydantic's without references, and without the titles it makes of names."""
+    if isinstance(schema, list):
+        return [_inlined(item, models) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(models[schema["$ref"].rpartition("/")[2]], models)
     return {
-        "get": {
-            "tags": [operation.tag],
-            "summary": operation.summary,
-            "operationId": operation.id,
-            "responses": _responses(operation.summary, operation.reply, _READING),
-        }
+        key: _inlined(value, models)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str)) and key != "additionalProperties"
     }
 
 

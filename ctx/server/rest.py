@@ -3,7 +3,7 @@
 What is called here is registered while the server runs, with schemas of its own that the Toolbox checks for
 every door alike. These are plain routes: FastAPI's own, with the same handler, cost each call 149 us more,
 and with a typed body 350 us (`benchmarks/routes.py`; a plain one takes 100 us, a keyword search about 1 ms).
-The endpoints that are always there are in endpoints.py.
+The endpoints that are always there are FastAPI's: endpoints.py.
 """
 
 import asyncio

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import faulthandler
+import gc
 import logging
 import os
 import socket
@@ -246,6 +247,8 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            # What is loaded stays: going through it for garbage now and then would hold up a search for 30 ms and more.
+            gc.freeze()
             self._announce(address((sockets or self._sockets)[0]))
 
     async def main_loop(self) -> None:

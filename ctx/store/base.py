@@ -120,6 +120,10 @@ class Catalog(Protocol):
         """Forgets a source with all its documents; the seq after it."""
         ...
 
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        """source_id -> machine, of the documents that another machine stored: that they are not here does not mean they are gone."""
+        ...
+
     def document(self, id: str) -> StoredDocument | None: ...
 
     def chunk_rows(
@@ -186,6 +190,10 @@ class Catalog(Protocol):
         """Which of these chunks no embedding of `model` covers."""
         ...
 
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+        """Which of these chunks nobody embeds just now, in their order. Until `for_s` have passed nobody else is given them."""
+        ...
+
     def pending_count(self, model: str) -> int: ...
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
@@ -227,16 +235,46 @@ class Catalog(Protocol):
     def close(self) -> None: ...
 
 
-class SearchIndex(Protocol):
-    """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
+class Coordination(Protocol):
+    """Who may do what only one may do at a time, among all that share a catalog. Raises `StoreError`."""
+
+    def lease(self, name: str, ttl_s: float) -> int | None:
+        """Takes `name` for so long: an epoch, higher than any before it; None where somebody else has it."""
+        ...
+
+    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
+        """Keeps it for so long from now; False where it ran out and was taken, or given back."""
+        ...
+
+    def release(self, name: str, epoch: int) -> None:
+        """Gives it back; nothing where it is another one's by now."""
+        ...
+
+    def holder(self, name: str) -> str | None:
+        """Who has it now, in words; None: nobody."""
+        ...
+
+
+class Projection(Protocol):
+    """What follows a catalog: it may be lost, and is built anew from it."""
 
     def catch_up(self, catalog: Catalog) -> int:
-        """Applies what the catalog has and this index lacks, durably; the seq applied. One writer at a time."""
+        """Applies what the catalog has and this lacks, durably; the seq applied. One writer at a time."""
         ...
 
     def feed(self, catalog: Catalog) -> None:
         """Takes in what was written since without publishing it, so that the engine can work beside a long run; `catch_up` publishes."""
         ...
+
+    def check(self) -> list[str]:
+        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds anew what was found."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SearchIndex(Projection, Protocol):
+    """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best chunks by words, best first. Any text is a query; raises only `StoreError`.
@@ -267,9 +305,3 @@ class SearchIndex(Protocol):
         ...
 
     def applied_seq(self) -> int: ...
-
-    def check(self) -> list[str]:
-        """What is wrong with the files, a line each, after reading all of them. The next `catch_up` builds anew what was found."""
-        ...
-
-    def close(self) -> None: ...

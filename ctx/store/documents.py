@@ -5,19 +5,19 @@ numbered without a gap, so that a document row names them by the first and their
 document's.
 """
 
-import sqlite3
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.errors import StoreError
-from ctx.lean import Any
+from ctx.lean import Any, NamedTuple
 from ctx.store.base import ChunkRow, Listing, StoredDocument
-from ctx.store.connections import (
+from ctx.store.record import (
     EVERY,
     PAGE,
-    Database,
+    Record,
+    Statements,
+    Write,
     current_seq,
     documents_after,
-    last_no,
     marks,
     slices,
     source_no_of,
@@ -35,80 +35,129 @@ _DOCUMENT = (
 )
 
 
+class _Entry(NamedTuple):
+    """A document of a batch beside what the catalog has of it."""
+
+    document: Document
+    chunks: Sequence[Chunk]
+    metadata: str | None
+    row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
+    same: bool  # as many chunks, and the same ones
+
+
 class _BatchRows:
     """The rows that a batch of documents becomes."""
 
     def __init__(
-        self, connection: sqlite3.Connection, seq: int, present_ms: int, sources: Mapping[str, int]
+        self, write: Write, present_ms: int, batch: Iterable[tuple[Document, Sequence[Chunk]]]
     ) -> None:
-        self.outdated: list[tuple[int, int]] = []  # chunk numbers [first, end) that go
-        self.stored: list[StoredDocument] = []
-        self._connection = connection
-        self._seq = seq
+        self._write = write
+        self._connection = write.connection
         self._present_ms = present_ms
-        self._sources = sources
-        self._next_document = last_no(connection, "document") + 1
-        self._first_new_chunk = self._next_chunk = last_no(connection, "chunk") + 1
-        self._inserts: list[tuple[object, ...]] = []
-        self._updates: list[tuple[object, ...]] = []
-        self._bodies: list[tuple[int, str]] = []
-        self._chunks: list[tuple[object, ...]] = []
+        documents = list(batch)
+        self._sources = write.sources({document.source for document, _ in documents})
+        rows: dict[str, tuple[int, int, int, int]] = {}
+        for ids in slices([document.id for document, _ in documents]):
+            for id, *row in self._connection.execute(
+                f"SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN ({marks(ids)})",
+                ids,
+            ):
+                rows[id] = (row[0], row[1], row[2], row[3])
+        self._entries = [
+            self._entry(document, chunks, rows.get(document.id)) for document, chunks in documents
+        ]
 
-    def add(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        row = self._connection.execute(
-            "SELECT no, chunk_first, chunk_count, stored_ms FROM document WHERE id = ?", (document.id,)
-        ).fetchone()
-        if row is not None and _same_chunks(self._connection, row[1], row[2], chunks):
-            no, chunk_first, _, stored_ms = row
-        else:
-            no, chunk_first, stored_ms = self._numbered(row), self._next_chunk, self._present_ms
-            self._next_chunk += len(chunks)
-            self._chunks.extend(
-                (chunk_first + ordinal, no, start, end, start_line, end_line, heading, text_hash)
-                for ordinal, (_, start, end, start_line, end_line, heading, text_hash) in enumerate(chunks)
-            )
+    def _entry(
+        self, document: Document, chunks: Sequence[Chunk], row: tuple[int, int, int, int] | None
+    ) -> _Entry:
         metadata = _json_of(document.metadata)
-        values = (
-            *(self._seq, document.id, self._sources[document.source], document.source_id, document.title),
-            *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
-            *(document.source_url, document.author, document.created_ms, metadata),
-            *(stored_ms, chunk_first, len(chunks), no),
-        )
-        (self._inserts if row is None else self._updates).append(values)
-        self._bodies.append((no, document.body))
         if metadata is not None:
             document = document._replace(metadata=_json(metadata))
-        numbers = tuple(range(chunk_first, chunk_first + len(chunks)))
-        self.stored.append(StoredDocument(no, self._seq, document, tuple(chunks), numbers))
+        same = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
+        return _Entry(document, chunks, metadata, row, same)
 
-    def _numbered(self, row: tuple[int, ...] | None) -> int:
-        """The number of a document with new chunks; those it had are out of date."""
-        if row is not None:
-            self.outdated.append((row[1], row[1] + row[2]))
-            return row[0]
-        self._next_document += 1
-        return self._next_document - 1
+    def store(self) -> list[StoredDocument]:
+        """Writes them; the documents as they are stored, by number."""
+        changed = [entry for entry in self._entries if not entry.same]
+        next_document = self._write.numbers("document", sum(entry.row is None for entry in changed))
+        first_chunk = next_chunk = self._write.numbers("chunk", sum(len(entry.chunks) for entry in changed))
+        places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
+        for entry in self._entries:
+            if entry.same and entry.row is not None:
+                no, chunk_first, _, stored_ms = entry.row
+            else:
+                no, chunk_first, stored_ms = next_document, next_chunk, self._present_ms
+                if entry.row is None:
+                    next_document += 1
+                else:
+                    no = entry.row[0]
+                next_chunk += len(entry.chunks)
+            places.append((entry, no, chunk_first, stored_ms))
+        self._store_texts(places)
+        seq = self._write.next_seq()
+        self._write.drop_chunks(
+            [(row[1], row[1] + row[2]) for _, _, _, row, same in changed if row and not same]
+        )
+        self._store_documents(places, seq)
+        self._note_pending(first_chunk, next_chunk)
+        # By number, of which no two are the same.
+        return sorted(
+            StoredDocument(
+                no, seq, entry.document, tuple(entry.chunks), tuple(range(first, first + len(entry.chunks)))
+            )
+            for entry, no, first, _ in places
+        )
 
-    def write(self) -> None:
-        connection = self._connection
-        connection.executemany(
-            f"INSERT INTO document ({_COLUMNS}, no) VALUES ({marks(range(17))})", self._inserts
+    def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
+        """The bodies and the new chunks: the bulk, which no other writer has to wait for."""
+        self._connection.executemany(
+            "INSERT INTO body (document_no, text) VALUES (?, ?) "
+            "ON CONFLICT (document_no) DO UPDATE SET text = excluded.text",
+            [(no, entry.document.body) for entry, no, _, _ in places],
         )
-        connection.executemany(
-            f"UPDATE document SET ({_COLUMNS}) = ({marks(range(16))}) WHERE no = ?", self._updates
+        self._connection.executemany(
+            "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (chunk_first + ordinal, no, *chunk[1:])
+                for entry, no, chunk_first, _ in places
+                if not entry.same
+                for ordinal, chunk in enumerate(entry.chunks)
+            ],
         )
-        connection.executemany("INSERT OR REPLACE INTO body (document_no, text) VALUES (?, ?)", self._bodies)
-        connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._chunks)
-        connection.execute(
+
+    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]], seq: int) -> None:
+        own = {source: self._write.own_columns(source) for source in self._sources}
+        columns = ", ".join((_COLUMNS, *next(iter(own.values()))))
+        inserts: list[tuple[object, ...]] = []
+        updates: list[tuple[object, ...]] = []
+        for entry, no, chunk_first, stored_ms in places:
+            document = entry.document
+            values = (
+                *(seq, document.id, self._sources[document.source], document.source_id, document.title),
+                *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
+                *(document.source_url, document.author, document.created_ms, entry.metadata),
+                *(stored_ms, chunk_first, len(entry.chunks), *own[document.source].values(), no),
+            )
+            (inserts if entry.row is None else updates).append(values)
+        width = columns.count(",") + 1
+        self._connection.executemany(
+            f"INSERT INTO document ({columns}, no) VALUES ({marks(range(width + 1))})", inserts
+        )
+        self._connection.executemany(
+            f"UPDATE document SET ({columns}) = ({marks(range(width))}) WHERE no = ?", updates
+        )
+
+    def _note_pending(self, first: int, end: int) -> None:
+        self._connection.execute(
             "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
-            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no, model m "
-            "WHERE c.no >= ? AND NOT EXISTS "
+            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no "
+            "CROSS JOIN model m WHERE c.no >= ? AND c.no < ? AND NOT EXISTS "
             "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
-            (self._first_new_chunk,),
+            (first, end),
         )
 
 
-class Documents(Database):
+class Documents(Record):
     """What is put in, taken out and read of documents."""
 
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
@@ -151,16 +200,9 @@ class Documents(Database):
             return self.seq()
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
-            connection, seq = write.connection, write.next_seq()
-            names = {document.source for document, _ in latest.values()}
-            sources = {name: write.ensure_source(name) for name in names}
-            rows = _BatchRows(connection, seq, self._clock_ms(), sources)
-            for document, chunks in latest.values():
-                rows.add(document, chunks)
-            write.drop_chunks(rows.outdated)
-            rows.write()
-        self._latest = sorted(rows.stored)  # by number, of which no two are the same
-        return seq
+            stored = _BatchRows(write, self._clock_ms(), latest.values()).store()
+        self._latest = stored
+        return stored[0].seq
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
         """As the protocol has it. Only another `updated_ms` is a write that a projection has to apply."""
@@ -168,7 +210,7 @@ class Documents(Database):
             return self.seq()
         with self._writing() as write:
             connection = write.connection
-            sources = {name: source_no_of(connection, name) for name in {entry[0] for entry in batch}}
+            sources = {name: write.source(name) for name in sorted({entry[0] for entry in batch})}
             moved = []
             for source, source_id, _, updated_ms in batch:
                 row = connection.execute(
@@ -185,14 +227,13 @@ class Documents(Database):
                 return current_seq(connection)
             seq = write.next_seq()
             connection.executemany(
-                f"UPDATE document SET seq = {seq}, updated_ms = ? WHERE no = ?",
-                moved,
+                "UPDATE document SET seq = ?, updated_ms = ? WHERE no = ?", [(seq, *row) for row in moved]
             )
         return seq
 
     def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
         with self._writing() as write:
-            source_no = source_no_of(write.connection, source)
+            source_no = write.source(source)
             spans: list[tuple[int, int, int]] = []
             for ids in slices(source_ids):
                 spans += write.connection.execute(
@@ -203,7 +244,7 @@ class Documents(Database):
 
     def delete_source(self, source: str) -> int:
         with self._writing() as write:
-            source_no = source_no_of(write.connection, source)
+            source_no = write.source(source)
             seq = write.drop_documents(
                 write.connection.execute(
                     "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ?", (source_no,)
@@ -224,7 +265,7 @@ class Documents(Database):
         with self._reading() as connection:
             for nos in slices(chunk_nos):
                 chunks = connection.execute(
-                    "SELECT document_no, no, start_line, end_line, heading, start, end "
+                    'SELECT document_no, no, start_line, end_line, heading, start, "end" '
                     f"FROM chunk WHERE no IN ({marks(nos)})",
                     nos,
                 ).fetchall()
@@ -280,7 +321,7 @@ class Documents(Database):
         with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT DISTINCT {column} FROM source s JOIN document d ON d.source_no = s.no "
-                f"WHERE {column} >= ? AND {column} < ? AND (? IS NULL OR s.name = ?) ORDER BY {column} LIMIT ?",
+                f"WHERE {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY {column} LIMIT ?",
                 (begun, begun + "\U0010ffff", source, source, limit),
             )
             return [value for (value,) in rows]
@@ -335,8 +376,8 @@ class Documents(Database):
         """As the protocol has it, from one steady view: the file's log grows while it is read."""
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
-                rows = connection.execute(
-                    f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
+                rows = self._stream(
+                    connection, f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
                 )
                 for row in rows:
                     yield _stored(connection, row)
@@ -344,19 +385,20 @@ class Documents(Database):
     # -- embeddings ----------------------------------------------------------------------------------------------
 
 
-def _chunks(connection: sqlite3.Connection, first: int, count: int) -> tuple[Chunk, ...]:
+def _chunks(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:
     rows = connection.execute(
-        "SELECT no - ?, start, end, start_line, end_line, heading, text_hash FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
+        'SELECT no - ?, start, "end", start_line, end_line, heading, text_hash '
+        "FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
         (first, first, first + count - 1),
     )
     return tuple(map(Chunk._make, rows))
 
 
-def _same_chunks(connection: sqlite3.Connection, first: int, count: int, chunks: Sequence[Chunk]) -> bool:
+def _same_chunks(connection: Statements, first: int, count: int, chunks: Sequence[Chunk]) -> bool:
     return count == len(chunks) and _chunks(connection, first, count) == tuple(chunks)
 
 
-def _stored(connection: sqlite3.Connection, row: tuple[Any, ...]) -> StoredDocument:
+def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     document = Document._make((*fields, NO_METADATA if metadata is None else _json(metadata)))

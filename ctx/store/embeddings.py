@@ -6,17 +6,17 @@ itself is off by. What awaits an embedding is kept as a table (`pending`) for ev
 chunks takes a second.
 """
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
 from ctx.store.base import PendingChunk, VectorBatch
-from ctx.store.connections import (
+from ctx.store.record import (
     EVERY,
     PAGE,
-    Database,
+    Record,
+    Statements,
     body_of,
     chunk_total,
     current_seq,
@@ -34,48 +34,72 @@ _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
 UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 
 
-class Embeddings(Database):
+class Embeddings(Record):
     """What awaits an embedding, what has one, and their vectors."""
+
+    _unclaimed = ""  # a condition on the row `p` of pending
 
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
         texts: dict[bytes, str] = {}
-        last: tuple[int, str, str] | None = None  # the document of the row before: its chunks come together
+        title = body = ""
+        last = 0  # the document of the row before: its chunks come together
         with self._reading() as connection:
-            for document_no, start, end, heading, text_hash in _pending_rows(
-                connection, model_no_of(connection, model), chunk_nos
-            ):
+            rows = self._pending_rows(connection, model_no_of(connection, model), chunk_nos)
+            for document_no, start, end, heading, text_hash in rows:
                 if len(texts) >= limit:
                     break
                 if text_hash in texts:
                     continue
-                if last is None or last[0] != document_no:
-                    title = connection.execute(
+                if last != document_no:
+                    row = connection.execute(
                         "SELECT title FROM document WHERE no = ?", (document_no,)
-                    ).fetchone()[0]
-                    last = (document_no, title, body_of(connection, document_no))
-                texts[text_hash] = embedding_text(last[1], heading, last[2][start:end])
+                    ).fetchone()
+                    last, title, body = document_no, row[0], body_of(connection, document_no)
+                texts[text_hash] = embedding_text(title, heading, body[start:end])
+            del rows  # or its statement would be open at the transaction's end
         return list(texts.items())
+
+    def _pending_rows(
+        self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
+    ) -> Iterator[tuple[int, int, int, str, bytes]]:
+        """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of `chunk_nos` in their order."""
+        columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
+        if model_no is None:
+            select, key, values = f"{columns} chunk c WHERE c.no > 0", "c.no", list[int]()
+        else:
+            select = f"{columns} pending p CROSS JOIN chunk c WHERE c.no = p.chunk_no AND p.model_no = ?"
+            key, values = "p.chunk_no", [model_no]
+        if chunk_nos is None:
+            yield from self._stream(connection, f"{select} ORDER BY {key}", values)
+            return
+        for chunk_no in chunk_nos:
+            yield from connection.execute(f"{select} AND {key} = ?", (*values, chunk_no))
+
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+        """As the protocol has it. Where one machine embeds, nobody has to be told."""
+        return list(chunk_nos)
 
     def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
         columns = "c.no, c.no - d.chunk_first, d.updated_ms"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
-            rows = (
-                connection.execute(
-                    f"SELECT {columns} FROM chunk c CROSS JOIN document d ON d.no = c.document_no "
-                    "WHERE c.no > ? ORDER BY c.no",
+            if model_no is None:
+                rows = self._stream(
+                    connection,
+                    f"SELECT {columns} FROM chunk c CROSS JOIN document d "
+                    "WHERE d.no = c.document_no AND c.no > ? ORDER BY c.no",
                     (after,),
                 )
-                if model_no is None
-                else connection.execute(
-                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c ON c.no = p.chunk_no "
-                    "CROSS JOIN document d ON d.no = c.document_no "
-                    "WHERE p.model_no = ? AND p.chunk_no > ? ORDER BY p.chunk_no",
+            else:
+                rows = self._stream(
+                    connection,
+                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c CROSS JOIN document d "
+                    "WHERE c.no = p.chunk_no AND d.no = c.document_no "
+                    f"AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed} ORDER BY p.chunk_no",
                     (model_no, after),
                 )
-            )
             yield from map(PendingChunk._make, rows)
 
     def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
@@ -110,25 +134,29 @@ class Embeddings(Database):
         blobs, dim = _blobs(model, batch)
         with self._writing() as write:
             connection = write.connection
+            write.take_turn()
             model_no = write.ensure_model(model, dim)
-            inserts = [
-                (text_hash, blob)
-                for text_hash, blob in blobs.items()
-                if connection.execute(
-                    "SELECT 1 FROM embedding WHERE model_no = ? AND text_hash = ?", (model_no, text_hash)
-                ).fetchone()
-                is None
-            ]
+            stored: set[bytes] = set()
+            for hashes in slices(list(blobs)):
+                stored.update(
+                    bytes(row[0])
+                    for row in connection.execute(
+                        f"SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({marks(hashes)})",
+                        (model_no, *hashes),
+                    )
+                )
+            inserts = [(text_hash, blob) for text_hash, blob in blobs.items() if text_hash not in stored]
             if not inserts:
                 return current_seq(connection)
             seq = write.next_seq()
             connection.executemany(
-                f"INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES ({model_no}, {seq}, ?, ?)",
-                inserts,
+                "INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES (?, ?, ?, ?)",
+                [(model_no, seq, *insert) for insert in inserts],
             )
             connection.executemany(
-                f"DELETE FROM pending WHERE model_no = {model_no} AND chunk_no IN (SELECT no FROM chunk WHERE text_hash = ?)",
-                [(text_hash,) for text_hash, _ in inserts],
+                "DELETE FROM pending WHERE model_no = ? "
+                "AND chunk_no IN (SELECT no FROM chunk WHERE text_hash = ?)",
+                [(model_no, text_hash) for text_hash, _ in inserts],
             )
         return seq
 
@@ -156,9 +184,9 @@ class Embeddings(Database):
                 page = documents_after(connection, cursor, PAGE)
                 for _, no, first, count in page:
                     yield connection.execute(
-                        f"SELECT {columns} FROM document d CROSS JOIN source s ON s.no = d.source_no CROSS JOIN chunk c "
-                        "CROSS JOIN embedding e ON e.model_no = ? AND e.text_hash = c.text_hash "
-                        "WHERE d.no = ? AND c.no BETWEEN ? AND ?",
+                        f"SELECT {columns} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS JOIN embedding e "
+                        "WHERE s.no = d.source_no AND e.model_no = ? AND e.text_hash = c.text_hash "
+                        "AND d.no = ? AND c.no BETWEEN ? AND ?",
                         (model_no, no, first, first + count - 1),
                     ).fetchall()
             if not page:
@@ -178,9 +206,9 @@ class Embeddings(Database):
                     return
                 for nos in slices([no for _, no in embeddings]):
                     yield connection.execute(
-                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c ON c.text_hash = e.text_hash "
-                        "CROSS JOIN document d ON d.no = c.document_no CROSS JOIN source s ON s.no = d.source_no "
-                        f"WHERE e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
+                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS JOIN source s "
+                        "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
+                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
                         (*nos, seq),
                     ).fetchall()
             embedded = (embeddings[-1][0], embeddings[-1][1])
@@ -225,27 +253,10 @@ class Embeddings(Database):
         They are kept until then because texts come back: a branch is switched, a folder is mounted again.
         """
         with self._writing() as write:
+            write.take_turn()
             return write.connection.execute(
                 "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
             ).rowcount
-
-
-def _pending_rows(
-    connection: sqlite3.Connection, model_no: int | None, chunk_nos: Sequence[int] | None
-) -> Iterator[tuple[int, int, int, str, bytes]]:
-    """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of `chunk_nos` in their order."""
-    columns = "SELECT c.document_no, c.start, c.end, c.heading, c.text_hash FROM"
-    if model_no is None:
-        select, key, values = f"{columns} chunk c", "c.no", list[int]()
-    else:
-        select = f"{columns} pending p CROSS JOIN chunk c ON c.no = p.chunk_no AND p.model_no = ?"
-        key, values = "p.chunk_no", [model_no]
-    if chunk_nos is None:
-        rows = connection.execute(f"{select} ORDER BY {key}", values)
-        yield from rows
-        return
-    for chunk_no in chunk_nos:
-        yield from connection.execute(f"{select} WHERE {key} = ?", (*values, chunk_no))
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:

@@ -73,12 +73,12 @@ class Blocks:
     def estimate(self, query: Floats, first: int, last: int) -> Estimate:
         """As `scores`, and how far each is from the true one at most. Rows and query are of unit length."""
         row = _coarse(query)
-        lost = np.float32(np.linalg.norm(query - row.values * np.float32(row.step)))
+        remainder = np.float32(np.linalg.norm(query - row.values * np.float32(row.step)))
         size = self.dim * ROWS + 8 * ROWS
         errors = np.ascontiguousarray(self._data[first:last, size:]).view("<f4").reshape(-1)
         # |q x - q' x'| <= |q - q'| |x| + |q'| |x - x'|
-        margins = errors * (1 + lost)
-        margins += lost + np.float32(_ROUNDING)
+        margins = errors * (1 + remainder)
+        margins += remainder + np.float32(_ROUNDING)
         return Estimate(self._scores(row, first, last), margins)
 
     def _scores(self, row: "_Coarse", first: int, last: int) -> Floats:

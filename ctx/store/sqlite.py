@@ -1,14 +1,97 @@
-"""The catalog in one SQLite file: documents, chunks, embeddings, and how the sources went."""
+"""The catalog in one SQLite file: its tables, who may read and write it, and what becomes of a file that is replaced."""
 
 import os
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 
+from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.store.base import Run
-from ctx.store.connections import chunk_total, model_no_of
+from ctx.lean import Any, Lock, Self
+from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
-from ctx.types import SourceStatus
+from ctx.store.record import Statements, Write, current_seq
+from ctx.store.schema import (
+    BUSY_TIMEOUT_S,
+    Connection,
+    attached,
+    connect,
+    migrate,
+    schema_version,
+    transaction,
+)
+
+COMPONENT = "catalog"
+
+MIGRATIONS = (
+    """
+    CREATE TABLE source (
+        no INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        finished_ms INTEGER, ok INTEGER, note TEXT, revision TEXT, signature TEXT,  -- of the last run
+        succeeded_ms INTEGER  -- of the last run that was ok
+    );
+    CREATE TABLE document (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        seq INTEGER NOT NULL,
+        id TEXT NOT NULL UNIQUE,
+        source_no INTEGER NOT NULL REFERENCES source (no),
+        source_id TEXT NOT NULL,
+        title TEXT NOT NULL,
+        media_type TEXT NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        content_hash BLOB NOT NULL,
+        source_url TEXT,
+        author TEXT,
+        created_ms INTEGER,
+        metadata TEXT,  -- JSON; NULL where there is none
+        stored_ms INTEGER NOT NULL,  -- when its chunks were written
+        chunk_first INTEGER NOT NULL,
+        chunk_count INTEGER NOT NULL
+    );
+    CREATE UNIQUE INDEX document_place ON document (source_no, source_id);
+    CREATE INDEX document_seq ON document (seq);
+    CREATE INDEX document_size ON document (source_no, chunk_count, stored_ms);  -- all that `statuses` reads
+    CREATE TABLE body (document_no INTEGER PRIMARY KEY, text TEXT NOT NULL);  -- apart, so that a walk over documents is short
+    CREATE TABLE chunk (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        document_no INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        "end" INTEGER NOT NULL,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        heading TEXT NOT NULL,
+        text_hash BLOB NOT NULL
+    );
+    CREATE INDEX chunk_text ON chunk (text_hash);
+    CREATE TABLE model (no INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL);
+    CREATE TABLE embedding (
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_no INTEGER NOT NULL REFERENCES model (no),
+        seq INTEGER NOT NULL,
+        text_hash BLOB NOT NULL,
+        vector BLOB NOT NULL  -- little-endian float16
+    );
+    CREATE UNIQUE INDEX embedding_text ON embedding (model_no, text_hash);
+    CREATE INDEX embedding_seq ON embedding (model_no, seq);
+    CREATE TABLE pending (
+        model_no INTEGER NOT NULL,
+        chunk_no INTEGER NOT NULL,
+        source_no INTEGER NOT NULL,
+        stored_ms INTEGER NOT NULL,
+        PRIMARY KEY (model_no, chunk_no)
+    ) WITHOUT ROWID;
+    CREATE INDEX pending_age ON pending (model_no, source_no, stored_ms);
+    CREATE TABLE deletion (no INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, document_no INTEGER NOT NULL);
+    CREATE INDEX deletion_seq ON deletion (seq);
+    CREATE TABLE epoch (start INTEGER PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on
+    INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
+    INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
+    """,
+)
+
+_IDLE_READERS = 8  # open connections kept for the next reader
 
 
 class SqliteCatalog(Documents, Embeddings):
@@ -18,106 +101,134 @@ class SqliteCatalog(Documents, Embeddings):
     writes for longer than `timeout_s`.
     """
 
-    def record_run(self, source: str, run: Run) -> None:
-        with self._writing() as write:
-            write.connection.execute(
-                "UPDATE source SET (finished_ms, ok, note, revision, signature, succeeded_ms) = "
-                "(?, ?, ?, ?, ?, CASE WHEN ? THEN ? ELSE succeeded_ms END) WHERE no = ?",
-                (*run, run.ok, run.finished_ms, write.ensure_source(source)),
-            )
-
-    def last_run(self, source: str) -> Run | None:
-        with self._reading() as connection:
-            row = connection.execute(
-                "SELECT finished_ms, ok, note, revision, signature FROM source WHERE name = ? AND finished_ms IS NOT NULL",
-                (source,),
-            ).fetchone()
-        return None if row is None else Run(row[0], bool(row[1]), *row[2:])
-
-    def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
-        """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the last that did not.
-
-        A `model` of None (embeddings are off) leaves nothing pending.
-        """
-        names = set(configured)
-        with self._reading() as connection:
-            runs = {
-                row[0]: row[1:]
-                for row in connection.execute(
-                    "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
-                )
-            }
-            sizes = {
-                row[0]: row[1:]
-                for row in connection.execute(
-                    "SELECT source_no, count(*), sum(chunk_count), min(CASE WHEN chunk_count THEN stored_ms END) "
-                    "FROM document GROUP BY source_no"
-                )
-            }
-            model_no = None if model is None else model_no_of(connection, model)
-            pending = {
-                row[0]: row[1:]
-                for row in connection.execute(
-                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY source_no",
-                    (model_no,),
-                )
-            }
-        statuses: dict[str, SourceStatus] = {}
-        for no, (name, finished_ms, ok, note, revision, succeeded_ms) in runs.items():
-            documents, chunks, oldest_ms = sizes.get(no, (0, 0, None))
-            if name not in names and not documents:
-                continue
-            waiting: tuple[int, int | None] = (0, None)
-            if model is not None:
-                waiting = (chunks, oldest_ms) if model_no is None else pending.get(no, waiting)
-            statuses[name] = SourceStatus(
-                name=name,
-                configured=name in names,
-                healthy=finished_ms is None or bool(ok),
-                doc_count=documents,
-                chunk_count=chunks,
-                pending=waiting[0],
-                last_indexed_ms=succeeded_ms,
-                note=note if finished_ms is not None else NEVER_INDEXED,
-                revision=revision,
-                oldest_pending_ms=waiting[1],
-            )
-        for name in names - statuses.keys():
-            statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
-        return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
-
-    def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
-        """How many documents of each source changed last within each of the `spans` before `until_ms`, the latest first.
-
-        One more count at the end is of all that are older. What bears a date to come counts as the latest.
-        """
-        counts: dict[str, list[int]] = {}
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT s.name, min(?, max(0, (? - d.updated_ms) / ?)) AS span, count(*) "
-                "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
-                (spans, until_ms, span_ms),
-            )
-            for name, span, count in rows:
-                counts.setdefault(name, [0] * (spans + 1))[span] = count
-        return counts
-
-    def stats(self) -> Mapping[str, int]:
-        with self._reading() as connection:
-            size = connection.execute(
-                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-            ).fetchone()[0]
-            counts = {
-                "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
-                "chunks": chunk_total(connection),
-                "embeddings": int(connection.execute("SELECT count(*) FROM embedding").fetchone()[0]),
-                "size_bytes": int(size),
-            }
+    def __init__(
+        self,
+        path: str,
+        *,
+        read_only: bool = False,
+        timeout_s: float = BUSY_TIMEOUT_S,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._timeout_s = timeout_s
+        self._clock_ms = clock_ms
+        self._writing_lock = Lock()
+        self._writer: Connection | None = None
+        self._returned_ms: int | None = None
+        self._epoch_begun = False
+        self._latest: list[StoredDocument] = []  # of the last write, until a projection takes it
+        self._idle: list[Connection] = []
+        self._closed = False
+        first = connect(path, read_only=read_only, timeout_s=timeout_s)
         try:
-            counts["size_bytes"] += os.stat(self._path + "-wal").st_size
+            if not read_only:
+                migrate(first, COMPONENT, MIGRATIONS)
+            elif schema_version(first, COMPONENT) != len(MIGRATIONS):
+                self._upgrade()
+        except BaseException:
+            first.close()
+            raise
+        if read_only:
+            self._idle.append(first)
+        else:
+            self._writer = first
+
+    def _upgrade(self) -> None:
+        """Migrates a file that was opened to be read: an old one answers nothing until then."""
+        connection = connect(self._path, timeout_s=self._timeout_s)
+        try:
+            migrate(connection, COMPONENT, MIGRATIONS)
+        finally:
+            connection.close()
+
+    def attach(self) -> bool:
+        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another one is taken up.
+
+        Whether it had to. Raises `StoreError` where it cannot be; what is open can still be read then.
+        """
+        if self._read_only or self._writer is None or not self._writer.lost():
+            return False
+        if not self._writing_lock.acquire(timeout=self._timeout_s):
+            return False  # whoever writes that long attaches, or has failed to
+        try:
+            return self._attach()
+        finally:
+            self._writing_lock.release()
+
+    def _attach(self) -> bool:
+        """As `attach`, under the lock of writing."""
+        writer = self._writer
+        if writer is None or not writer.lost():
+            return False
+        self._writer = attached(writer)
+        migrate(self._writer, COMPONENT, MIGRATIONS)
+        self._epoch_begun, self._latest = False, []
+        self._returned_ms = self._clock_ms()
+        return True
+
+    @property
+    def returned_ms(self) -> int | None:
+        """When the file was last found deleted or replaced while in use, and taken up again; None: never."""
+        return self._returned_ms
+
+    def close(self) -> None:
+        try:
+            self.attach()
+        except StoreError:
+            pass  # logged where it was found, and to be told by nobody now
+        with self._writing_lock:
+            self._closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- transactions --------------------------------------------------------------------------------------------
+    def _reader(self) -> Connection:
+        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still answers."""
+        try:
+            connection = self._idle.pop()  # atomic: two threads cannot get the same one
+        except IndexError:
+            self.attach()
+            return connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        if not connection.lost():
+            return connection
+        try:
+            self.attach()
+            successor = connect(self._path, read_only=True, timeout_s=self._timeout_s)
+        except StoreError:
+            return connection
+        connection.close()
+        return successor
+
+    def _reading(self) -> "_Reading":
+        return _Reading(self)
+
+    def _writing(self) -> "_Writing":
+        return _Writing(self)
+
+    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        return iter(statements.execute(sql, values))
+
+    def _size_bytes(self, statements: Statements) -> int:
+        size = int(
+            statements.execute(
+                "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+            ).fetchone()[0]
+        )
+        try:
+            size += os.stat(self._path + "-wal").st_size
         except FileNotFoundError:
             pass  # nobody writes
-        return counts
+        return size
 
     def check(self) -> list[str]:
         """What is wrong with the file, a line each, after reading all of it: seconds for a million chunks. [] when it is whole."""
@@ -131,5 +242,93 @@ class SqliteCatalog(Documents, Embeddings):
         return [] if problems == ["ok"] else problems
 
 
-NEVER_INDEXED = "not indexed yet"
-EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+class _Reading:
+    """A connection with a steady view of the file, for one call alone."""
+
+    __slots__ = ("_catalog", "_view")
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> sqlite3.Connection:
+        catalog = self._catalog
+        if catalog._closed:
+            raise StoreError("the catalog is closed")
+        connection = catalog._reader()
+        self._view = transaction(connection, write=False)
+        try:
+            self._view.__enter__()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog, connection = self._catalog, self._view.connection
+        clean = False
+        try:
+            self._view.__exit__(kind, error, trace)
+            clean = error is None
+        finally:
+            if clean and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
+                catalog._idle.append(connection)
+            else:
+                connection.close()
+
+
+class _Writing:
+    """The one writing transaction. Raises `Busy` when the last one takes longer than the timeout."""
+
+    __slots__ = ("_catalog", "_transaction", "_write")
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> "SqliteWrite":
+        catalog = self._catalog
+        if catalog._read_only:
+            raise StoreError("the catalog was opened to be read only")
+        if not catalog._writing_lock.acquire(timeout=catalog._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            if catalog._writer is None:
+                raise StoreError("the catalog is closed")
+            catalog._attach()
+            self._transaction = transaction(catalog._writer)
+            self._transaction.__enter__()
+        except BaseException:
+            catalog._writing_lock.release()
+            raise
+        self._write = SqliteWrite(catalog._writer, catalog._epoch_begun)
+        return self._write
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog = self._catalog
+        try:
+            self._transaction.__exit__(kind, error, trace)
+            if error is None:
+                catalog._epoch_begun = catalog._epoch_begun or self._write.numbered
+        finally:
+            catalog._writing_lock.release()
+
+
+class SqliteWrite(Write):
+    """A writing transaction on the file, which has one writer at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch_begun: bool) -> None:
+        super().__init__(connection)
+        self.numbered = False
+        self._epoch_begun = epoch_begun
+
+    def next_seq(self) -> int:
+        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
+        seq = current_seq(self.connection)
+        self.numbered = True
+        if not self._epoch_begun:
+            self._epoch_begun = True
+            self._begin_epoch(seq, "")
+        return seq
+
+    def numbers(self, table: str, count: int) -> int:
+        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(row[0]) + 1 if row else 1

@@ -39,11 +39,13 @@ BLOCK_ROWS = (
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take a millisecond, and onnxruntime 0.13 s to load
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-LEAD_CANDIDATES = 6144  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
+LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .999 (docs/decisions/0022-leads.md)
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
-_TOUCHED_ROWS = 32_768  # vectors picked out before their pages are given back: 128 MB at most
+_TOUCHED_ROWS = (
+    8192  # vectors picked out before the file is let go: each maps 64 KB of it, half a gigabyte in all
+)
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
@@ -186,7 +188,7 @@ class Snapshot:
         """Raises `VectorsDamaged`, and `FileNotFoundError` where the generation is gone already."""
         self.state = state
         paths = paths_of(folder, state.generation)
-        self._vectors_file = _mapped(
+        self._vectors_file: _Mapping = _mapped(
             paths.vectors, 4 * state.rows * state.dim, earlier._vectors_file if earlier else None
         )
         self.vectors: Floats = self._vectors_file.array("<f4", state.rows * state.dim).reshape(
@@ -194,7 +196,7 @@ class Snapshot:
         )
         blocks = state.rows // lanes.ROWS
         size = blocks * lanes.block_bytes(state.dim)
-        self._codes_file = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
+        self._codes_file: _Mapping = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
         self._codes = self._codes_file.array(np.uint8, size)
         self.codes = lanes.Blocks(self._codes, state.dim)
         self._leads_file: _Mapping | None = None
@@ -269,7 +271,7 @@ class Snapshot:
             return []
         candidates = self._candidates(query, rows, k)
         self._give_back(len(candidates))
-        candidate_vectors = self.vectors[candidates]
+        candidate_vectors = np.take(self.vectors, candidates, axis=0)
         if not (
             np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
         ).all():
@@ -318,8 +320,10 @@ class Snapshot:
         share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
         if rows is not None and len(rows) < share * width:
             return self._nearest(query, rows, k)
-        near = self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
-        return self._nearest(query, near, k)
+        candidates = (
+            self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
+        )
+        return self._nearest(query, candidates, k)
 
     def _by_codes(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows`, all within a span, surely are."""
@@ -349,21 +353,21 @@ class Snapshot:
         start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
         scores = self.leads.scores(query @ self.basis, first, last)
         if rows is None:
-            near = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
+            leading = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
             behind = np.arange(coded, span.stop)
         else:
             covered = int(np.searchsorted(rows, coded))
-            near = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
+            leading = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
             behind = rows[covered:]
         # Of the rows that no block has yet, the best are known exactly.
-        return np.concatenate([near, self._nearest(query, behind, k)])
+        return np.concatenate([leading, self._nearest(query, behind, k)])
 
     def _nearest(self, query: Floats, rows: Ints, k: int) -> Ints:
         """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
         if len(rows) <= k:
             return rows
         parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
-        scores = np.concatenate([_products(self.vectors[part], query) for part in parts])
+        scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
         self._give_back(len(rows))
         return rows[_best(scores, _NEAR, k)]
 

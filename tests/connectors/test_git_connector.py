@@ -13,6 +13,9 @@ from ctx.errors import SourceError
 from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.usefixtures("plain_git")
+ELSEWHERE = (
+    "a Git LFS pointer, whose file is kept elsewhere; `lfs = true` fetches it where `git lfs` is installed"
+)
 
 
 def test_it_is_a_connector(upstream: Upstream, tmp_path: Path) -> None:
@@ -205,8 +208,8 @@ def test_links_submodules_and_large_file_pointers_are_not_documents(
     assert scan.data == {"a.md": b"a", "model.md": b""}
     assert scan.log.problems == []
     assert scan.log.notes == [
-        ("", "submodules are not read (vendor.md); a source of its own reads one"),
-        ("model.md", "not indexed: a Git LFS pointer, whose file is kept elsewhere"),
+        ("", "submodules are not read (vendor.md); `submodules = true` reads those of the same host"),
+        ("model.md", f"not indexed: {ELSEWHERE}"),
     ]
 
 
@@ -313,4 +316,4 @@ def test_what_the_remote_cannot_give_is_a_note_of_the_run(upstream: Upstream, tm
     assert (report.ok, report.added, report.problems) == (True, 1, ())
     assert [note.source_id for note in report.notes] == ["model.md"]
     assert status.healthy
-    assert status.note == "model.md: not indexed: a Git LFS pointer, whose file is kept elsewhere"
+    assert status.note == f"model.md: not indexed: {ELSEWHERE}"

@@ -58,9 +58,9 @@ def test_the_opening_of_each_document_is_embedded_before_the_second_chunk_of_any
         assert space.indexer.embed(limit=3).embedded == 3
         waiting = {chunk.chunk_no for chunk in space.catalog.pending_chunks(space.model)}
         assert [depths[chunk_no] for chunk_no in depths.keys() - waiting] == [0, 0, 0]
-        wanted = max(waiting)
-        space.indexer.ask_for([wanted])
+        target = max(waiting)
+        space.indexer.ask_for([target])
         space.indexer.embed(limit=2)
-        assert space.catalog.awaiting(space.model, [wanted]) == frozenset()
+        assert space.catalog.awaiting(space.model, [target]) == frozenset()
         space.indexer.embed()
         assert space.catalog.pending_count(space.model) == 0

@@ -175,8 +175,8 @@ def test_an_older_catalog_is_migrated_by_any_command_and_a_copy_of_it_kept(tmp_p
     assert ctx("index", cwd=tmp_path).returncode == 0
     # An older version is this one without its last migration; one is put in place that the file has not seen.
     code = (
-        "import sys; from ctx.store import connections, sqlite; "
-        "connections.MIGRATIONS += ('CREATE TABLE added (no INTEGER PRIMARY KEY)',); "
+        "import sys; from ctx.store import sqlite; "
+        "sqlite.MIGRATIONS += ('CREATE TABLE added (no INTEGER PRIMARY KEY)',); "
         "from ctx.cli import main; sys.exit(main(['search', 'xylophone', '--json']))"
     )
     completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -99,7 +99,7 @@ def test_what_is_installed_is_shown_and_runs_once_it_is_trusted(desk: Desk, upst
     assert "trusted" in desk.type("trust", "registry:team/tools/echo")
     assert desk.tools() == {"echo": "registry:team/tools/echo"}
     assert desk.said() == "one"
-    (row,) = desk.ask("registry", "list")["registries"]
+    _, row = desk.ask("registry", "list")["registries"]
     assert row["commit"] == git(upstream.work, "rev-parse", "HEAD")
     assert [script["trusted"] for script in row["scripts"]] == [False, True]
     desk.type("trust", "--revoke", "registry:team")
@@ -182,11 +182,11 @@ def test_a_rewritten_branch_changes_nothing_until_it_is_said(desk: Desk, upstrea
     git(upstream.work, "checkout", "-q", "--orphan", "other")
     upstream.commit({"tools/echo/tool.lua": ECHO % "evil"}, push=False)
     upstream.push("HEAD:main")
-    commit = desk.ask("registry", "list")["registries"][0]["commit"]
+    commit = desk.ask("registry", "list")["registries"][-1]["commit"]
     assert "was rewritten" in desk.type("registry", "update", code=2)
-    assert desk.ask("registry", "list")["registries"][0]["commit"] == commit
+    assert desk.ask("registry", "list")["registries"][-1]["commit"] == commit
     desk.type("registry", "update", "--rewritten")
-    assert desk.ask("registry", "list")["registries"][0]["commit"] != commit
+    assert desk.ask("registry", "list")["registries"][-1]["commit"] != commit
 
 
 def test_a_tag_or_a_commit_can_be_named(desk: Desk, upstream: Upstream) -> None:
@@ -209,12 +209,12 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
     desk.type("registry", "install", "others", address(second))
     desk.type("trust", "registry:team", "registry:others")
     assert desk.tools() == {"echo": "registry:team/tools/echo", "lone": "registry:others/tools/lone"}
-    own = Path(os.environ["XDG_CONFIG_HOME"]) / "ctx" / "tools" / "echo.lua"
+    users = Path(os.environ["XDG_CONFIG_HOME"]) / "ctx" / "tools" / "echo.lua"
     with workspace(desk.config) as space:
         space.load_extensions()
         assert answer(space, "echo") == "one"
-        own.parent.mkdir(parents=True)
-        own.write_text(ECHO % "mine")
+        users.parent.mkdir(parents=True)
+        users.write_text(ECHO % "mine")
         space.scripts.refresh()
         assert answer(space, "echo") == "mine"
         assert "Copied" in desk.type("registry", "override", "team/tools/echo")
@@ -223,7 +223,7 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
         assert answer(space, "echo") == "one"
         assert [status.error for status in space.scripts.statuses() if status.error] == []
         (desk.folder / ".ctx" / "tools" / "echo.lua").unlink()
-        own.unlink()
+        users.unlink()
         space.scripts.refresh()
         assert answer(space, "echo") == "one"
         assert {tool.origin for tool in space.toolbox.list() if tool.name == "echo"} == {

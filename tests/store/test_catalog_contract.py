@@ -17,14 +17,30 @@ from ctx.store.base import Catalog, Run
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk
 
-CATALOGS: dict[str, Callable[[Path], Catalog]] = {
-    "sqlite": lambda folder: SqliteCatalog(str(folder / "ctx.db"))
+
+def sqlite_catalog(request: pytest.FixtureRequest) -> Catalog:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return SqliteCatalog(str(folder / "ctx.db"))
+
+
+def postgresql_catalog(request: pytest.FixtureRequest) -> Catalog:
+    url: str = request.getfixturevalue("database_url")
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    return PostgresCatalog(url)
+
+
+CATALOGS: dict[str, Callable[[pytest.FixtureRequest], Catalog]] = {
+    "sqlite": sqlite_catalog,
+    "postgresql": postgresql_catalog,
 }
 
 
-@pytest.fixture(params=sorted(CATALOGS))
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    opened = CATALOGS[request.param](tmp_path)
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)],
+)
+def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    opened = CATALOGS[request.param](request)
     yield opened
     opened.close()
 

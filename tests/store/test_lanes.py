@@ -8,6 +8,7 @@ import pytest
 
 from ctx.store import lanes, vector_writer, vectors
 from ctx.store.base import VectorBatch
+from ctx.store.codes import Floats
 from ctx.store.vector_writer import VectorWriter
 from ctx.store.vectors import VectorReader, VectorsDamaged, check_vectors
 from ctx.types import Filters
@@ -17,7 +18,7 @@ COUNT = 3000
 NO_FILTERS = Filters()
 
 
-def units(seed: int, count: int, dim: int = DIM) -> lanes.Floats:
+def units(seed: int, count: int, dim: int = DIM) -> Floats:
     """Of very different shapes: from one large component to all alike."""
     chance = np.random.default_rng(seed)
     matrix = chance.standard_normal((count, dim)) ** chance.integers(1, 8, (count, 1))
@@ -25,7 +26,7 @@ def units(seed: int, count: int, dim: int = DIM) -> lanes.Floats:
     return np.asarray(matrix, np.float32)
 
 
-def texts(seed: int, count: int) -> lanes.Floats:
+def texts(seed: int, count: int) -> Floats:
     """As vectors of texts are: long in some directions, short in most, with neighbours."""
     chance = np.random.default_rng(seed)
     lengths = 1 / np.arange(1, DIM + 1) ** 0.7
@@ -34,7 +35,7 @@ def texts(seed: int, count: int) -> lanes.Floats:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
 
 
-def batch(rows: lanes.Floats, first: int = 0) -> VectorBatch:
+def batch(rows: Floats, first: int = 0) -> VectorBatch:
     numbers = np.arange(first, first + len(rows))
     return VectorBatch(numbers, numbers, [f"source {no % 7}" for no in numbers], numbers, rows)
 
@@ -49,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "LEAD_CANDIDATES", 400)
 
 
-def written(folder: Path, rows: lanes.Floats, step: int = 700) -> None:
+def written(folder: Path, rows: Floats, step: int = 700) -> None:
     with VectorWriter(str(folder), "m") as writer:
         for first in range(0, len(rows), step):
             writer.put(batch(rows[first : first + step], first))
@@ -57,7 +58,7 @@ def written(folder: Path, rows: lanes.Floats, step: int = 700) -> None:
     vector_writer._verified.clear()  # as in a process that starts
 
 
-def numbers(folder: Path, query: lanes.Floats, k: int, filters: Filters = NO_FILTERS) -> list[int]:
+def numbers(folder: Path, query: Floats, k: int, filters: Filters = NO_FILTERS) -> list[int]:
     return [hit.chunk_no for hit in VectorReader(str(folder), "m").search(query, filters, k)]
 
 
@@ -162,7 +163,7 @@ def test_leads_outlive_a_clearing_away_of_dead_rows(tmp_path: Path, monkeypatch:
     rows = texts(7, COUNT)
     written(tmp_path, rows)
     with VectorWriter(str(tmp_path), "m") as writer:
-        writer.retain({no: () for no in range(0, COUNT, 3)})
+        writer.retain(dict.fromkeys(range(0, COUNT, 3), ()))
         writer.publish(9999, "h")
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"state", "2"}
     assert list(tmp_path.glob("2.leads-*"))

@@ -11,7 +11,8 @@ import pytest
 from store_tree import MODEL, embed_pending, make
 
 from ctx.errors import Busy, StoreError
-from ctx.store import connections as catalog_module
+from ctx.store import record as catalog_module
+from ctx.store import sqlite
 from ctx.store.base import Run
 from ctx.store.schema import connect, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
@@ -128,7 +129,7 @@ def test_an_older_catalog_opened_to_be_read_is_migrated(
     path = str(tmp_path / "ctx.db")
     with SqliteCatalog(path) as catalog:
         catalog.put_documents([make("s", "a", ["one"])])
-    monkeypatch.setattr(catalog_module, "MIGRATIONS", (*catalog_module.MIGRATIONS, "CREATE TABLE later (x)"))
+    monkeypatch.setattr(sqlite, "MIGRATIONS", (*sqlite.MIGRATIONS, "CREATE TABLE later (x)"))
     with SqliteCatalog(path, read_only=True) as catalog:
         assert catalog.fingerprints("s").keys() == {"a"}
     assert (tmp_path / "ctx.db.catalog-1.bak").exists()

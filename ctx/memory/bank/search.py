@@ -168,7 +168,7 @@ class Searching(BankView):
         """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
         terms = set(query_terms(text))
         alike = []
-        for candidate, cosine in self._neighbours(text):
+        for candidate, cosine in self._neighbours(text, "hybrid"):
             terms_of_candidate = set(query_terms(candidate.text))
             shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
             if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
@@ -186,20 +186,22 @@ class Searching(BankView):
         if memory.expires_ms is not None:  # what holds for a while puts nothing out of the way
             return []
         uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
+        # What says the same of one thing is near: looking for its words as well would take as long again.
+        mode = "keyword" if self._embedding.model is None else "semantic"
         return [
             (candidate, reason)
-            for candidate, cosine in self._neighbours(memory.text, _beside(memory))
+            for candidate, cosine in self._neighbours(memory.text, mode, _beside(memory))
             if candidate.kind == memory.kind
             and candidate.uttered_ms <= uttered_ms
             and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
         ]
 
-    def _neighbours(self, text: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
+    def _neighbours(self, text: str, mode: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
         """The current memories nearest to a text, with the cosine."""
         with self._view() as view:
             conditions = [visible(self._now()), *within]
             legs = search_legs(
-                view, self._embedding, text[:MAX_CHARS], "hybrid", conditions, NEIGHBOURS, superseded=False
+                view, self._embedding, text[:MAX_CHARS], mode, conditions, NEIGHBOURS, superseded=False
             )
             hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
         return [(hit.memory, hit.signals["cosine"]) for hit in hits]

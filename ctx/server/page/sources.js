@@ -5,7 +5,7 @@ import { setSources } from "./search.js";
 const BUSY_MS = 1000;
 const IDLE_MS = 5000;
 const PROBLEMS_AT_FIRST = 20;
-const state = { open: false, timer: 0, sources: [], activity: {}, pace: null, asked: new Map(), drawn: "" };
+const state = { open: false, timer: 0, sources: [], activity: {}, asked: new Map(), drawn: "" };
 
 export function open() {
   state.open = true;
@@ -93,7 +93,7 @@ function lead(sources, documents, never) {
 
 // ---- work at hand ---------------------------------------------------------------------------------------------------
 
-function drawWork({ phase, source, done, total, degraded }) {
+function drawWork({ phase, source, done, total, rate, left_s, degraded }) {
   const work = find("work");
   work.hidden = !busy() && !degraded?.length;
   if (work.hidden) return;
@@ -106,20 +106,14 @@ function drawWork({ phase, source, done, total, degraded }) {
     bar.removeAttribute("value");
   }
   const doing = { indexing: `Indexing ${source || ""}`, embedding: "Embedding passages", waiting: `Waiting for another ctx to finish${source ? ` (${source})` : ""}` }[phase];
-  const parts = [doing, done ? `${number(done)}${total ? ` of ${number(total)}` : ""}` : null, pace(phase, source, done, total), ...(degraded || [])];
+  const parts = [doing, done ? `${number(done)}${total ? ` of ${number(total)}` : ""}` : null, pace(rate, left_s), ...(degraded || [])];
   find("work-words").textContent = parts.filter(Boolean).join(" · ");
 }
 
-// Rate and time left, from two looks at the same work that are some seconds apart.
-function pace(phase, source, done, total) {
-  const now = performance.now() / 1000;
-  const key = `${phase} ${source}`;
-  if (state.pace?.key !== key || done < state.pace.done) state.pace = { key, done, since: now };
-  const seconds = now - state.pace.since;
-  const rate = (done - state.pace.done) / seconds;
-  if (seconds < 2 || !(rate > 0)) return null;
-  const left = total ? ` · about ${duration((total - done) / rate)} left` : "";
-  return `${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))} a second${left}`;
+// Rate and time left, as the server has measured them over the last minute.
+function pace(rate, left) {
+  if (!(rate > 0)) return null;
+  return `${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))} a second${left ? ` · about ${duration(left)} left` : ""}`;
 }
 
 // ---- cards ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,54 @@
+"""`ctx worker`: shares the work of indexing with other machines."""
+
+import signal
+import threading
+
+from ctx.cli.common import configuration, counted, parser, print_json
+from ctx.cli.logs import log_to_stderr
+from ctx.errors import BadRequest, ConfigError
+from ctx.indexing.worker import ROLES, Worker
+from ctx.workspace import open_workspace
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser(
+        "worker",
+        "Run the sources of this configuration and embed, beside other machines that share [store] url. "
+        "Each source is one machine's at a time, and texts to embed are shared out.",
+        json=True,
+    )
+    options.add_argument(
+        "--roles", default=",".join(ROLES), help="scan, embed, or both with a comma between (the default)"
+    )
+    options.add_argument("--once", action="store_true", help="end when nothing is left to do")
+    options.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    args = options.parse_args(argv)
+    roles = [role.strip() for role in args.roles.split(",")]
+    if unknown := [role for role in roles if role not in ROLES]:
+        raise BadRequest(f"--roles: '{unknown[0]}' is none (known: {', '.join(ROLES)})")
+    config = configuration(args.config)
+    if not config.store.url:
+        raise ConfigError(
+            "a worker shares its work with other machines: set [store] url; one machine alone is kept fresh by "
+            "`ctx serve mcp` or `ctx index --watch`"
+        )
+    log_to_stderr(args.log_level, "text")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    with open_workspace(config, projecting=False) as workspace:
+        worker = Worker(workspace.indexer, roles, workspace.intervals_s())
+        try:
+            if args.once:
+                whole = worker.work(stop)
+            else:
+                worker.run(stop)
+                whole = True
+        except KeyboardInterrupt:
+            stop.set()
+            return 130
+        pending = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
+    if args.json:
+        print_json({"ok": whole, "pending": pending})
+    elif args.once:
+        print(f"done; {counted(pending, 'chunk')} pending")
+    return 0 if whole else 1

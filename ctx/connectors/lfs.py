@@ -1,0 +1,57 @@
+"""Files that Git LFS keeps elsewhere: what stands in their place, and their content by the user's own `git lfs`."""
+
+import hashlib
+import re
+import shutil
+from typing import NamedTuple
+
+from ctx.connectors.copies import REMOTE
+from ctx.connectors.gitcmd import Git, GitFailed
+from ctx.connectors.opening import too_large
+from ctx.errors import SourceError
+
+POINTER_BYTES = 1024
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
+)
+_BEGINNING = b"version https://git-lfs.github.com/spec/"
+
+
+class Pointer(NamedTuple):
+    """What stands in a repository for a file. `digest` is empty for a pointer of a kind that nobody knows."""
+
+    digest: str
+    size: int
+
+
+def pointer_of(data: bytes) -> Pointer | None:
+    """The pointer that a file of the repository is; None where it is a file of its own."""
+    if len(data) > POINTER_BYTES or not data.startswith(_BEGINNING):
+        return None
+    match = _POINTER.match(data)
+    return Pointer("", 0) if match is None else Pointer(match[1].decode(), int(match[2]))
+
+
+def lfs_installed() -> bool:
+    """Whether the user's git can be asked for such files."""
+    return shutil.which("git-lfs") is not None
+
+
+def lfs_content(git: Git, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float) -> bytes:
+    """The file that `data`, a pointer, stands for, by its hash. Raises `SourceError`.
+
+    `git lfs` asks the repository's own remote; what it fetched is kept beside our copy. A `.lfsconfig` in the
+    repository is not read: it could send the user's credentials elsewhere.
+    """
+    if pointer.size > max_bytes:
+        raise SourceError(too_large(pointer.size, max_bytes))
+    storage = git.repository.removesuffix(".git") + ".lfs"
+    settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
+    options = [word for setting in settings for word in ("-c", setting)]
+    try:
+        content = git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
+    except GitFailed as error:
+        raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
+    if hashlib.sha256(content).hexdigest() != pointer.digest:
+        raise SourceError("its Git LFS file is not what the repository says it is")
+    return content

@@ -1,0 +1,99 @@
+"""The submodules of a repository: which there are, and where each may be fetched from.
+
+Their addresses are the repository's word, and whoever wrote it may be a stranger. So a submodule is read only
+from where the repository itself is: from the same host, or, for a repository on this machine, from beside it.
+"""
+
+import posixpath
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from ctx.connectors.base import ScanLog
+from ctx.connectors.forges import Remote, parse_remote
+from ctx.types import SourceItem
+
+MAX_SUBMODULES = 100
+MAX_DEPTH = 5  # submodules of submodules
+
+
+class Submodule(NamedTuple):
+    """A folder that is another repository at a commit."""
+
+    path: str  # in the outer repository, whole
+    oid: str
+    url: str | None  # as `.gitmodules` has it; None where it has none
+
+
+def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodule]:
+    """The submodules of `links` (path -> commit), by what `git config -z --list` says of `.gitmodules`."""
+    paths: dict[str, str] = {}
+    urls: dict[str, str] = {}
+    for row in settings.decode("utf-8", "surrogateescape").split("\0"):
+        key, _, value = row.partition("\n")
+        section, _, name = key.partition(".")
+        if section == "submodule" and name.endswith(".path"):
+            paths[value] = name.removesuffix(".path")
+        elif section == "submodule" and name.endswith(".url"):
+            urls[name.removesuffix(".url")] = value
+    return [Submodule(path, oid, urls.get(paths.get(path, ""))) for path, oid in sorted(links.items())]
+
+
+def address_of(submodule: Submodule, outer: Remote) -> str:
+    """What to fetch a submodule from. Raises `ValueError` with the reason why it is not read."""
+    url = submodule.url
+    if not url:
+        raise ValueError("`.gitmodules` has no address for it")
+    if url.startswith(("./", "../")):
+        return _beside(url, outer)
+    remote = parse_remote(url)
+    if remote.host is None or outer.host is None or remote.host != outer.host:
+        raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
+    return url
+
+
+def _beside(url: str, outer: Remote) -> str:
+    """A relative address, which counts from the repository's own as if that were a folder."""
+    if outer.host is None:
+        path = posixpath.normpath(posixpath.join(outer.path, url))
+        if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):
+            raise ValueError("it is not beside the repository itself; a source of its own reads it")
+        return path
+    if "://" in outer.url:
+        parts = urlsplit(outer.url)
+        return urlunsplit(parts._replace(path=_within(parts.path.rstrip("/"), url)))
+    head, _, path = outer.url.partition(":")  # user@host:path
+    return f"{head}:{_within('/' + path.strip('/'), url).lstrip('/')}"
+
+
+def _within(path: str, url: str) -> str:
+    joined = posixpath.normpath(posixpath.join(path, url))
+    if joined in ("/", "."):
+        raise ValueError("its address leads out of the host")
+    return joined
+
+
+class InnerLog(ScanLog):
+    """The log of a submodule's scan, to be told to the outer one with the folder before each id."""
+
+    def tell(self, log: ScanLog, prefix: str) -> None:
+        log.unchanged |= {prefix + source_id for source_id in self.unchanged}
+        for problem in self.problems:
+            log.problem(prefix + problem.source_id, problem.message)
+        for note in self.notes:
+            log.note(prefix + note.source_id, note.message)
+        log.withheld += [prefix + withheld for withheld in self.withheld]
+
+
+def inner_item(item: SourceItem, prefix: str) -> SourceItem:
+    """An item of a submodule as one of the outer repository."""
+    return item._replace(source_id=prefix + item.source_id)
+
+
+def known_below(known: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """What is known of a submodule, by its own ids."""
+    return {
+        source_id.removeprefix(prefix): fingerprint
+        for source_id, fingerprint in known.items()
+        if source_id.startswith(prefix)
+    }

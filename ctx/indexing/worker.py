@@ -1,0 +1,93 @@
+"""A worker: runs the sources whose turn nobody else has, and embeds what nobody else embeds, into a catalog that machines share.
+
+It keeps no index and no state of its own. What it was at when it died is another one's as soon as its lease, or its claim, runs out.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from ctx.errors import Busy, CtxError
+from ctx.indexing.indexer import Indexer
+from ctx.store.base import Catalog
+
+logger = logging.getLogger(__name__)
+
+ROLES = ("scan", "embed")
+SCAN_EVERY_S = 60.0  # of sources without an interval of their own
+LOOK_EVERY_S = 2.0  # between two looks at what is pending
+
+
+class NoProjection:
+    """The index of a machine that answers nothing."""
+
+    def catch_up(self, catalog: Catalog) -> int:
+        return catalog.seq()
+
+    def feed(self, catalog: Catalog) -> None:
+        pass
+
+    def check(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class NoLock:
+    """The lock of what needs none: the database orders who writes."""
+
+    def acquire(self, timeout_s: float) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+class Worker:
+    """Works for an indexer until it is told to stop. `intervals_s`: how often a source is run, by name."""
+
+    def __init__(self, indexer: Indexer, roles: Sequence[str], intervals_s: Mapping[str, float]) -> None:
+        self._indexer = indexer
+        self._roles = roles
+        self._intervals_s = intervals_s
+        self._next_s = dict.fromkeys(indexer.connectors, 0.0)
+
+    def run(self, stop: threading.Event) -> None:
+        """Works until `stop` is set. What fails is logged, and tried again."""
+        while not stop.is_set():
+            self.work(stop)
+            stop.wait(LOOK_EVERY_S)
+
+    def work(self, stop: threading.Event) -> bool:
+        """Runs what is due and embeds what is pending, once; whether nothing failed."""
+        whole = True
+        if "scan" in self._roles:
+            for name in list(self._next_s):
+                if self._next_s[name] <= time.monotonic() and not stop.is_set():
+                    whole = self._scan(name, stop) and whole
+        if "embed" in self._roles and not stop.is_set():
+            whole = self._embed(stop) and whole
+        return whole
+
+    def _scan(self, name: str, stop: threading.Event) -> bool:
+        self._next_s[name] = time.monotonic() + self._intervals_s.get(name, SCAN_EVERY_S)
+        try:
+            return self._indexer.run_source(self._indexer.connectors[name], stop=stop).ok
+        except Busy as error:
+            logger.debug("source=%s is another's turn: %s", name, error.message)
+            return True
+        except CtxError as error:
+            logger.error("index run failed source=%s reason=%s", name, error.message)
+            return False
+
+    def _embed(self, stop: threading.Event) -> bool:
+        try:
+            report = self._indexer.embed(stop=stop)
+        except CtxError as error:
+            logger.error("embedding failed reason=%s", error.message)
+            return False
+        if report.embedded:
+            logger.info("embedded=%d pending=%d", report.embedded, report.pending)
+        return True

@@ -1,0 +1,334 @@
+"""How ctx speaks with PostgreSQL: connections, transactions, errors and migrations.
+
+The SQL of the rooms above is SQLite's with `?` for a value; a connection here takes it as it is. What was begun is never sent a second
+time, but a connection that fails before anything was sent is replaced: after a failover the next one finds the server that took over.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any, Self
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.string import StrDumper
+
+from ctx.errors import Busy, StoreError
+
+CONNECT_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_MS = (
+    120_000  # a statement of ours takes seconds at most; one that hangs must not hold a lock for ever
+)
+LOCK_TIMEOUT_MS = 10_000
+IDLE_TIMEOUT_MS = 120_000  # of a transaction whose process is gone or stuck: what it holds comes free then
+FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
+START_S = 3.0  # and the first one, which more likely has a wrong address
+CONNECTIONS = 16  # of one process
+_RETRY_S = 0.1
+_ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
+_MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
+
+LOST = "the database broke off, and whether this was stored is not known: look, and try again"
+AWAY = "the database cannot be reached: check that it runs, and [store] url"
+
+
+def store_error(error: psycopg.Error) -> StoreError:
+    """Our error for one of PostgreSQL's; raise it `from` that one. No address and no statement is in it."""
+    if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected | errors.SerializationFailure):
+        return Busy("the catalog is being written by another process: try again")
+    if isinstance(error, errors.QueryCanceled):
+        return Busy("the database took too long to answer: try again")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return Busy("the database takes no writes just now (it is a standby): try again")
+    if isinstance(error, errors.NumericValueOutOfRange | errors.ProgramLimitExceeded):
+        return StoreError("a number or a text is larger than the catalog can hold")
+    if isinstance(error, errors.DiskFull):
+        return StoreError(
+            "the disk of the database is full, and nothing was changed: free some space and try again"
+        )
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreError("the database refuses this to the user of [store] url: grant it, or name its owner")
+    if isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification):
+        return StoreError("the database refuses the user or the password of [store] url")
+    if isinstance(error, errors.InvalidCatalogName):
+        return StoreError("there is no such database: create the one that [store] url names")
+    if isinstance(error, psycopg.OperationalError):
+        return StoreError(AWAY)
+    return StoreError("the database could not answer: see the log")
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Turns psycopg's errors, and what it says of values it cannot take, into `StoreError` and `Busy`."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise store_error(error) from error
+    except OverflowError as error:
+        raise StoreError("a number or a text is larger than the catalog can hold") from error
+    except UnicodeEncodeError as error:
+        raise StoreError(
+            "a text holds a lone surrogate, which is not Unicode text and cannot be stored"
+        ) from error
+
+
+class _TextDumper(StrDumper):
+    def dump(self, obj: str) -> Any:
+        if "\0" in obj or _ESCAPE in obj:
+            obj = obj.replace(_ESCAPE, f"{_ESCAPE}s").replace("\0", f"{_ESCAPE}0")
+        return super().dump(obj)
+
+
+class _TextLoader(Loader):
+    def load(self, data: Any) -> str:
+        text = str(data, "utf-8")
+        if _ESCAPE in text:
+            text = text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}s", _ESCAPE)
+        return text
+
+
+@cache
+def _native(sql: str) -> bytes:
+    """A statement as psycopg takes it."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()
+
+
+class Connection:
+    """A connection in autocommit mode; a transaction is begun and ended by name. One thread at a time."""
+
+    def __init__(self, native: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        self.native = native
+        self.system = ""  # which server this is, for good: asked once
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[tuple[Any, ...]]":
+        return self.native.execute(_native(sql), values or None)
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[tuple[Any, ...]]":
+        cursor = self.native.cursor()
+        cursor.executemany(_native(sql), list(rows))
+        return cursor
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows in parts of a thousand, within a transaction."""
+        with self.native.cursor(name="stream") as cursor:
+            cursor.itersize = 1000
+            cursor.execute(_native(sql), values or None)
+            yield from cursor
+
+    def close(self) -> None:
+        self.native.close()
+
+
+def address_of(url: str) -> str:
+    """What psycopg connects to: the URL, and what ctx asks of every connection unless the URL says otherwise. Raises `StoreError`."""
+    try:
+        parameters = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StoreError(
+            "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
+        ) from error
+    options = (
+        f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} "
+        f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} {parameters.get('options') or ''}"
+    )
+    defaults: dict[str, Any] = {
+        "target_session_attrs": "read-write",  # of several hosts the one that takes writes
+        "client_encoding": "UTF8",
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": "ctx",
+        "keepalives_idle": 30,
+        "tcp_user_timeout": 30_000,
+    }
+    return make_conninfo(url, **{**defaults, **parameters, "options": options.strip()})
+
+
+class Database:
+    """A PostgreSQL database: the connections of this process to it. Safe from several threads; close it."""
+
+    def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
+        self._address = address_of(url)
+        self._timeout_s = timeout_s
+        self._reached = False
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[Connection]:
+        """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
+
+        Raises `Busy` where others write for too long, `StoreError` for the rest.
+        """
+        if self._closed:
+            raise StoreError("the catalog is closed")
+        if not self._free.acquire(timeout=self._timeout_s):
+            raise Busy("all connections to the database are in use: try again")
+        try:
+            connection = self._begun(write)
+            try:
+                with translating():
+                    yield connection
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, write)
+            self._put_back(connection)
+        finally:
+            self._free.release()
+
+    def _begun(self, write: bool) -> Connection:
+        """A connection with a transaction begun. Nothing was sent before it, so that a broken one is replaced."""
+        deadline_s = time.monotonic() + (self._timeout_s if self._reached else START_S)
+        while True:
+            connection = None
+            try:
+                connection = self._idle.pop() if self._idle else self._connected()
+                if write and not connection.system:
+                    connection.system = _system(connection)
+                connection.execute("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                return connection
+            except IndexError:
+                continue  # another thread took the last idle one
+            except psycopg.OperationalError as error:
+                if connection is not None:
+                    connection.close()
+                elif not _passing(error) or time.monotonic() > deadline_s:
+                    raise store_error(error) from error
+                else:
+                    time.sleep(_RETRY_S)
+
+    def _connected(self) -> Connection:
+        native = psycopg.connect(self._address, autocommit=True)
+        self._reached = True
+        native.adapters.register_dumper(str, _TextDumper)
+        native.adapters.register_loader("text", _TextLoader)
+        return Connection(native)
+
+    def _put_back(self, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _commit(self, connection: Connection, write: bool) -> None:
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            connection.close()
+            if write and isinstance(error, psycopg.OperationalError):
+                raise StoreError(LOST) from error
+            raise store_error(error) from error
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            connection.execute("ROLLBACK")
+            self._put_back(connection)
+        except psycopg.Error:
+            connection.close()  # the first error is the one to tell
+
+    def migrate(self, component: str, migrations: Sequence[str]) -> None:
+        """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n + 1.
+
+        Raises `StoreError` for a database that is newer than the program, or whose texts are not in the order of their code points.
+        """
+        with self.transaction() as connection:
+            _check_order(connection)
+            if _version(connection, component) == len(migrations):
+                return
+        with self.transaction(write=True) as connection:
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BIGINT NOT NULL)"
+            )
+            version = _version(connection, component)
+            if version > len(migrations):
+                raise StoreError(
+                    f"the catalog was written by a newer ctx ({component} version {version}, "
+                    f"this program knows {len(migrations)}): upgrade ctx"
+                )
+            for sql in migrations[version:]:
+                connection.native.execute(sql.encode())
+            connection.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (f"schema.{component}", len(migrations)),
+            )
+
+
+def _passing(error: psycopg.OperationalError) -> bool:
+    """Whether waiting may help: a server that is starting, promoting or away, and not one that refuses."""
+    text = str(error)
+    return not any(
+        sign in text for sign in ("authentication failed", "does not exist", "no pg_hba.conf entry")
+    )
+
+
+def _system(connection: Connection) -> str:
+    """The name that a server has from its making on, and its standbys with it; "-" where it may not be asked."""
+    try:
+        row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+    except errors.InsufficientPrivilege:
+        return "-"
+    return str(row[0]) if row else "-"
+
+
+def _version(connection: Connection, component: str) -> int:
+    if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
+        return 0
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _check_order(connection: Connection) -> None:
+    row = connection.execute(
+        "SELECT pg_encoding_to_char(encoding), datcollate, current_database(), to_json(d)->>'datlocprovider' "
+        "FROM pg_database d WHERE datname = current_database()"
+    ).fetchone()
+    assert row is not None
+    # The builtin provider ("b") knows no other order than that of the code points, ICU ("i") not this one.
+    in_order = row[3] == "b" or (
+        row[3] != "i" and row[1].replace("-", "").lower() in ("c", "c.utf8", "posix")
+    )
+    if row[0] != "UTF8" or not in_order:
+        raise StoreError(
+            f"the database sorts texts as {row[0]} {row[1]}, and ctx needs C.UTF-8: create it anew with "
+            f"CREATE DATABASE {row[2]} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C.UTF-8'"
+        )
+
+
+def broken(error: StoreError) -> bool:
+    """Whether it was the connection that failed, so that what only reads may ask again."""
+    cause = error.__cause__
+    if not isinstance(cause, psycopg.OperationalError):
+        return False
+    return cause.sqlstate is None or (cause.sqlstate[:2] in ("08", "57") and cause.sqlstate != "57014")
+
+
+def asked_again(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reading call that is made once more where the connection broke under it. Never for what writes."""
+
+    @wraps(read)
+    def reading(*values: Any, **named: Any) -> Any:
+        try:
+            return read(*values, **named)
+        except StoreError as error:
+            if not broken(error):
+                raise
+            return read(*values, **named)
+
+    return reading

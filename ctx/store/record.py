@@ -1,0 +1,352 @@
+"""What every catalog in SQL shares: the transactions it needs, what each kind of write does, and how the sources went.
+
+The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is a method of `Record`
+and of `Write`. A write takes its `seq` as late as it can: where several write at once, each waits there for the one before.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ctx.errors import StoreError
+from ctx.lean import TYPE_CHECKING, Any, Protocol
+from ctx.store.base import Run, StoredDocument
+from ctx.types import SourceStatus
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+DELETIONS_KEPT = (
+    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
+)
+EPOCHS_KEPT = 1_000  # writing processes, the last ones
+EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+NEVER_INDEXED = "not indexed yet"
+PAGE = (
+    200  # documents read at once: short transactions, or the log could not be cut while a projection is built
+)
+_BOUND = 500  # values bound to one statement
+
+
+class Rows(Protocol):
+    """The rows of a statement: a cursor of either engine."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Statements(Protocol):
+    """A connection within a transaction."""
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
+
+
+class Record:
+    """The catalog's transactions, and what it knows of its sources."""
+
+    _clock_ms: Callable[[], int]
+    _latest: list[StoredDocument]  # of the last write, until a projection takes it
+
+    def _reading(self) -> "AbstractContextManager[Statements]":
+        """A transaction with a steady view of everything."""
+        raise NotImplementedError
+
+    def _writing(self) -> "AbstractContextManager[Write]":
+        """A transaction that is committed at the end of the block, and rolled back on any exception."""
+        raise NotImplementedError
+
+    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows one after the other, however many there are, within the transaction."""
+        raise NotImplementedError
+
+    def _size_bytes(self, statements: Statements) -> int:
+        """What all of it weighs where it is kept."""
+        raise NotImplementedError
+
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        """As the protocol has it. What one machine keeps, it stored."""
+        return {}
+
+    def take_over(self, source: str) -> int:
+        """Counts the documents of a source as stored by this machine, which may then find them gone; how many were another one's."""
+        return 0
+
+    def seq(self) -> int:
+        with self._reading() as connection:
+            return current_seq(connection)
+
+    def history(self, seq: int) -> str | None:
+        with self._reading() as connection:
+            known_from = connection.execute(
+                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
+            ).fetchone()[0]
+            if not known_from <= seq <= current_seq(connection):
+                return None
+            row = connection.execute(
+                "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
+            ).fetchone()
+        return str(row[0]) if row else None
+
+    def record_run(self, source: str, run: Run) -> None:
+        with self._writing() as write:
+            write.connection.execute(
+                "UPDATE source SET (finished_ms, ok, note, revision, signature, succeeded_ms) = "
+                "(?, ?, ?, ?, ?, coalesce(?, succeeded_ms)) WHERE no = ?",
+                (
+                    *(run.finished_ms, int(run.ok), run.note, run.revision, run.signature),
+                    *(run.finished_ms if run.ok else None, write.sources([source])[source]),
+                ),
+            )
+
+    def last_run(self, source: str) -> Run | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT finished_ms, ok, note, revision, signature FROM source WHERE name = ? AND finished_ms IS NOT NULL",
+                (source,),
+            ).fetchone()
+        return None if row is None else Run(row[0], bool(row[1]), *row[2:])
+
+    def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
+        """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the last that did not.
+
+        A `model` of None (embeddings are off) leaves nothing pending.
+        """
+        names = set(configured)
+        with self._reading() as connection:
+            runs = {
+                row[0]: row[1:]
+                for row in connection.execute(
+                    "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
+                )
+            }
+            sizes = {
+                row[0]: row[1:]
+                for row in connection.execute(
+                    "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
+                    "min(CASE WHEN chunk_count > 0 THEN stored_ms END) "
+                    "FROM document GROUP BY source_no"
+                )
+            }
+            model_no = None if model is None else model_no_of(connection, model)
+            pending = {
+                row[0]: row[1:]
+                for row in connection.execute(
+                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY source_no",
+                    (model_no,),
+                )
+            }
+        statuses: dict[str, SourceStatus] = {}
+        for no, (name, finished_ms, ok, note, revision, succeeded_ms) in runs.items():
+            documents, chunks, oldest_ms = sizes.get(no, (0, 0, None))
+            if name not in names and not documents:
+                continue
+            waiting: tuple[int, int | None] = (0, None)
+            if model is not None:
+                waiting = (chunks, oldest_ms) if model_no is None else pending.get(no, waiting)
+            statuses[name] = SourceStatus(
+                name=name,
+                configured=name in names,
+                healthy=finished_ms is None or bool(ok),
+                doc_count=documents,
+                chunk_count=chunks,
+                pending=waiting[0],
+                last_indexed_ms=succeeded_ms,
+                note=note if finished_ms is not None else NEVER_INDEXED,
+                revision=revision,
+                oldest_pending_ms=waiting[1],
+            )
+        for name in names - statuses.keys():
+            statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
+        return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
+
+    def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
+        """How many documents of each source changed last within each of the `spans` before `until_ms`, the latest first.
+
+        One more count at the end is of all that are older. What bears a date to come counts as the latest.
+        """
+        counts: dict[str, list[int]] = {}
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT s.name, CASE WHEN d.updated_ms > ? THEN 0 WHEN d.updated_ms <= ? THEN CAST(? AS BIGINT) "
+                "ELSE (? - d.updated_ms) / ? END AS span, count(*) "
+                "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
+                (until_ms, until_ms - spans * span_ms, spans, until_ms, span_ms),
+            )
+            for name, span, count in rows:
+                counts.setdefault(name, [0] * (spans + 1))[span] = count
+        return counts
+
+    def stats(self) -> Mapping[str, int]:
+        with self._reading() as connection:
+            return {
+                "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
+                "chunks": chunk_total(connection),
+                "embeddings": int(connection.execute("SELECT count(*) FROM embedding").fetchone()[0]),
+                "size_bytes": self._size_bytes(connection),
+            }
+
+
+class Write:
+    """A writing transaction, and what every kind of write shares."""
+
+    def __init__(self, connection: Statements) -> None:
+        self.connection = connection
+
+    def next_seq(self) -> int:
+        """The number of this write. Whoever else wants one waits until this transaction ends."""
+        raise NotImplementedError
+
+    def take_turn(self) -> None:
+        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of them."""
+
+    def numbers(self, table: str, count: int) -> int:
+        """The first of `count` numbers in a row that no row of the table ever had."""
+        raise NotImplementedError
+
+    def sources(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers of these sources, which are made where they are missing."""
+        return {name: self.ensure_source(name) for name in sorted(names)}
+
+    def own_columns(self, source: str) -> dict[str, str]:
+        """What this engine notes of a document besides what all do: the same columns for every source."""
+        return {}
+
+    def source(self, name: str) -> int | None:
+        """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
+        return source_no_of(self.connection, name)
+
+    def ensure_source(self, name: str) -> int:
+        self.connection.execute("INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+        no = self.source(name)
+        assert no is not None
+        return no
+
+    def _begin_epoch(self, seq: int, line: str) -> None:
+        """Names the writes from `seq` on; `line` tells where they are kept, where that may change under a writer."""
+        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
+        self.connection.execute(
+            "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
+            (EPOCHS_KEPT,),
+        )
+
+    def ensure_model(self, name: str, dim: int) -> int:
+        """The number of a model; one that is new has every chunk pending."""
+        row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            no = self.connection.execute(
+                "INSERT INTO model (name, dim) VALUES (?, ?) RETURNING no", (name, dim)
+            ).fetchone()[0]
+            self.connection.execute(
+                "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
+                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no ORDER BY c.no",
+                (no,),
+            )
+            row = (no, dim)
+        if row[1] != dim:
+            raise StoreError(
+                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, or use another model"
+            )
+        return int(row[0])
+
+    def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
+        """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
+        if not documents:
+            return current_seq(self.connection)
+        seq = self.next_seq()
+        nos = [(no,) for no, _, _ in documents]
+        self.drop_chunks([(first, first + count) for _, first, count in documents])
+        self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
+        self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
+        self.connection.executemany(
+            "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
+        )
+        oldest, newest = self.connection.execute(
+            "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
+        ).fetchone()
+        if newest - oldest > 2 * DELETIONS_KEPT:
+            known_from = self.connection.execute(
+                "SELECT seq FROM deletion WHERE no <= ? ORDER BY no DESC LIMIT 1", (newest - DELETIONS_KEPT,)
+            ).fetchone()[0]
+            self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
+            self.connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
+            )
+        return seq
+
+    def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deletes the chunks numbered `[first, end)`."""
+        models = self.connection.execute("SELECT no FROM model").fetchall()
+        for (model_no,) in models:
+            self.connection.executemany(
+                "DELETE FROM pending WHERE model_no = ? AND chunk_no >= ? AND chunk_no < ?",
+                [(model_no, *span) for span in ranges],
+            )
+        self.connection.executemany("DELETE FROM chunk WHERE no >= ? AND no < ?", ranges)
+
+
+def current_seq(connection: Statements) -> int:
+    return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
+
+
+def source_no_of(connection: Statements, name: str) -> int | None:
+    row = connection.execute("SELECT no FROM source WHERE name = ?", (name,)).fetchone()
+    return int(row[0]) if row else None
+
+
+def model_no_of(connection: Statements, name: str) -> int | None:
+    row = connection.execute("SELECT no FROM model WHERE name = ?", (name,)).fetchone()
+    return int(row[0]) if row else None
+
+
+def chunk_total(connection: Statements) -> int:
+    return int(connection.execute("SELECT coalesce(sum(chunk_count), 0) FROM document").fetchone()[0])
+
+
+def rows_after(
+    connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
+) -> list[tuple[int, ...]]:
+    """Rows of a table with (seq, no, …) after `seen`, in that order.
+
+    Two queries, since one over the pair would walk all rows of a seq again for each page.
+    """
+    rows = connection.execute(
+        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
+    ).fetchall()
+    if len(rows) < limit:
+        rows += connection.execute(
+            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
+        )
+    return rows
+
+
+def marks(values: Sequence[object]) -> str:
+    """What stands between the brackets of `IN (…)`; of no values, what nothing is equal to."""
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
+    for start in range(0, len(values), _BOUND):
+        yield values[start : start + _BOUND]
+
+
+def body_of(connection: Statements, document_no: int) -> str:
+    return str(
+        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
+    )
+
+
+def documents_after(
+    connection: Statements, seen: tuple[int, int], limit: int
+) -> list[tuple[int, int, int, int]]:
+    """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
+    rows = rows_after(
+        connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]

@@ -1,0 +1,99 @@
+-- An export of a Slack workspace, unpacked: a document a channel and day, replies below what they answer. In ctx.toml:
+--   [connectors.script.slack]
+--   path = "registry:ctx/connectors/slack-export"
+--   folder = "/home/ann/slack-export"   # with channels.json and users.json in it, by its full path
+--   fs = ["/home/ann/slack-export"]     # which the script is allowed to read
+--   channels = []                       # only these; all where absent
+--   workspace = "acme"                  # for links to ACME.slack.com
+-- Source: slack.com/help/articles/220556107 (how to read Slack data exports), api.slack.com/reference/surfaces/formatting.
+connector = { name = "slack-export", description = "An unpacked export of a Slack workspace" }
+
+local function read(path)
+  local ok, value = pcall(function() return json.parse(fs.read(path)) end)
+  return ok and value or nil
+end
+
+-- What Slack writes between < and > as a reader sees it; then the three characters that it escapes.
+local function plain(text, users)
+  text = text:gsub("<([^<>]+)>", function(inner)
+    local target, label = inner:match("^([^|]*)|?(.*)$")
+    local sign = target:sub(1, 1)
+    if sign == "@" then return "@" .. (users[target:sub(2)] or (label ~= "" and label or target:sub(2))) end
+    if sign == "#" then return "#" .. (label ~= "" and label or target:sub(2)) end
+    if sign == "!" then return "@" .. (label ~= "" and label or target:sub(2)) end
+    return label ~= "" and label ~= target and "[" .. label .. "](" .. target .. ")" or target
+  end)
+  return (text:gsub("&lt;", "<"):gsub("&gt;", ">"):gsub("&amp;", "&"))
+end
+
+local QUIET = { channel_join = true, channel_leave = true, channel_topic = true, channel_purpose = true, channel_name = true, bot_add = true }
+
+local function line_of(message, users)
+  local name = users[message.user or ""] or (message.user_profile or {}).real_name or message.username or message.user or "somebody"
+  local text = plain(message.text or "", users)
+  for _, file in ipairs(message.files or {}) do text = text .. (text ~= "" and "\n" or "") .. "[file: " .. (file.title or file.name or "?") .. "]" end
+  for _, attachment in ipairs(message.attachments or {}) do
+    local words = attachment.text or attachment.fallback
+    if words and words ~= "" then text = text .. (text ~= "" and "\n" or "") .. plain(words, users) end
+  end
+  if not text:match("%S") then return nil end
+  return "**" .. name .. "** " .. os.date("!%H:%M", math.floor(tonumber(message.ts) or 0)) .. "\n" .. text
+end
+
+local function day_document(channel, day, messages, users, config)
+  local threads, order = {}, {}
+  for _, message in ipairs(messages) do
+    local line = not QUIET[message.subtype or ""] and line_of(message, users)
+    if line then
+      local root = message.thread_ts or message.ts
+      if not threads[root] then threads[root], order[#order + 1] = {}, root end
+      local lines = threads[root]
+      lines[#lines + 1] = (root ~= message.ts) and "> " .. line:gsub("\n", "\n> ") or line
+    end
+  end
+  if #order == 0 then return end
+  local parts = {}
+  for _, root in ipairs(order) do parts[#parts + 1] = table.concat(threads[root], "\n\n") end
+  local last = messages[#messages].ts
+  emit({
+    source_id = channel.name .. "/" .. day,
+    title = "#" .. channel.name .. ", " .. day,
+    body = table.concat(parts, "\n\n"),
+    content_type = "text/markdown",
+    source_url = config.workspace and channel.id and ("https://" .. config.workspace .. ".slack.com/archives/" .. channel.id .. "/p" .. messages[1].ts:gsub("%.", "")) or nil,
+    updated_at = last,
+    metadata = { channel = channel.name, day = day, messages = #messages },
+  })
+end
+
+function connector.scan(config)
+  local folder = (config.folder or error("set folder in ctx.toml, and fs = [the same]", 0)):gsub("/+$", "")
+  local channels = read(folder .. "/channels.json")
+  if not channels then error(folder .. " has no channels.json: unpack the export there, and name the folder in fs", 0) end
+  for _, kind in ipairs({ "groups", "mpims" }) do
+    for _, channel in ipairs(read(folder .. "/" .. kind .. ".json") or {}) do channels[#channels + 1] = channel end
+  end
+  local users = {}
+  for _, user in ipairs(read(folder .. "/users.json") or {}) do
+    local profile = user.profile or {}
+    users[user.id] = profile.display_name ~= "" and profile.display_name or profile.real_name or user.name
+  end
+  local only
+  for _, name in ipairs(config.channels or {}) do
+    only = only or {}
+    only[name] = true
+  end
+  for _, channel in ipairs(channels) do
+    if not only or only[channel.name] then
+      local ok, entries = pcall(fs.list, folder .. "/" .. channel.name, "*.json")
+      for _, entry in ipairs(ok and entries or {}) do
+        local messages = read(entry.path)
+        if messages then
+          day_document(channel, entry.name:sub(1, -6), messages, users, config)
+        else
+          emit({ source_id = channel.name .. "/" .. entry.name:sub(1, -6) }) -- a line of the report; what is indexed of it stays
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,178 @@
+"""Machines with one PostgreSQL: each has a folder of its own, and finds what the others indexed."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import named
+
+pytestmark = pytest.mark.cluster
+
+LATE_S = 60.0  # a hang, on a machine with other work
+
+
+def node(folder: Path, source: str, url: str, *, provider: str = "disabled") -> Path:
+    """A machine's project with one source, and the store that all share; its ctx.toml."""
+    (folder / "docs").mkdir(parents=True)
+    path = folder / "ctx.toml"
+    path.write_text(
+        f'[store]\nurl = "{url}"\n[connectors.filesystem.{source}]\nroot = "./docs"\n'
+        f'[embedding]\nprovider = "{provider}"\n[server]\nbind = "127.0.0.1:0"\n'
+    )
+    return path
+
+
+def ctx(config: Path, *values: str, code: int = 0) -> str:
+    """What a command says to standard output."""
+    completed = subprocess.run(
+        [sys.executable, "-m", "ctx", *values],
+        cwd=config.parent,
+        env=os.environ | named(config),
+        capture_output=True,
+        text=True,
+        timeout=LATE_S,
+        check=False,
+    )
+    assert completed.returncode == code, (completed.stdout, completed.stderr)
+    return completed.stdout
+
+
+def results(config: Path, query: str, mode: str = "keyword") -> list[dict[str, Any]]:
+    reply = json.loads(ctx(config, "search", query, "--mode", mode, "--json"))
+    entries: list[dict[str, Any]] = reply["results"]
+    return entries
+
+
+@contextmanager
+def serving(config: Path) -> Iterator[str]:
+    """`ctx serve mcp`, and where it listens."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"],
+        cwd=config.parent,
+        env=os.environ | named(config),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().rsplit(" ", 1)[1].strip()
+        finally:
+            server.terminate()
+
+
+def asked(address: str, query: str) -> list[str]:
+    request = urllib.request.Request(
+        f"http://{address}/tools/search",
+        json.dumps({"query": query}).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=LATE_S) as reply:
+        return [result["source_id"] for result in json.load(reply)["results"]]
+
+
+def eventually(address: str, query: str, expected: list[str]) -> None:
+    deadline_s = time.monotonic() + LATE_S
+    while asked(address, query) != expected:
+        assert time.monotonic() < deadline_s, (query, asked(address, query))
+        time.sleep(0.1)
+
+
+def test_each_of_two_nodes_finds_what_the_other_one_indexed(tmp_path: Path, database_url: str) -> None:
+    first, second = (node(tmp_path / name, name, database_url, provider="local") for name in ("one", "two"))
+    (first.parent / "docs" / "otter.md").write_text("# Otters\n\nThe otter sleeps on its back.\n")
+    (second.parent / "docs" / "heron.md").write_text("# Herons\n\nThe heron waits in the reeds.\n")
+    ctx(first, "index")
+    ctx(second, "index")
+    for query, source in (("otter", "filesystem:one"), ("heron", "filesystem:two")):
+        here, there = results(first, query), results(second, query)
+        assert [result["source"] for result in here] == [source]
+        assert here == there, "the same ids and the same scores"
+    assert results(first, "a bird that stands in water", "hybrid") == results(
+        second, "a bird that stands in water", "hybrid"
+    )
+    assert results(first, "a bird that stands in water", "semantic")[0]["source_id"] == "heron.md"
+
+
+def test_a_server_follows_what_another_machine_writes_and_forgets(tmp_path: Path, database_url: str) -> None:
+    first, second = (node(tmp_path / name, name, database_url) for name in ("one", "two"))
+    with serving(second) as address:
+        otter = first.parent / "docs" / "otter.md"
+        otter.write_text("The otter sleeps on its back.\n")
+        ctx(first, "index")
+        eventually(address, "otter", ["otter.md"])
+        otter.unlink()
+        (first.parent / "docs" / "beaver.md").write_text("The beaver builds a dam.\n")
+        ctx(first, "index")
+        eventually(address, "beaver", ["beaver.md"])
+        assert asked(address, "otter") == []
+
+
+def test_a_lost_index_is_built_anew_from_the_database_without_embedding(
+    tmp_path: Path, database_url: str
+) -> None:
+    config = node(tmp_path / "one", "one", database_url, provider="local")
+    (config.parent / "docs" / "heron.md").write_text("The heron waits in the reeds.\n")
+    ctx(config, "index")
+    before = results(config, "bird", "hybrid")
+    subprocess.run(["rm", "-r", str(config.parent / ".ctx")], check=True)
+    assert results(config, "bird", "hybrid") == before
+    assert "embedded" not in ctx(config, "index").lower()
+
+
+def test_a_database_that_is_not_there_is_named_and_nothing_of_its_address(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    config = node(tmp_path / "one", "one", "postgresql://ctx:secret@127.0.0.1:1/nothing")
+    completed = subprocess.run(
+        [sys.executable, "-m", "ctx", "index"],
+        cwd=config.parent,
+        env=os.environ | named(config) | {"PGCONNECT_TIMEOUT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LATE_S,
+        check=False,
+    )
+    assert completed.returncode == 4
+    assert "the database cannot be reached" in completed.stderr
+    assert "secret" not in completed.stderr
+
+
+def test_workers_share_what_is_to_be_done_and_a_server_answers_from_it(
+    tmp_path: Path, database_url: str
+) -> None:
+    workers = [node(tmp_path / name, "docs", database_url, provider="local") for name in ("one", "two")]
+    for config in workers:
+        for no in range(6):
+            (config.parent / "docs" / f"{no}.md").write_text(f"# Note {no}\n\nThe heron number {no} waits.\n")
+    assert ", 0 chunks pending" not in ctx(workers[0], "worker", "--once", "--roles", "scan")
+    replies = [json.loads(ctx(config, "worker", "--once", "--json")) for config in reversed(workers)]
+    assert [reply["ok"] for reply in replies] == [True, True]
+    assert replies[-1]["pending"] == 0
+    assert not (workers[0].parent / ".ctx" / "index").exists(), "a worker keeps no index"
+    answers = node(tmp_path / "three", "nothing", database_url, provider="local")
+    assert {result["source_id"] for result in results(answers, "a bird", "hybrid")} == {
+        f"{no}.md" for no in range(6)
+    }
+
+
+def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path: Path) -> None:
+    config = tmp_path / "ctx.toml"
+    config.write_text('[embedding]\nprovider = "disabled"\n')
+    completed = subprocess.run(
+        [sys.executable, "-m", "ctx", "worker"],
+        cwd=tmp_path,
+        env=os.environ | named(config),
+        capture_output=True,
+        text=True,
+        timeout=LATE_S,
+        check=False,
+    )
+    assert completed.returncode == 2
+    assert "ctx serve mcp" in completed.stderr

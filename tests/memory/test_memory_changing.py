@@ -1,0 +1,181 @@
+"""What becomes of a memory: corrected, undone, superseded, expired, forgotten, purged."""
+
+import sqlite3
+from typing import Any
+
+import pytest
+from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, texts
+
+from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.memory import MemoryBank, MemoryStore, Provenance
+
+# -- changing -----------------------------------------------------------------------------------------------------
+
+
+def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: Clock) -> None:
+    stored = bank.put("User prefers Python", importance=3)
+    clock.pass_ms(SECOND_MS)
+    reply = bank.update(stored["id"], {"text": "User prefers Haskell", "importance": 8})
+    assert (reply["changed"], reply["record"]["version"], reply["record"]["updated"]) == (
+        ["importance", "text"],
+        2,
+        START_MS + SECOND_MS,
+    )
+    assert bank.search("Python", mode="keyword")["total"] == 0
+    assert texts(bank, "Haskell") == ["User prefers Haskell"]
+    steps = bank.history(stored["id"])
+    assert [(step["version"], step["op"]) for step in steps] == [(1, "put"), (2, "update")]
+    assert steps[1]["changed"]["text"] == {"from": "User prefers Python", "to": "User prefers Haskell"}
+
+
+def test_an_update_that_changes_nothing_writes_nothing(bank: MemoryBank) -> None:
+    stored = bank.put("User prefers Python")
+    reply = bank.update(stored["id"], {"text": "User prefers Python"})
+    assert (reply["changed"], reply["op_id"], reply["record"]["version"]) == ([], None, 1)
+    assert len(bank.journal()) == 1
+
+
+def test_an_update_of_a_version_that_is_gone_is_a_conflict(bank: MemoryBank) -> None:
+    stored = bank.put("v1")
+    bank.update(stored["id"], {"text": "v2"}, expect_version=1)
+    with pytest.raises(Conflict) as caught:
+        bank.update(stored["id"], {"text": "v3"}, expect_version=1)
+    assert caught.value.data == {"version": 2}
+    record = bank.get(stored["id"])
+    assert record is not None
+    assert record["text"] == "v2"
+
+
+def test_fields_that_place_a_memory_cannot_be_updated(bank: MemoryBank) -> None:
+    stored = bank.put("x")
+    for name in ("kind", "parent", "session", "bank", "id", "deleted_at"):
+        with pytest.raises(BadRequest, match=name):
+            bank.update(stored["id"], {name: "fact"})
+
+
+def test_an_undone_update_is_searched_as_before(bank: MemoryBank) -> None:
+    stored = bank.put("User prefers Python")
+    changed = bank.update(stored["id"], {"text": "User prefers Haskell"})
+    bank.undo(changed["op_id"])
+    assert texts(bank, "Python") == ["User prefers Python"]
+    assert [step["op"] for step in bank.history(stored["id"])] == ["put", "update", "undo"]
+
+
+def test_an_undo_can_itself_be_undone(bank: MemoryBank) -> None:
+    stored = bank.put("here")
+    undone = bank.undo(stored["op_id"])
+    assert bank.get(stored["id"]) is None
+    bank.undo(undone["op_id"])
+    assert bank.get(stored["id"]) is not None
+
+
+def test_undo_leaves_alone_what_was_changed_since_and_says_so(bank: MemoryBank) -> None:
+    ids = [bank.put(f"note number {number}", context="n")["id"] for number in range(3)]
+    deletion = bank.delete_where({"context": "n"})
+    bank.undo(deletion["op_id"])
+    bank.update(ids[0], {"text": "changed"})
+    with pytest.raises(Conflict):
+        bank.undo(deletion["op_id"])
+    stored = bank.put_many([{"text": "a b"}, {"text": "c d"}])
+    bank.update(stored["ids"][0], {"text": "e f"})
+    reply = bank.undo(stored["op_id"])
+    assert (reply["count"], reply["skipped"]) == (1, [stored["ids"][0]])
+
+
+def test_an_unknown_operation_cannot_be_undone(bank: MemoryBank) -> None:
+    bank.put("x")
+    with pytest.raises(NotFound):
+        bank.undo("00000000-0000-4000-8000-000000000000")
+
+
+# -- taking another's place ---------------------------------------------------------------------------------------
+
+
+def test_what_was_superseded_is_kept_hidden_and_found_as_of_its_time(bank: MemoryBank, clock: Clock) -> None:
+    older = bank.put("User lives in Berlin")
+    clock.pass_ms(DAY_MS)
+    newer = bank.put("User lives in Munich", supersedes=[older["id"]])
+    assert newer["superseded"] == [older["id"]]
+    clock.pass_ms(DAY_MS)
+    assert texts(bank, "where does the user live") == ["User lives in Munich"]
+    assert texts(bank, "where does the user live", as_of=START_MS + 1) == ["User lives in Berlin"]
+    assert set(texts(bank, "where does the user live", include_superseded=True)) == {
+        "User lives in Berlin",
+        "User lives in Munich",
+    }
+    record = bank.get(older["id"])
+    assert record is not None
+    assert (record["superseded_by"], record["valid_to"]) == (newer["id"], START_MS + DAY_MS)
+    assert bank.count() == 1
+    assert bank.count(as_of=START_MS + 1) == 1
+
+
+def test_superseding_is_undone_with_the_put_that_did_it(bank: MemoryBank) -> None:
+    older = bank.put("User lives in Berlin")
+    newer = bank.put("User lives in Munich", supersedes=[older["id"]])
+    bank.undo(newer["op_id"])
+    assert texts(bank, "where does the user live") == ["User lives in Berlin"]
+    assert bank.get(newer["id"]) is None
+
+
+def test_a_put_that_supersedes_what_is_not_there_stores_nothing(bank: MemoryBank) -> None:
+    older = bank.put("User lives in Berlin")
+    with pytest.raises(NotFound):
+        bank.put("User lives in Munich", supersedes=[older["id"], "nothing"])
+    assert texts(bank, "user lives") == ["User lives in Berlin"]
+    bank.put("User lives in Munich", supersedes=[older["id"]])
+    with pytest.raises(Conflict):
+        bank.put("User lives in Oslo", supersedes=[older["id"]])
+
+
+# -- leaving ------------------------------------------------------------------------------------------------------
+
+
+def test_an_expired_memory_is_not_found_but_not_deleted(bank: MemoryBank, clock: Clock) -> None:
+    stored = bank.put("The build is red", expires_at=START_MS + DAY_MS)
+    clock.pass_ms(DAY_MS - 1)
+    assert texts(bank, "build") == ["The build is red"]
+    clock.pass_ms(1)
+    assert (texts(bank, "build"), bank.get(stored["id"]), bank.count()) == ([], None, 0)
+    assert len(list(bank.export())) == 1
+
+
+def test_clear_context_deletes_its_own_session_only_and_is_undone(store: MemoryStore) -> None:
+    """A9: the store's part."""
+    mine = store.bank("p", Provenance(session="mine"))
+    theirs = store.bank("p", Provenance(session="theirs"))
+    mine.put("mine one")
+    mine.put("mine two")
+    theirs.put("theirs one")
+    deletion = mine.delete_where({"session": "mine"})
+    assert deletion["count"] == 2
+    assert [item["text"] for item in theirs.browse()["items"]] == ["theirs one"]
+    assert mine.undo(deletion["op_id"])["count"] == 2
+    assert mine.count() == 3
+
+
+def test_an_empty_filter_deletes_nothing(bank: MemoryBank) -> None:
+    bank.put("x")
+    empty: list[Any] = [{}, None, {"all": []}]
+    for empty_reply in empty:
+        with pytest.raises(BadRequest):
+            bank.delete_where(empty_reply)
+    assert bank.count() == 1
+
+
+def test_a_purge_leaves_no_word_of_the_text_in_any_table(bank: MemoryBank, path: str) -> None:
+    stored = bank.put("xylophone quartz", metadata={"note": "xylophone"}, alias="memory_1_x")
+    bank.update(stored["id"], {"text": "xylophone zebra"})
+    bank.delete(stored["id"], hard=True)
+    assert bank.get(stored["id"], include_deleted=True) is None
+    assert bank.search("xylophone")["results"] == []
+    connection = sqlite3.connect(path)
+    try:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            if table.startswith("memory_words") and table != "memory_words_content":
+                continue  # the index of words names terms until it merges; the terms lead nowhere
+            for row in connection.execute(f"SELECT * FROM {table}"):
+                assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
+    finally:
+        connection.close()
