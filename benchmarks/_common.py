@@ -1,12 +1,15 @@
 """What the benchmarks share: a corpus, a header that says where the figures come from, a verdict."""
 
+import argparse
+import json
 import os
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,10 @@ VOCABULARY = 30_000
 SYLLABLES = "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si so ta te ti to tu va ve vi".split()
 COMMON = "the of and to in is for that with on as be by are this it from or an not can when which will has at if use value file data".split()
 
+UNUSUAL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+
 _failed: list[str] = []
+_figures: dict[str, float] = {}
 
 
 def header(title: str) -> None:
@@ -38,17 +44,51 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
+def options(purpose: str | None) -> argparse.ArgumentParser:
+    """A benchmark's options, `--json` among them."""
+    parser = argparse.ArgumentParser(description=purpose)
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
+    return parser
+
+
+def note(what: str, figure: float) -> None:
+    """Keeps a figure that nothing is promised of for the JSON document."""
+    _figures[what] = round(figure, 3)
+
+
+def once(command: list[str], folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[float, float]:
+    """One process from start to end, its output thrown away: (processor time, wall clock) in ms."""
+    # As a user's shell has it: the byte code of modules is kept, and what is printed is buffered.
+    kept = {name: text for name, text in environ.items() if name not in UNUSUAL}
+    began_s = time.perf_counter()
+    process = subprocess.Popen(
+        command, cwd=folder, env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return (usage.ru_utime + usage.ru_stime) * 1000, (time.perf_counter() - began_s) * 1000
+
+
 def check(what: str, figure: float, limit: float, *, at_most: bool = True, unit: str = "") -> None:
     """Prints a figure beside its promise; `finish` turns a broken one into the exit code."""
     held = figure <= limit if at_most else figure >= limit
     sign = "<=" if at_most else ">="
     print(f"{'PASS' if held else 'FAIL'}  {what}: {figure:.2f}{unit} (promised {sign} {limit:g}{unit})")
+    note(what, figure)
     if not held:
         _failed.append(what)
 
 
 def finish() -> None:
-    """Exits: 1 where a promise was not kept."""
+    """Exits: 1 where a promise was not kept. Prints the figures as JSON before, where that was asked for."""
+    if "--json" in sys.argv:
+        print(
+            json.dumps(
+                {"figures": _figures, "failed": _failed, "load": os.getloadavg(), "cores": os.cpu_count()}
+            )
+        )
     sys.exit(1 if _failed else 0)
 
 

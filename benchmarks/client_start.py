@@ -4,7 +4,6 @@ reply to `initialize`, and to `tools/list` right behind it, beside `python -c pa
 The first start of a client finds no record of its opening (ctx/server/opening.py); the later ones do.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from _common import check, finish, header, markdown_tree
+from _common import check, finish, header, markdown_tree, note, once, options
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n'
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
@@ -59,20 +58,11 @@ def start(folder: Path, environ: dict[str, str]) -> dict[str, tuple[float, float
     return figures
 
 
-def nothing() -> tuple[float, float]:
-    """`python -c pass`: processor time and wall clock in ms."""
-    began_s = time.perf_counter()
-    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", "pass"], os.environ)
-    _, _, usage = os.wait4(pid, 0)
-    return (usage.ru_utime + usage.ru_stime) * 1000, (time.perf_counter() - began_s) * 1000
-
-
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--files", type=int, default=200)
-    options.add_argument("--rounds", type=int, default=9)
-    options.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
-    args = options.parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--files", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
     header("A client's start")
     with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
         folder = Path(name)
@@ -90,7 +80,7 @@ def main() -> None:
         start(folder, environ)  # the byte code is written, the files are in memory
         base, first, later = [], [], []
         for _ in range(args.rounds):  # in turn, so that a noisy moment hits all
-            base.append(nothing())
+            base.append(once([sys.executable, "-c", "pass"], folder))
             later.append(start(folder, environ))
             for record in Path(name, "cache", "ctx").glob("opening-*"):
                 record.unlink()
@@ -98,18 +88,18 @@ def main() -> None:
     cpu = median(row[0] for row in base)
     wall = median(row[1] for row in base)
     print(f"{'python -c pass:':<34} {cpu:7.1f} ms CPU, {wall:7.1f} ms wall")
-    figures: dict[str, float] = {"pass_cpu_ms": cpu}
+    note("python -c pass, CPU ms", cpu)
+    ratios: dict[tuple[str, str], float] = {}
     for label, rows in (("first start", first), ("later starts", later)):
         for step in STEPS:
             step_cpu, step_wall = (median(row[step][part] for row in rows) for part in (0, 1))
-            figures[f"{label}, {step}, cpu_ms"] = step_cpu
+            note(f"{label}, {step}, CPU ms", step_cpu)
+            ratios[label, step] = step_cpu / cpu
             title = f"{label}, to the reply to {step}:"
             print(f"{title:<46} {step_cpu:7.1f} ms CPU = {step_cpu / cpu:5.1f} x, {step_wall:7.1f} ms wall")
     for step in STEPS[:2]:
-        ratio = figures[f"later starts, {step}, cpu_ms"] / cpu
-        check(f"ctx mcp to the reply to {step} against python -c pass, CPU", ratio, 20, unit=" x")
-    if args.json:
-        print(json.dumps({**figures, "load": os.getloadavg()}))
+        what = f"ctx mcp to the reply to {step} against python -c pass, CPU"
+        check(what, ratios["later starts", step], 20, unit=" x")
     finish()
 
 

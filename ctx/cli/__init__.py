@@ -83,6 +83,9 @@ SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "regis
 # would be eight of them.
 BRIEF = ("search", "get")
 CLOSED = ("index", "sync")  # by their end all is closed that they opened: taking apart 200 modules is 12 ms
+GARBAGE = (
+    20_000  # objects between two looks for it: with 700 they are 2 ms of a run that finds nothing changed
+)
 LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
@@ -104,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         if sys.argv[1] in BRIEF:
             gc.disable()
+        else:
+            gc.set_threshold(GARBAGE)
         code = main(sys.argv[1:])
         sys.stdout.flush()
         sys.stderr.flush()

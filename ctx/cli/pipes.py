@@ -10,7 +10,9 @@ from ctx.cli.common import configuration, memory_configuration, parser
 from ctx.cli.logs import log_to_stderr
 from ctx.config import Config
 from ctx.errors import BadRequest
-from ctx.extensions.trust import trust_path
+from ctx.extensions.trust import FOLDERS, trust_path
+from ctx.project import user_folder
+from ctx.registries import shelf_folder
 from ctx.server.frames import Frames, take_wire
 from ctx.server.opening import Opening, answer_early, fingerprint, slot_of
 
@@ -80,6 +82,8 @@ def _found_scripts(config: Config) -> Iterator[str]:
     """Where scripts lie that the configuration does not name, and what vouches for them."""
     if config.lua.tools_dir:
         yield config.lua.tools_dir
-    for kind in ("tools", "agents"):
-        yield os.path.join(config.root, ".ctx", kind)
+    for folder in (os.path.join(config.root, ".ctx"), user_folder(os.environ)):
+        if folder is not None:
+            yield from (os.path.join(folder, name) for name in FOLDERS)
+    yield shelf_folder(os.environ)
     yield trust_path(os.environ)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
-from ctx.extensions.bridge import Bridge
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.trust import NotTrusted, Voucher
-from ctx.lua.pool import ItemProblem, Job, Pool
 from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
 
-if TYPE_CHECKING:  # it brings a client of HTTP, 50 ms that a server without scripts need not wait for
+if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
+    from ctx.extensions.bridge import Bridge
     from ctx.lua.host import Policy
+    from ctx.lua.pool import Job, Pool
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ def name_fault(kind: str, script: ScriptFile) -> str | None:
 class Runner(NamedTuple):
     """The pool and the bridge, as every script needs them."""
 
-    pool: Pool
-    bridge: Bridge
+    pool: "Pool"
+    bridge: "Bridge"
 
     def job(
         self,
@@ -120,7 +120,9 @@ class Runner(NamedTuple):
         arguments: JSON,
         context: Mapping[str, JSON],
         schema: JSON = None,
-    ) -> Job:
+    ) -> "Job":
+        from ctx.lua.pool import Job
+
         return Job(
             name=script.name,
             source=source,
@@ -304,6 +306,8 @@ class ScriptConnector:
 
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
     """An item of a scan, or a line of the report where it is none."""
+    from ctx.lua.conversation import ItemProblem
+
     if isinstance(item, ItemProblem):
         log.problem(f"item {number}", item.message.removeprefix(f"item {number}: "))
         log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time

@@ -36,6 +36,7 @@ SOURCE_RETRY_AT_MOST_S = 3600.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
 # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
 WARM_AFTER_S = 2.0
+FIRST_ANSWERS_S = 0.2  # who waits for a server to start asks at once: the model comes behind, numpy with it
 POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
 
 
@@ -272,6 +273,7 @@ class Watcher:
     # -- embedding -------------------------------------------------------------------------------------------
 
     def _embed_loop(self) -> None:
+        self._embed_due.wait(FIRST_ANSWERS_S)
         self._warm(documents=False)
         warm = False
         while not self._stop.is_set():

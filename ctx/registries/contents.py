@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tomli
-
 from ctx.errors import SourceError
 from ctx.text import one_line
 from ctx.tools.base import NAME
@@ -97,6 +95,8 @@ def _order(offer: Offer) -> tuple[str, str]:
 def _tables(manifest: bytes | None) -> dict[str, JSON]:
     if manifest is None:
         return {}
+    import tomli  # 4 ms, and a server reads no manifest
+
     try:
         return tomli.loads(manifest.decode("utf-8-sig"))
     except (UnicodeDecodeError, tomli.TOMLDecodeError, RecursionError) as error:

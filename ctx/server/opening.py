@@ -12,11 +12,13 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
+from itertools import islice
 
 from ctx import __version__, files
 from ctx.server.frames import Frames
@@ -37,23 +39,27 @@ _KIND = "ctx-opening 1"
 _MAX_REPLIES = 48  # of all clients of a project; each has about four
 _MAX_KEY_CHARS = 4000
 _MAX_BYTES = 4_000_000  # of a record
-_CODE = ("", "server", "tools", "extensions", "lua")  # folders of ctx that replies follow from
+_MAX_PATHS = 5000  # looked at, 10 us each
+_DEPTH = 4  # of folders: registry, kind, script, its files
 _SDK = ("mcp", "mcp_types", "pydantic", "pydantic_core")
 
 
 # -- what replies follow from ------------------------------------------------------------------------------
 
 
-def fingerprint(values: Iterable[str], paths: Iterable[str]) -> str:
-    """One hash over ctx, the SDK and Python as they are installed, these values and the state of these files.
+def fingerprint(values: Iterable[str], paths: Iterable[str]) -> str | None:
+    """One hash over ctx, the SDK and Python as they are installed, these values and the state of what is at these
+    paths; None where that is too much to look at.
 
     A file's state is its inode, its times and its size; a change within one tick of the clock that made it cannot
     matter, since whoever reads the file starts later. Of a folder it is what it holds.
     """
-    parts = [_KIND, __version__, sys.version, sys.prefix, *values, "files"]
+    parts = [_KIND, __version__, sys.version, sys.prefix, *values]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for path in (*(os.path.join(package, folder) for folder in _CODE), *_sdk_files(), *paths):
-        parts += _state(path)
+    for path in (package, *_sdk_files(), *paths):
+        parts += islice(_states(path, _DEPTH), _MAX_PATHS + 1)
+        if len(parts) > _MAX_PATHS:
+            return None
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -62,19 +68,17 @@ def _sdk_files() -> list[str]:
     return [spec.origin or "" for spec in specs if spec is not None]
 
 
-def _state(path: str) -> list[str]:
+def _states(path: str, depth: int) -> Iterator[str]:
     try:
         status = os.stat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            yield f"{path} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
+        elif depth and not path.endswith("__pycache__"):  # which comes and goes
+            yield path
+            for name in sorted(os.listdir(path)):
+                yield from _states(f"{path}/{name}", depth - 1)
     except OSError as error:
-        return [path, f"errno {error.errno}"]
-    state = [path, f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"]
-    if os.path.isdir(path):
-        state = [path]  # its own times change with every `__pycache__`
-        with os.scandir(path) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.name.endswith((".py", ".lua")):
-                    state += _state(entry.path)
-    return state
+        yield f"{path} errno {error.errno}"
 
 
 # -- the record --------------------------------------------------------------------------------------------
@@ -83,8 +87,8 @@ def _state(path: str) -> list[str]:
 class Opening:
     """The recorded replies of one project, by request. `slot` is the file; a missing or foreign one is empty."""
 
-    def __init__(self, slot: str | None, fingerprint: str) -> None:
-        self._slot = slot
+    def __init__(self, slot: str | None, fingerprint: str | None) -> None:
+        self._slot = slot if fingerprint is not None else None
         self._fingerprint = fingerprint
         self._replies = self._read()
         self._lock = threading.Lock()

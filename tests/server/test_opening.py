@@ -201,9 +201,18 @@ def test_the_fingerprint_changes_with_a_value_a_file_and_a_folder(tmp_path: Path
     assert changed()
     (tools / "b.lua").write_text("1")
     assert changed()
-    (tools / "notes.txt").write_text("no script")
-    assert not changed()
+    (tools / "pack").mkdir()
+    assert changed()
+    (tools / "pack" / "c.lua").write_text("1")
+    assert changed()
     assert fingerprint(["y"], [str(script), str(tools)]) not in prints
+
+
+def test_a_folder_with_too_much_in_it_is_not_looked_through(tmp_path: Path) -> None:
+    for number in range(5000):
+        (tmp_path / f"{number}.lua").touch()
+    assert fingerprint([], [str(tmp_path)]) is None
+    assert not Opening(str(tmp_path / "opening"), None)
 
 
 class Client:
