@@ -73,10 +73,10 @@ else:
             # Generated code costs what twenty records made by hand do, and of most classes a command makes fewer.
             cls._few -= 1
             if cls._few >= 0:
-                known = {**cls._field_defaults, **named}
-                missing = cls._fields[len(values) :]
-                if known.keys() >= {*missing} and named.keys() <= {*missing}:
-                    record = tuple.__new__(cls, (*values, *[known[name] for name in missing]))
+                values_by_name = {**cls._field_defaults, **named}
+                unnamed = cls._fields[len(values) :]
+                if values_by_name.keys() >= {*unnamed} and named.keys() <= {*unnamed}:
+                    record = tuple.__new__(cls, (*values, *[values_by_name[name] for name in unnamed]))
                     if len(record) == len(cls._fields):
                         return record
             fields = ", ".join(cls._fields)

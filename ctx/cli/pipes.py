@@ -56,15 +56,15 @@ def run(command: str, argv: list[str]) -> int:
     if args.pack and args.pack not in config.packs.enabled:
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     bank = args.bank or os.environ.get("CTX_BANK")
-    opening = early = None
+    opening = beginning = None
     if not config.packs.enabled:  # whose introductions follow from more than can be looked at beforehand
         opening = _opening(config, bank)
-        early = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
-        if early is not None and early.ended:
+        beginning = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
+        if beginning is not None and beginning.ended:
             return 0
     from ctx.cli.pipe_server import serve
 
-    return serve(config, frames, pack=args.pack, bank=bank, early=early, opening=opening)
+    return serve(config, frames, pack=args.pack, bank=bank, early=beginning, opening=opening)
 
 
 def _opening(config: Config, bank: str | None) -> Opening:

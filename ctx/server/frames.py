@@ -45,9 +45,9 @@ class Frames:
         """Waits for something to read, here or at the descriptor `other`; whether there is something here."""
         if self._buffer:
             return True
-        here = self._reading.fileno()
-        readable, _, _ = select.select([here, other], [], [], timeout_s)
-        return here in readable
+        descriptor = self._reading.fileno()
+        readable, _, _ = select.select([descriptor, other], [], [], timeout_s)
+        return descriptor in readable
 
     def next(self) -> bytes | None:
         """The next message, waited for; None at the end."""

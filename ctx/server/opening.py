@@ -200,7 +200,7 @@ def answer_early(frames: Frames, opening: Opening, prepare: Callable[[], object]
     """Answers from the record until `prepare`, which runs in a thread meanwhile, is through, or until something comes
     that the record does not know.
     """
-    ready, waker = os.pipe()
+    signal, waker = os.pipe()
 
     def run() -> None:
         try:
@@ -208,13 +208,13 @@ def answer_early(frames: Frames, opening: Opening, prepare: Callable[[], object]
         finally:  # what it raised is raised once more where the server is made
             os.close(waker)
 
-    early = Early()
-    known = not frames.waiting(PATIENCE_S, other=ready) or early.take(frames, opening)
+    beginning = Early()
+    unfinished = not frames.waiting(PATIENCE_S, other=signal) or beginning.take(frames, opening)
     thread = threading.Thread(target=run, name="ctx-prepare", daemon=True)
     thread.start()
-    while known and frames.waiting(None, other=ready):
-        known = early.take(frames, opening)
-    if not early.ended:
+    while unfinished and frames.waiting(None, other=signal):
+        unfinished = beginning.take(frames, opening)
+    if not beginning.ended:
         thread.join()
-        os.close(ready)
-    return early
+        os.close(signal)
+    return beginning
