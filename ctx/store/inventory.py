@@ -1,4 +1,5 @@
-"""What lies in a folder of tantivy's: the files of its last commit, and whether they are as they were written."""
+"""What lies in a folder of tantivy's: the files of its last commit, and whether they are as they were written; and how long the
+files of vectors must be."""
 
 import os
 import zlib
@@ -9,6 +10,8 @@ from ctx.store.statefile import Stamp, stamp
 from ctx.store.tantivy import KeywordIndex
 
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
+# Of vectors.py and lanes.py, which are not imported to see that nothing has changed.
+VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
@@ -124,3 +127,18 @@ def discard(path: str) -> None:
             os.unlink(os.path.join(path, name))
         except FileNotFoundError:
             pass
+
+
+def vector_sizes(fields: dict[str, str]) -> dict[str, int]:
+    """The files of vectors by name, and what each has at least, as their state tells it."""
+    generation, rows, dim = fields["generation"], int(fields["rows"]), int(fields["dim"])
+    coded_rows = rows // CODES_ROWS * CODES_ROWS
+    sizes = {
+        f"{generation}.vectors": 4 * rows * dim,
+        f"{generation}.codes": coded_rows * (dim + 12),
+        f"{generation}.rows": ROW_BYTES * rows,
+        f"{generation}.patches": PATCH_BYTES * int(fields["patches"]),
+    }
+    if fields.get("leads", "0") != "0":
+        sizes[f"{generation}.leads-{fields['leads']}"] = 4 * dim * LEAD_DIMS + coded_rows * (LEAD_DIMS + 12)
+    return sizes

@@ -24,10 +24,12 @@ from ctx.store.base import Catalog, StoredDocument
 from ctx.store.inventory import (
     DAMAGED,
     OPEN_TRIES,
+    VECTORS_FORMAT,
     Surviving,
     complete_files,
     inventory,
     sound_files,
+    vector_sizes,
     verified,
 )
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
@@ -44,8 +46,6 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
-# Of vectors.py, which is not imported to see that nothing has changed.
-VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 _ROOM_BYTES = 64 << 20
 _FORMER_S = 60.0  # a question that was asked of the model before has its answer long before that
 
@@ -299,7 +299,7 @@ class LocalIndex:
             or not expected.items() <= fields.items()
         ):
             return False
-        for name, size in _vector_sizes(fields).items():
+        for name, size in vector_sizes(fields).items():
             current_stamp = stamp(os.path.join(self._vectors_path, name))
             if current_stamp is None or current_stamp[2] < size:
                 return False
@@ -551,21 +551,6 @@ def _keyword_state(path: str) -> dict[str, str] | None:
     fields = read_state(path)
     number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
     return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
-
-
-def _vector_sizes(fields: dict[str, str]) -> dict[str, int]:
-    """The files of vectors by name, and what each has at least, as their state tells it."""
-    generation, rows, dim = fields["generation"], int(fields["rows"]), int(fields["dim"])
-    coded_rows = rows // CODES_ROWS * CODES_ROWS
-    sizes = {
-        f"{generation}.vectors": 4 * rows * dim,
-        f"{generation}.codes": coded_rows * (dim + 12),
-        f"{generation}.rows": ROW_BYTES * rows,
-        f"{generation}.patches": PATCH_BYTES * int(fields["patches"]),
-    }
-    if fields.get("leads", "0") != "0":
-        sizes[f"{generation}.leads-{fields['leads']}"] = 4 * dim * LEAD_DIMS + coded_rows * (LEAD_DIMS + 12)
-    return sizes
 
 
 def _check_reachable(folder: str, beneath: str) -> None:
