@@ -19,7 +19,7 @@ FURTHER_PASSAGES = 0.05
 # The weight of meaning where prose is found, and where code is: a question shares few words with the code that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
-# How fast meaning gains weight while texts are being embedded (docs/decisions/0024): the best of a few nearest says less.
+# How fast meaning gains weight while texts are being embedded (docs/decisions/0014): the best of a few nearest says less.
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
 

@@ -1,7 +1,7 @@
 """Vectors in 8 bits as a scan reads them fastest: in blocks of ROWS rows, each dimension of a block side by side.
 
 A product of one row with a matrix is the one that onnxruntime does without laying the matrix out anew, and reads each byte once: 1.6 ms
-for 65,000 rows of 384 on one core, where row after row it took 14 (docs/decisions/0022-leads.md). A block is
+for 65,000 rows of 384 on one core, where row after row it took 14 (docs/decisions/0012-leads.md). A block is
 
     codes   int8 (dim, ROWS)    the vectors, of which a row's step is the unit
     zeros   int32 (ROWS)        what the query's own zero adds to the product of a row

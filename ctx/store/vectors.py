@@ -14,7 +14,7 @@ a fifth of the rows are dead, the living are copied into a new generation; reade
 
 Searching is one product of the codes with the query, and an exact look at all rows that could be among the best by it. A few thousand
 rows are multiplied as they are. From LEAD_ROWS on the product is that of the leads, a quarter as long, and the exact look is at the
-LEAD_CANDIDATES best by it: nearly always all that belong to the answer (docs/decisions/0022-leads.md has the figures).
+LEAD_CANDIDATES best by it: nearly always all that belong to the answer (docs/decisions/0012-leads.md has the figures).
 """
 
 import mmap
@@ -39,7 +39,7 @@ BLOCK_ROWS = (
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .996 (docs/decisions/0022-leads.md)
+LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .996 (docs/decisions/0012-leads.md)
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
