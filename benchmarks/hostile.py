@@ -1,8 +1,8 @@
 """How quickly a server answers under forty hostile calls: `python benchmarks/hostile.py [--seconds 5] [--kind every]`.
 
-Per kind of call (tests/hostile.py has them): `/health` and a search by one honest client, and how long the process
-takes to end after SIGTERM in the middle of it. Attackers, client and server share the machine's cores, as they do
-where somebody attacks from it.
+Per kind of call (tests/hostile.py has them): `/health` and a search by one honest client, and how long the
+process takes to end after SIGTERM in the middle of it. Attackers, client and server share the machine's
+cores, as they do where somebody attacks from it.
 """
 
 import argparse

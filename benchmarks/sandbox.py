@@ -3,8 +3,9 @@
 `pool` measures the sandbox by itself; `server` a running `ctx serve mcp` over HTTP: what a script adds to a request, how late a 408 is, and how fast
 `/health` answers meanwhile.
 
-Each line is a figure, its target and PASS or FAIL; the exit code is the number of FAILs. The targets are for a quiet machine of two
-cores: the load before and after is printed, and the best of several rounds is what is compared.
+Each line is a figure, its target and PASS or FAIL; the exit code is the number of FAILs. The targets are for
+a quiet machine of two cores: the load before and after is printed, and the best of several rounds is what is
+compared.
 """
 
 import argparse

@@ -101,8 +101,8 @@ def ask(port: int, mode: str) -> dict[str, object]:
 
 
 def start(folder: Path, port: int, mode: str) -> tuple[float, float, float, float]:
-    """Seconds from the start of the process to its first answer in this mode and to `/health`; how long the stop took; and the
-    processor time until the first answer.
+    """Seconds from the start of the process to its first answer in this mode and to `/health`; how long the
+    stop took; and the processor time until the first answer.
     """
     began_s = time.perf_counter()
     process = subprocess.Popen(

@@ -5,8 +5,9 @@ A term is a word in lower case, without accents, stemmed for English. A word is 
 Scripts that put no spaces between words are cut into pairs of characters. Stop words are terms like others: a text keeps
 them, a query drops them unless it has nothing else.
 
-The words are cut by tantivy's own tokenizer, which its index uses too (`tokenizer`), many times faster than Python could. An
-engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look for.
+The words are cut by tantivy's own tokenizer, which its index uses too (`tokenizer`), many times faster than
+Python could. An engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look
+for.
 """
 
 from collections.abc import Iterable
@@ -35,9 +36,9 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Compiled when first needed: a plain query from the command line needs none.
-# Each can begin at the start of a word only: tried at every letter, a word of 4000 would take a second.
-# Where a hump begins: a capital after a small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
+# Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
+# word only: tried at every letter, a word of 4000 would take a second. Where a hump begins: a capital after a
+# small letter or digit (`getUser`), or the last capital before a word (`HTTPServer`; but not `URLs`).
 _HUMP = pattern(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z][a-z]))")
 _SURROGATE = pattern("[\ud800-\udfff]")
 _SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")

@@ -1,8 +1,8 @@
 """The configuration: `ctx.toml` read once, checked whole, given on as values.
 
-Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` or a missing path is a `ConfigError` that names the
-file, the key and the mend; all of them are told at once. The keys are declared in ctx/settings.py. Only the wiring and the CLI
-import this module.
+Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` or a missing path is a
+`ConfigError` that names the file, the key and the mend; all of them are told at once. The keys are declared
+in ctx/settings.py. Only the wiring and the CLI import this module.
 """
 
 import os

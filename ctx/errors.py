@@ -20,8 +20,9 @@ CtxError
     ├── EmbedderError      the embedding model or its service could not answer
     └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
 
-`word` is the code that leaves the machine. `message` names the thing and the mend and holds no path, key or traceback that a
-remote caller should not see; what only the operator should see goes into `__cause__` and the log.
+`word` is the code that leaves the machine. `message` names the thing and the mend and holds no path, key or
+traceback that a remote caller should not see; what only the operator should see goes into `__cause__` and the
+log.
 """
 
 

@@ -199,8 +199,8 @@ def _defines(text: str, names: Sequence[str]) -> bool:
 def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
     """What to show of a document that was rewritten since the index was published: its text as it is now.
 
-    Without this a document would be lost for as long as its source is being indexed. One that was found by words it no longer has
-    is left out: the index is a moment old, the answer must not be wrong.
+    Without this a document would be lost for as long as its source is being indexed. One that was found by
+    words it no longer has is left out: the index is a moment old, the answer must not be wrong.
     """
     choices = []
     for row in map(rows.get, rows.current(number)):

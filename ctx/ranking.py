@@ -108,8 +108,8 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
     Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the keyword
     leg whole: as if meaning said of them what the words say.
 
-    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its share of the score
-    unearned. Ties: by the better rank in either leg, then by number.
+    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its
+    share of the score unearned. Ties: by the better rank in either leg, then by number.
     """
     shares = METHODS[method]
     legs = [

@@ -40,8 +40,8 @@ def requests(tables: Table, root: str) -> list[str]:
 
 
 def harmless(section: str, key: str) -> bool:
-    """Whether a key gives nobody anything but the project's own files and remotes. The rest is judged below, or
-    asks.
+    """Whether a key gives nobody anything but the project's own files and remotes. The rest is judged below,
+    or asks.
     """
     declared = SECTIONS.get(section) or NAMED_SECTIONS.get(section)
     if declared is not None and key in declared.keys and declared.keys[key][1].harmless:

@@ -21,8 +21,7 @@ def one_line(text: str, limit: int = 200) -> str:
     Python would escape it.
 
     Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a
-    log nor what a
-    terminal shows. Spaces of other widths become plain ones.
+    log nor what a terminal shows. Spaces of other widths become plain ones.
     """
     if len(text) > limit:
         text = text[: limit - 1] + "…"

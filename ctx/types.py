@@ -1,8 +1,8 @@
 """The values that cross rooms.
 
 They are named tuples, not dataclasses: a scan makes one per file (a tuple is built five times faster than a
-frozen dataclass) and `ctx search` must start in the time of a few imports (`dataclasses` alone costs ten milliseconds).
-Times are integers: milliseconds since the epoch, UTC.
+frozen dataclass) and `ctx search` must start in the time of a few imports (`dataclasses` alone costs ten
+milliseconds). Times are integers: milliseconds since the epoch, UTC.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,8 +77,8 @@ class Extracted(NamedTuple):
 class Chunk(NamedTuple):
     """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based, inclusive).
 
-    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity of what
-    the embedder reads (title, heading path and text): equal hashes share one embedding.
+    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity
+    of what the embedder reads (title, heading path and text): equal hashes share one embedding.
     """
 
     ordinal: int

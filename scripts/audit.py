@@ -1,7 +1,7 @@
 """Asks a vulnerability database about the locked dependencies (`make audit`).
 
-Exit code 0: none is known to be vulnerable; 1: some are, each is named with its mend; 3: the database could not be asked
-about all of them, so that nothing is known.
+Exit code 0: none is known to be vulnerable; 1: some are, each is named with its mend; 3: the database could
+not be asked about all of them, so that nothing is known.
 """
 
 import argparse

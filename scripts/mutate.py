@@ -2,9 +2,9 @@
 
     python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE:LINE]
 
-Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that fell.
-The tree is copied to a temporary folder, so the working copy is never touched. What survives on purpose is named
-in docs/decisions/0007-mutants.md.
+Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that
+fell. The tree is copied to a temporary folder, so the working copy is never touched. What survives on purpose
+is named in docs/decisions/0007-mutants.md.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Every place where a pattern that may not be ours meets a text that may not be ours, each with the reason why it ends soon.
 
-A regular expression that backtracks holds the interpreter until it is done: neither `/health` nor SIGTERM is heard meanwhile. So
-whoever compiles something else than a literal says here what bounds it.
+A regular expression that backtracks holds the interpreter until it is done: neither `/health` nor SIGTERM is
+heard meanwhile. So whoever compiles something else than a literal says here what bounds it.
 """
 
 import ast

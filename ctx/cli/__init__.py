@@ -1,7 +1,7 @@
 """The commands: nothing but parsing, calling and printing.
 
-`ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the
-one asked for.
+`ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the one
+asked for.
 """
 
 import errno
@@ -101,9 +101,7 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a
-    traceback.
-    """
+    """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a traceback."""
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         if sys.argv[1] in BRIEF:
             gc.disable()
@@ -180,8 +178,8 @@ def _fail(error: CtxError, as_json: bool) -> int:
 
 
 def _command(arguments: list[str]) -> str | None:
-    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest`
-    for a command there is not.
+    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest` for a
+    command there is not.
     """
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):

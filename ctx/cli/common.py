@@ -119,8 +119,8 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
 
 
 def memory_configuration(explicit: str | None) -> Config:
-    """The configuration that counts here; without one, memories are the user's and not this folder's.
-    Raises `ConfigError`.
+    """The configuration that counts here; without one, memories are the user's and not this folder's. Raises
+    `ConfigError`.
     """
     if find_config(explicit, os.environ, os.getcwd()) is None:
         return default_config(os.path.expanduser("~"))

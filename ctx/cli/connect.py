@@ -111,9 +111,7 @@ def _check(args: Any) -> None:
 
 
 def entry_name(location: Location | None, args: Any) -> str:
-    """What a client is to call this project's server: the same every time, and another one for each
-    project.
-    """
+    """What a client is to call this project's server: the same every time, and another one for each project."""
     if location is None or args.scope == "project":
         return "ctx"
     folder = os.path.basename(project_root(location.path))

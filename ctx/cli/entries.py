@@ -105,8 +105,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def members_of(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the value of each member of the object at `start` lies, and where its closing brace is. The
-    text is known to be JSON.
+    """Where the value of each member of the object at `start` lies, and where its closing brace is. The text
+    is known to be JSON.
     """
     decoder = json.JSONDecoder()
     spans: dict[str, tuple[int, int]] = {}
@@ -206,9 +206,7 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
 
 
 def _cut_json(text: str, key: str, name: str) -> str | None:
-    """The text without one member of the object under `key`, and without that object where it held no
-    other.
-    """
+    """The text without one member of the object under `key`, and without that object where it held no other."""
     try:
         before = json.loads(text, object_pairs_hook=distinct)
     except ValueError:

@@ -110,8 +110,8 @@ def _without_lines(text: str) -> tuple[str, Lines]:
 
 
 def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]:
-    """Every document that fits best: an id, else a whole path, else the beginning of an id, else the end of
-    a path.
+    """Every document that fits best: an id, else a whole path, else the beginning of an id, else the end of a
+    path.
     """
     catalog = workspace.catalog
     stored = catalog.document(text.strip().lower())

@@ -46,8 +46,8 @@ _SWITCHES = ("--json", "--full", "--dry-run", "--watch", "--no-embed", "--prune"
 
 
 def _options(command: str, argv: list[str]) -> _Options:
-    """The plain cases, read without argparse, which costs ten milliseconds of a run that finds nothing changed; whatever
-    is not plain goes to it.
+    """The plain cases, read without argparse, which costs ten milliseconds of a run that finds nothing
+    changed; whatever is not plain goes to it.
     """
     options = _Options()
     for word in argv:
@@ -170,9 +170,7 @@ def _tell_ends(reports: Sequence[IndexReport]) -> None:
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
-    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked
-    for).
-    """
+    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked for)."""
 
     def tell(report: IndexReport) -> None:
         if as_json and report.changes:

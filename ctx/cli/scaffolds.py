@@ -1,5 +1,5 @@
-"""The scripts that `ctx tool init`, `ctx connector init` and `ctx agent init` write: each runs as
-generated. And a registry of such scripts, for `ctx registry init`.
+"""The scripts that `ctx tool init`, `ctx connector init` and `ctx agent init` write: each runs as generated.
+And a registry of such scripts, for `ctx registry init`.
 """
 
 from ctx.toml import toml_value

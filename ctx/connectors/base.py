@@ -59,8 +59,8 @@ class Connector(Protocol):
     """A source of documents.
 
     `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the
-    part before the colon. `signature` changes when the configuration changes what a scan would yield or how an item
-    reads (globs, root, branch): the run then ignores the known fingerprints.
+    part before the colon. `signature` changes when the configuration changes what a scan would yield or how
+    an item reads (globs, root, branch): the run then ignores the known fingerprints.
     """
 
     @property

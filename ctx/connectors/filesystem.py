@@ -1,9 +1,8 @@
 """A folder of this machine as a source.
 
 A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the
-rest. Nothing outside the
-root is ever read: a file is opened component by component, without following links, so a link put in place
-meanwhile is refused.
+rest. Nothing outside the root is ever read: a file is opened component by component, without following links,
+so a link put in place meanwhile is refused.
 """
 
 import errno
@@ -133,8 +132,7 @@ class FilesystemConnector:
         are no longer there.
 
         Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file
-        changed, the root itself is named,
-        or links are followed (a file then has several ids).
+        changed, the root itself is named, or links are followed (a file then has several ids).
         """
         root = self._real_root(known)
         if self.follow_symlinks:
@@ -433,9 +431,8 @@ class _Walk:
         """Compares the files of one folder and lists its folders. This is where a scan spends its time.
 
         A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the
-        interpreter's own. The tag in
-        a fingerprint stands for the ignore rules under which the file was taken, so they are asked again only
-        where they changed.
+        interpreter's own. The tag in a fingerprint stands for the ignore rules under which the file was
+        taken, so they are asked again only where they changed.
         """
         now_ns = time.time_ns()
         relative = f"{folder}/"[self._from_root :]

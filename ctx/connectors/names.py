@@ -12,8 +12,8 @@ _UNDECODABLE = pattern("[\udc80-\udcff]")
 def encode_name(name: str) -> str:
     """A file name as part of a source id: text that any store can hold, and that stands for one name only.
 
-    A byte that is not UTF-8 (a lone surrogate in Python's reading of the name) is written `%XX`; a `%` that could be
-    taken for such an escape is written `%25`. Every other name stays as it is.
+    A byte that is not UTF-8 (a lone surrogate in Python's reading of the name) is written `%XX`; a `%` that
+    could be taken for such an escape is written `%25`. Every other name stays as it is.
     """
     if "%" in name:
         name = _AMBIGUOUS.sub("%25", name)

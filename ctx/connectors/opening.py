@@ -20,8 +20,8 @@ def read_below(root: str, relative: str, max_bytes: int) -> bytes:
 
     Raises `SourceError` for one of more than `max_bytes`, and `OSError`.
 
-    Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run
-    reads it again.
+    Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run reads
+    it again.
     """
     *folders, name = relative.split("/")
     parent = os.open(root, FOLDER)

@@ -201,8 +201,8 @@ def _components(pattern: str) -> Iterator[list[Token]]:
 
 
 def _plain_segment(component: str) -> Segment | None:
-    """A component without brackets and backslashes where one look tells what it is, as it does of nearly all; else
-    None.
+    """A component without brackets and backslashes where one look tells what it is, as it does of nearly all;
+    else None.
     """
     if "?" in component:
         return None

@@ -1,8 +1,8 @@
 """A bucket of an S3-compatible store as a source: the objects below a prefix that the globs take.
 
 Listed whole and read as needed: an object's ETag and size are its fingerprint, so a second run reads what
-changed. Keys are kept as they are, also those that no file system could hold. Keys, secrets and tokens are
-in no message and no log.
+changed. Keys are kept as they are, also those that no file system could hold. Keys, secrets and tokens are in
+no message and no log.
 """
 
 import hashlib

@@ -20,8 +20,8 @@ from ctx.connectors.patterns import (
 class Scope:
     """What a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
 
-    `ignores` are the levels of the ignore files in force, the deepest first. `tag` names what they ask of files in
-    this folder: equal tags give equal answers, in any process; it is "" where they ask nothing.
+    `ignores` are the levels of the ignore files in force, the deepest first. `tag` names what they ask of
+    files in this folder: equal tags give equal answers, in any process; it is "" where they ask nothing.
     """
 
     __slots__ = ("exclude", "ignores", "include", "tag", "takes")

@@ -18,10 +18,8 @@ def fingerprint(st: os.stat_result) -> str:
     """Changes whenever the file may have changed.
 
     ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size
-    what a clock set back
-    would hide. The hash of integers is the same in every process; a Python that computes it otherwise reads
-    every file once more.
-    An item's fingerprint has the scope's tag after it.
+    what a clock set back would hide. The hash of integers is the same in every process; a Python that
+    computes it otherwise reads every file once more. An item's fingerprint has the scope's tag after it.
     """
     return hex(hash(STAMP(st)))
 

@@ -79,8 +79,8 @@ def _query(query: str) -> str:
 
 
 def folder_of(address: str) -> str:
-    """The folder that a source beginning at an address covers: that of a page which has a name with a
-    suffix, the address itself where it has none (`/docs` is `/docs/`).
+    """The folder that a source beginning at an address covers: that of a page which has a name with a suffix,
+    the address itself where it has none (`/docs` is `/docs/`).
     """
     parts = urlsplit(address)
     above, _, name = parts.path.rpartition("/")

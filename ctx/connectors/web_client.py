@@ -17,8 +17,8 @@ _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, applicat
 class Client:
     """Asks one page after the other. Closed with the block.
 
-    `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if
-    it is longer.
+    `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if it
+    is longer.
     """
 
     def __init__(

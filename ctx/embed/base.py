@@ -14,9 +14,10 @@ if TYPE_CHECKING:  # numpy costs 70 ms, and naming the seam needs none of it
 class Embedder(Protocol):
     """Gives texts a place in a space where nearness is likeness. Safe to call from several threads at once.
 
-    Vectors are float32 of shape [dim] and unit length. A vector depends on its text alone: not on the texts beside it,
-    their order or the number of threads. Nothing of a text is dropped: one longer than the model reads is cut into windows,
-    whose vectors are averaged. Any str will do: empty, blank, with NUL or lone surrogates.
+    Vectors are float32 of shape [dim] and unit length. A vector depends on its text alone: not on the texts
+    beside it, their order or the number of threads. Nothing of a text is dropped: one longer than the model
+    reads is cut into windows, whose vectors are averaged. Any str will do: empty, blank, with NUL or lone
+    surrogates.
     """
 
     @property

@@ -13,8 +13,8 @@ _ALSO = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", 
 def parameters_schema(declared: JSON, where: str) -> JSON:
     """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a schema written out.
 
-    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError` naming the
-    parameter. Whether the result is a sound schema is for `ctx.tools.schema` to say.
+    Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError`
+    naming the parameter. Whether the result is a sound schema is for `ctx.tools.schema` to say.
     """
     if declared is None or declared == {} or declared == []:
         return {"type": "object", "properties": {}}

@@ -13,9 +13,7 @@ _SAMPLE_LINES = 10
 
 
 def parse(text: str) -> Parsed:
-    """A table as lines of "name: value"; what is no table is read as the
-    text it is.
-    """
+    """A table as lines of "name: value"; what is no table is read as the text it is."""
     sample = [line for line in text[:65_536].split("\n")[:_SAMPLE_LINES] if line.strip()]
     separator = max(_SEPARATORS, key=lambda mark: min((line.count(mark) for line in sample), default=0))
     if not sample or separator not in sample[0]:

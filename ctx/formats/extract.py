@@ -37,9 +37,9 @@ _SUFFIX = pattern(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 def extract(content: Content, source_id: str) -> Extracted | None:
     """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
 
-    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The body
-    has "\\n" for every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed file that
-    cannot be read.
+    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The
+    body has "\\n" for every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed
+    file that cannot be read.
     """
     name = source_id.rsplit("/", 1)[-1]
     data = content.data

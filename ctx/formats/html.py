@@ -121,8 +121,8 @@ def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The opening tags of these (lower-case) names with their attributes, in order; what scripts and styles hold
-    is no tag. Never fails.
+    """The opening tags of these (lower-case) names with their attributes, in order; what scripts and styles
+    hold is no tag. Never fails.
     """
     skip_to = 0
     never_closed: set[str] = set()

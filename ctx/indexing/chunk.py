@@ -1,8 +1,8 @@
 """Chunks: where a document is cut, so that each piece is read whole by the embedder and says one thing.
 
-A document is a tree of headings. A subtree that fits in one chunk is one; small neighbours under one parent are joined; what
-does not fit is cut at the best border near the point that makes the pieces even. Sizes are estimates in wordpieces: the real
-tokenizer reads 3 MB/s, and the estimate 300.
+A document is a tree of headings. A subtree that fits in one chunk is one; small neighbours under one parent
+are joined; what does not fit is cut at the best border near the point that makes the pieces even. Sizes are
+estimates in wordpieces: the real tokenizer reads 3 MB/s, and the estimate 300.
 """
 
 import string

@@ -1,7 +1,7 @@
 """One index run of one source: scan, read, extract, chunk, store, delete.
 
-A bad item is a line of the report, never the end of the run. Each batch is a transaction of the catalog, so a run that dies leaves
-a store that opens, and the next run completes it.
+A bad item is a line of the report, never the end of the run. Each batch is a transaction of the catalog, so a
+run that dies leaves a store that opens, and the next run completes it.
 """
 
 import hashlib

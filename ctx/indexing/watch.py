@@ -1,9 +1,8 @@
 """Keeps the store fresh while a server runs.
 
 Three threads: one listens to the file system (watchfiles), one indexes what changed or fell due, one embeds.
-Files become searchable by
-keyword as soon as they are stored; their vectors follow. Nothing here ends the server: what fails is logged,
-shown as degraded, and tried again.
+Files become searchable by keyword as soon as they are stored; their vectors follow. Nothing here ends the
+server: what fails is logged, shown as degraded, and tried again.
 """
 
 import logging
@@ -194,8 +193,8 @@ class Watcher:
         while not self._stop.is_set():
             if self._look_due and not self._due:
                 # A changed byte in the index would else be found with the first edit only, and answers be
-                # wrong until then. Half a
-                # second of reading for a million chunks: after the sources, not before them.
+                # wrong until then. Half a second of reading for a million chunks: after the sources, not
+                # before them.
                 self._look()
             with self._wake:
                 # Asked under the lock: a stop since then is not slept through.
@@ -341,8 +340,7 @@ class Watcher:
                     self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
                     continue
                 # A change at a name that is not UTF-8, which the watcher cannot say; what else changed with
-                # it is not told either.
-                # The next listening begins with a whole scan, so that nothing is lost.
+                # it is not told either. The next listening begins with a whole scan, so that nothing is lost.
                 logger.info("a changed name is not UTF-8: the sources are scanned whole")
                 self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 

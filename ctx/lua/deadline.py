@@ -1,8 +1,8 @@
 """Calls with a deadline: the answer in time, or the caller goes on without it.
 
 A thread cannot be killed. A call that overruns is abandoned: its thread is lost until the function returns by
-itself, and the
-set of threads is bounded so that a source which hangs for ever cannot fill the process with them.
+itself, and the set of threads is bounded so that a source which hangs for ever cannot fill the process with
+them.
 """
 
 import threading
@@ -31,8 +31,7 @@ class DeadlineThreads:
 
     def call(self, function: Callable[[], T], deadline: Deadline) -> T:
         """What `function` returns or raises. Raises `DeadlinePassed` or `Cancelled` at once when that comes
-        first,
-        and `Busy` when no thread was free in all that time."""
+        first, and `Busy` when no thread was free in all that time."""
         thread = self._take(deadline)
         answers: SimpleQueue[_Outcome] = SimpleQueue()
         thread.tasks.put((function, answers))

@@ -2,8 +2,8 @@
 
 A URL is judged before anything is asked, its host's addresses are judged when they are known, and the
 connection goes to the very address that was judged. Nothing of the environment (proxies, `.netrc`) takes
-part. What is refused is a `ToolError` whose message begins with "http: "; what fails is httpcore's own,
-which `reason` puts into words.
+part. What is refused is a `ToolError` whose message begins with "http: "; what fails is httpcore's own, which
+`reason` puts into words.
 """
 
 import functools

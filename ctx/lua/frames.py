@@ -4,8 +4,7 @@
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
 The worker's side is hostile: a script may have taken it over. So lengths are capped before a byte is kept,
-unknown letters
-end the conversation, and at most one frame may be under way.
+unknown letters end the conversation, and at most one frame may be under way.
 """
 
 import select

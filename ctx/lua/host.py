@@ -1,7 +1,7 @@
 """What a script may ask of the machine: http, files, environment variables, log lines.
 
-Runs in the server; trusts nothing. Every function takes bytes that a hostile script wrote and gives bytes,
-or raises `ToolError` with a sentence for the script's author. No path of the machine and no secret is in a
+Runs in the server; trusts nothing. Every function takes bytes that a hostile script wrote and gives bytes, or
+raises `ToolError` with a sentence for the script's author. No path of the machine and no secret is in a
 message.
 """
 

@@ -1,8 +1,7 @@
 """Keeps workers ready: the server's end of the zygote.
 
 A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One
-thread listens
-to the zygote; when the zygote dies, it starts another.
+thread listens to the zygote; when the zygote dies, it starts another.
 """
 
 import array

@@ -19,8 +19,8 @@ A job is one entry of one script. `entry` says which:
                 return a table of items, an iterator function, a coroutine, or call `emit(item)`
 
 `context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and
-agents are given.
-Its other fields are plain data to the script (for packs: bank {id}, session {id, started_at}, request {...}).
+agents are given. Its other fields are plain data to the script (for packs: bank {id}, session {id,
+started_at}, request {...}).
 
 The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation,
 payload, deadline_s)`,
@@ -54,8 +54,7 @@ goes nowhere.
                                 the message is one line, escaped, cut, counted already
 
 The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants`
-lack before the host is
-asked, and enforces the caps on logs, frames and results.
+lack before the host is asked, and enforces the caps on logs, frames and results.
 
 Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind
 not_found,
@@ -101,12 +100,10 @@ class Job(NamedTuple):
     """One entry of one script.
 
     `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for
-    scripts that the
-    configuration names, else "untrusted". `reuse` keeps the process for the next call of the same script
-    (operator's only):
-    each call still has a fresh Lua state. `output_schema` shapes the result (`shape.fit`). `caller` is
-    whoever asked, "" for
-    nobody in particular: one caller, and one script, has only a share of the pool (`shares.Shares`).
+    scripts that the configuration names, else "untrusted". `reuse` keeps the process for the next call of the
+    same script (operator's only): each call still has a fresh Lua state. `output_schema` shapes the result
+    (`shape.fit`). `caller` is whoever asked, "" for nobody in particular: one caller, and one script, has
+    only a share of the pool (`shares.Shares`).
     """
 
     name: str
@@ -282,8 +279,8 @@ class Pool:
         JSON.
 
         The scan is complete when this ends by itself. It raises as `run` does when it is not. The script
-        waits while the
-        consumer works, and that time is not billed to it. Closing the iterator kills the script.
+        waits while the consumer works, and that time is not billed to it. Closing the iterator kills the
+        script.
         """
         if job.kind not in _KINDS or job.entry not in _ENTRIES:
             raise ValueError(f"a job of kind {job.kind!r} and entry {job.entry!r}")

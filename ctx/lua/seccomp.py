@@ -1,10 +1,8 @@
 """The system calls a worker may still make, as a kernel filter. Linux on x86_64 and aarch64.
 
 The filter is written by hand in classic BPF and installed through `prctl`: forty instructions do not justify
-a library that
-must be present on every machine. Anything not listed kills the whole process with SIGSYS: files, sockets,
-processes, signals,
-threads, new executable memory.
+a library that must be present on every machine. Anything not listed kills the whole process with SIGSYS:
+files, sockets, processes, signals, threads, new executable memory.
 """
 
 import ctypes

@@ -9,10 +9,9 @@ class Shares:
     """Counts `total` places: one tool holds half of them at most, one caller three quarters.
 
     So one tool that hangs leaves half to the others, and one caller with several such tools a quarter to the
-    other callers. The
-    limits hold also while nobody else is there: whoever comes next finds a place, since no script gives one
-    back before it ends.
-    "" is a tool or a caller that is not counted. Not safe from several threads: its owner has a lock.
+    other callers. The limits hold also while nobody else is there: whoever comes next finds a place, since no
+    script gives one back before it ends. "" is a tool or a caller that is not counted. Not safe from several
+    threads: its owner has a lock.
     """
 
     def __init__(self, total: int) -> None:

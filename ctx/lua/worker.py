@@ -124,8 +124,7 @@ class Interpreter:
 
     def _raw(self, op: bytes, payload: bytes = b"", *_: object) -> bytes:
         # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into
-        # Lua: there it
-        # would be an object with a traceback, and through that with everything.
+        # Lua: there it would be an object with a traceback, and through that with everything.
         try:
             pure = _PURE.get(op)
             if pure is not None:

@@ -2,11 +2,9 @@
 loaded.
 
 The server starts it with `python -I -S` and speaks to it over one socket: `F` with a descriptor forks a
-worker onto that
-descriptor, `P` does so for a probe of the self-test, `K` kills. It answers `F` with the worker's pid (and a
-pidfd where there
-are such), and `X` with its wait status when a worker has ended. It ends, and all workers with it, when the
-server does.
+worker onto that descriptor, `P` does so for a probe of the self-test, `K` kills. It answers `F` with the
+worker's pid (and a pidfd where there are such), and `X` with its wait status when a worker has ended. It
+ends, and all workers with it, when the server does.
 """
 
 import array

@@ -38,8 +38,8 @@ def enter_http(context: Context) -> Entrance:
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """The SDK logs a traceback where a client hangs up, or a session ends, while a reply is on its way: the name
-    of what happened is enough.
+    """The SDK logs a traceback where a client hangs up, or a session ends, while a reply is on its way: the
+    name of what happened is enough.
     """
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and not logging.getLogger().isEnabledFor(logging.DEBUG):

@@ -1,11 +1,11 @@
 """What a client asks first over pipes, answered from a record of what the SDK answered to the very same before.
 
-A client starts `ctx mcp` with every conversation and waits for two replies, the handshake and the list of tools,
-while the SDK needs a second to import. The record holds those replies, each beside the whole request it was given
-for, and counts only while nothing has changed that they could follow from (`fingerprint`). The SDK stays the
-authority: every request that was answered early is put to it all the same, and where it says something else the
-record is put right and the client told that the list has changed. A request that differs in anything waits for
-it.
+A client starts `ctx mcp` with every conversation and waits for two replies, the handshake and the list of
+tools, while the SDK needs a second to import. The record holds those replies, each beside the whole request
+it was given for, and counts only while nothing has changed that they could follow from (`fingerprint`). The
+SDK stays the authority: every request that was answered early is put to it all the same, and where it says
+something else the record is put right and the client told that the list has changed. A request that differs
+in anything waits for it.
 """
 
 import hashlib
@@ -51,8 +51,8 @@ def fingerprint(values: Iterable[str], paths: Iterable[str]) -> str | None:
     """One hash over ctx, the SDK and Python as they are installed, these values and the state of what is at these
     paths; None where that is too much to look at.
 
-    A file's state is its inode, its times and its size; a change within one tick of the clock that made it cannot
-    matter, since whoever reads the file starts later. Of a folder it is what it holds.
+    A file's state is its inode, its times and its size; a change within one tick of the clock that made it
+    cannot matter, since whoever reads the file starts later. Of a folder it is what it holds.
     """
     parts = [_KIND, __version__, sys.version, sys.prefix, *values]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -197,8 +197,8 @@ class Early:
 
 
 def answer_early(frames: Frames, opening: Opening, prepare: Callable[[], object]) -> Early:
-    """Answers from the record until `prepare`, which runs in a thread meanwhile, is through, or until something comes
-    that the record does not know.
+    """Answers from the record until `prepare`, which runs in a thread meanwhile, is through, or until
+    something comes that the record does not know.
     """
     signal, waker = os.pipe()
 

@@ -67,8 +67,8 @@ class WorkspaceOverview:
         }
 
     def _document_ages(self) -> dict[str, list[int]]:
-        """How many documents of each source changed last in these 30 days, the 30 before and so on; at the end
-        all that are older.
+        """How many documents of each source changed last in these 30 days, the 30 before and so on; at the
+        end all that are older.
         """
         day = now_ms() // DAY_MS
         state = (self._workspace.catalog.seq(), day)
@@ -79,8 +79,8 @@ class WorkspaceOverview:
         return self._ages[1]
 
     def _search_times(self) -> list[JSON]:
-        """Of each minute of the last hour that had searches, latest first: how long ago, how many, their median
-        and the slowest, in ms.
+        """Of each minute of the last hour that had searches, latest first: how long ago, how many, their
+        median and the slowest, in ms.
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}

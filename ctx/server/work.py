@@ -1,10 +1,9 @@
 """Tool calls off the event loop: bounded lanes of threads.
 
 A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow
-scripts never stand
-before a search; a third for `/health`, which must answer when both are full. In the scripts' lane a tool and
-a caller have only
-a share of the threads and of the queue: what goes beyond it waits aside, and the next one's call passes.
+scripts never stand before a search; a third for `/health`, which must answer when both are full. In the
+scripts' lane a tool and a caller have only a share of the threads and of the queue: what goes beyond it waits
+aside, and the next one's call passes.
 
 The threads are daemons: a tool that never returns must not keep a stopping server alive.
 """
@@ -87,8 +86,7 @@ class Lane:
         full.
 
         `share` is the tool's name and the caller's, against whose shares the call counts. Cancelled while it
-        waits, the call is
-        never made; cancelled while it runs, its result is thrown away.
+        waits, the call is never made; cancelled while it runs, its result is thrown away.
         """
         job: _Job[T] = _Job(function, asyncio.get_running_loop(), share)
         with self._lock:

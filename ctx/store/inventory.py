@@ -88,8 +88,8 @@ verified: dict[str, Stamp | None] = {}
 def sound_files(folder: str) -> bool:
     """Whether tantivy's files are what it wrote. All of them are read, 0.1 s for 400 MB, once per process and change by others.
 
-    Each ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number. Tantivy itself compares it
-    only when asked, which its Python interface cannot.
+    Each ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number.
+    Tantivy itself compares it only when asked, which its Python interface cannot.
     """
     meta = stamp(os.path.join(folder, "meta.json"))
     if meta is None:

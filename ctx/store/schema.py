@@ -68,9 +68,8 @@ class translating:
 class transaction(translating):
     """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
 
-    Raises `Busy` where another process keeps the file, `StoreError` for the rest, also where the file was replaced meanwhile.
-    A class and not a generator: `contextlib` costs
-    a cold search 0.6 ms.
+    Raises `Busy` where another process keeps the file, `StoreError` for the rest, also where the file was
+    replaced meanwhile. A class and not a generator: `contextlib` costs a cold search 0.6 ms.
     """
 
     __slots__ = ("_write", "connection")

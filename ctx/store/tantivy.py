@@ -1,8 +1,8 @@
 """The keyword index: words, identifiers, titles, headings and paths in tantivy.
 
-What it counts words over is a passage: a few neighbouring chunks of one document. A chunk is cut to what an embedder reads;
-BM25 does better with more, since the words of a question seldom stand in one paragraph (docs/ranking.md has the figures).
-The texts themselves stay in the catalog.
+What it counts words over is a passage: a few neighbouring chunks of one document. A chunk is cut to what an
+embedder reads; BM25 does better with more, since the words of a question seldom stand in one paragraph
+(docs/ranking.md has the figures). The texts themselves stay in the catalog.
 """
 
 import os
@@ -322,8 +322,9 @@ class KeywordIndex:
     ) -> Iterator[tuple[Any, float]]:
         """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
 
-        The first asks for any of the words, which tantivy prunes well. The others are narrow and so cost little: all words, and
-        the words side by side. One query that said all three would be pruned by nothing.
+        The first asks for any of the words, which tantivy prunes well. The others are narrow and so cost
+        little: all words, and the words side by side. One query that said all three would be pruned by
+        nothing.
         """
         term_query = tantivy.Query.term_query
         boosted = tantivy.Query.boost_query

@@ -51,8 +51,8 @@ _verified: dict[str, tuple[int, Stamp | None]] = {}
 class VectorWriter:
     """Changes the matrix. One at a time (`WriterLock`); nothing is seen by readers before `publish`.
 
-    Opens what is published, after checking it in full once per process (and again when it is `suspect`), or starts over where that
-    is damaged or of another model: `applied` is 0 then. Raises `StoreError`.
+    Opens what is published, after checking it in full once per process (and again when it is `suspect`), or
+    starts over where that is damaged or of another model: `applied` is 0 then. Raises `StoreError`.
     """
 
     def __init__(self, folder: str, model: str, *, suspect: bool = False, beneath: str | None = None) -> None:

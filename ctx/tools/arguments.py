@@ -22,8 +22,8 @@ def put_right(
     """The arguments that the schema names, with text parsed where a list, an object or a number is asked for; and the names of the
     others.
 
-    `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly a known one: it was
-    meant.
+    `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly
+    a known one: it was meant.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)

@@ -179,8 +179,8 @@ def _listed(value: str | list[str] | None) -> list[str]:
 def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[str] | None, list[str]]:
     """The full names that a search is narrowed to, None for all; and what to tell of names that nothing has.
 
-    An unknown one is no error: a script may name a source that another machine has. But a typing mistake must not pass for
-    "nothing found".
+    An unknown one is no error: a script may name a source that another machine has. But a typing mistake must
+    not pass for "nothing found".
     """
     configured = library.source_names()
     narrowed: frozenset[str] | None = None

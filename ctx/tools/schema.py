@@ -42,8 +42,8 @@ _FLAT_TYPES = ("string", "integer", "number", "boolean")  # looked up with what 
 def compile_check(schema: JSON) -> Check:
     """A function that gives the arguments back with defaults filled in, or raises `BadRequest` naming the parameter.
 
-    `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it. Raises `ConfigError`
-    where the schema itself is wrong or refers outside itself.
+    `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it.
+    Raises `ConfigError` where the schema itself is wrong or refers outside itself.
     """
     if is_flat(schema):
         return partial(_check_flat, schema)

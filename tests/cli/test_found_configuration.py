@@ -1,6 +1,4 @@
-"""A configuration that was found, and asks for more than reading its own folder, waits for the user's
-word.
-"""
+"""A configuration that was found, and asks for more than reading its own folder, waits for the user's word."""
 
 import json
 import os

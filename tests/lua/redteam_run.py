@@ -2,8 +2,7 @@
 prints what failed.
 
 The host here is the poorest there can be: it refuses files, variables and the network. The policies that the
-real one has for
-them are tested with it; what is tested here is the process the scripts run in.
+real one has for them are tested with it; what is tested here is the process the scripts run in.
 """
 
 import json

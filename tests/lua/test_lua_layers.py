@@ -1,8 +1,7 @@
 """Each layer of the sandbox is there, and a test fails when it is taken away.
 
 A layer is taken away in the zygote of one test: its pool starts it with a line of Python put before its own.
-Nothing in the
-product can do that.
+Nothing in the product can do that.
 """
 
 import os
