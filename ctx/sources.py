@@ -24,6 +24,18 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
     ]
 
 
+def intervals_s(config: Config) -> dict[str, float]:
+    """How often the sources are looked at that tell nobody of their changes, by name."""
+    by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
+    by_source |= {site.name: site.interval_s for site in config.webs}
+    by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
+    by_source |= {
+        script.name: script.interval_s or config.watch.script_interval_s
+        for script in config.script_connectors
+    }
+    return by_source
+
+
 def script_file(script: Script, root: str) -> "ScriptFile":
     """A configured script as the extensions take it. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile

@@ -10,9 +10,9 @@ from functools import cached_property, partial
 from types import TracebackType
 
 from ctx import __version__
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import iso_utc
 from ctx.config import Config
-from ctx.errors import Busy, ConfigError, CtxError, EmbeddingsDisabled, StoreError
+from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.search import Searcher
@@ -43,11 +43,7 @@ if TYPE_CHECKING:
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
 
-FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
-STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
-_STORE_TOLD_MS = 3_600_000  # how long `/health` tells that they were not
 _HOLD_TRIES = 3  # models do not change more often while one question is asked
-_EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
@@ -530,31 +526,24 @@ class Workspace:
         self.scripts.watch()
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)
-        self._look_after_store()
-        if self.config.store.url:
-            self._follow_catalog()
-        if self.packs and self.embedder is not None:
-            self._embed_memories(self.memory)
+        from ctx.upkeep import embed_memories, follow_catalog, look_after_store
 
-    def intervals_s(self) -> dict[str, float]:
-        """How often the sources are looked at that tell nobody of their changes, by name."""
-        config = self.config
-        by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
-        by_source |= {site.name: site.interval_s for site in config.webs}
-        by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
-        by_source |= {
-            script.name: script.interval_s or config.watch.script_interval_s
-            for script in config.script_connectors
-        }
-        return by_source
+        self._in_background(
+            "ctx-store", partial(look_after_store, self.catalog, self.indexer, self._read_anew)
+        )
+        if self.config.store.url:
+            self._in_background("ctx-follow", partial(follow_catalog, self.catalog, self.indexer))
+        if self.packs and self.embedder is not None:
+            self._in_background("ctx-memories", partial(embed_memories, self.memory))
 
     def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
         from ctx.indexing.watch import Intervals, Watcher
+        from ctx.sources import intervals_s
 
         config = self.config
         self._watcher = Watcher(
             self.indexer,
-            Intervals(self.intervals_s(), config.watch.debounce_ms),
+            Intervals(intervals_s(config), config.watch.debounce_ms),
             ignored=(config.folder,),
             follow=config.watch.enabled,
             before=self._say_unconfigured,
@@ -566,83 +555,21 @@ class Workspace:
         if call.outcome == StoreError.word and self._watcher is not None:
             self._watcher.look_soon()
 
-    def _look_after_store(self) -> None:
-        """Takes up the store again, in the background, where somebody deleted or replaced it; `/health` tells."""
+    def _read_anew(self) -> None:
+        """Has every source looked at: the index went with the store."""
+        if self._watcher is not None:
+            self._watcher.look_soon()
+            for name in self.indexer.connectors:
+                self._watcher.request(name)
+
+    def _in_background(self, name: str, work: "Callable[[threading.Event], None]") -> None:
+        """Runs `work` in a thread until the event that it is given is set."""
         import threading
 
         stopping = threading.Event()
-
-        def look() -> None:
-            returned_ms = self.catalog.returned_ms
-            while not stopping.wait(STORE_LOOK_S):
-                try:
-                    self.catalog.attach()
-                except CtxError as error:
-                    self.indexer.degrade("store", error.message)
-                    continue
-                if self.catalog.returned_ms != returned_ms:
-                    returned_ms = self.catalog.returned_ms
-                    assert returned_ms is not None
-                    since = iso_utc(returned_ms)
-                    self.indexer.degrade(
-                        "store",
-                        f"its files were deleted or replaced at {since} and made anew: stop ctx first",
-                    )
-                    if self._watcher is not None:
-                        self._watcher.look_soon()  # the index went too
-                        for name in self.indexer.connectors:
-                            self._watcher.request(name)
-                elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
-                    self.indexer.degrade("store", None)
-
-        thread = threading.Thread(target=look, name="ctx-store", daemon=True)
+        thread = threading.Thread(target=work, args=(stopping,), name=name, daemon=True)
         thread.start()
-        self._opened.append(thread.join)
-        self._opened.append(stopping.set)  # before it is waited for
-
-    def _follow_catalog(self) -> None:
-        """Applies what other machines write to the index of this one, in the background; `/health` tells where it cannot."""
-        import threading
-
-        stopping = threading.Event()
-
-        def follow() -> None:
-            applied: tuple[int, str | None] = (-1, None)
-            while not stopping.wait(FOLLOW_S):
-                try:
-                    seq = self.catalog.seq()
-                    state = seq, self.catalog.history(seq)
-                    if state != applied:
-                        self.indexer.repair()
-                        applied = state
-                    self.indexer.degrade("catalog", None)
-                except CtxError as error:
-                    self.indexer.degrade("catalog", error.message)
-
-        thread = threading.Thread(target=follow, name="ctx-follow", daemon=True)
-        thread.start()
-        self._opened.append(thread.join)
-        self._opened.append(stopping.set)  # before it is waited for
-
-    def _embed_memories(self, store: "MemoryStore") -> None:
-        """Embeds, in the background, what was stored while there was no model, or another."""
-        import threading
-
-        stopping = threading.Event()
-
-        def embed() -> None:
-            try:
-                while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
-                    pass
-            except CtxError as error:
-                import logging  # 8 ms, and only a failure needs it
-
-                logging.getLogger(__name__).warning("memories are not embedded yet: %s", error.message)
-
-        thread = threading.Thread(target=embed, name="ctx-memories", daemon=True)
-        thread.start()
-        self._opened.append(thread.join)
-        self._opened.append(stopping.set)  # before it is waited for
+        self._opened += [thread.join, stopping.set]  # taken from the end: it is told before it is waited for
 
     def follow(self, on_report: "Callable[[IndexReport], None]", stop: "threading.Event") -> None:
         """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).

@@ -430,28 +430,37 @@ def trust_scripts(args: argparse.Namespace) -> int:
         raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
     scripts = [script for name in args.names for script in shelf.scripts(name)]
     changes = {script.reference: None if args.revoke else script.digest for script in scripts}
-    damaged = [] if args.list or args.revoke else [shelf.change(script) for script in scripts]
-    for change in damaged:
-        if change is not None:
-            raise ConfigError(change)
     if not args.list:
+        if not args.revoke:
+            _refuse_damaged(shelf, scripts)
         if not args.json:
             for script in scripts:
                 print("\n".join(script_lines(shelf, script)), flush=True)
         shelf.trust.record(changes)
-    rows = [(script, shelf.trusted(script)) for script in scripts]
-    if args.json:
+    _print_trusted([(script, shelf.trusted(script)) for script in scripts], as_json=args.json)
+    return 0
+
+
+def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
+    """Raises `ConfigError` where a script is not as it was installed."""
+    for script in scripts:
+        change = shelf.change(script)
+        if change is not None:
+            raise ConfigError(change)
+
+
+def _print_trusted(rows: Sequence[tuple[RegistryScript, bool]], *, as_json: bool) -> None:
+    if as_json:
         listed = [
             {"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows
         ]
         print_json({"scripts": listed})
-        return 0
+        return
     states = [
         (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
         for script, trusted in rows
     ]
     print(table(states, ("KIND", "NAME", "STATE", "SHA-256")))
-    return 0
 
 
 def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ctx.cli.common import NO_PROJECT, parser, print_json, table
 from ctx.errors import BadRequest, ConfigError
@@ -140,6 +140,10 @@ def run(command: str, argv: list[str]) -> int:
         from ctx.cli.registry import trust_scripts  # 60 ms: what runs scripts brings an HTTP client
 
         return trust_scripts(args)
+    return _trust_project(args)
+
+
+def _trust_project(args: Any) -> int:
     location = find_config(args.config, os.environ, os.getcwd())
     if location is None:
         raise ConfigError(NO_PROJECT)

@@ -7,6 +7,7 @@ from ctx.cli.common import configuration, counted, parser, print_json
 from ctx.cli.logs import log_to_stderr
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
+from ctx.sources import intervals_s
 from ctx.workspace import open_workspace
 
 
@@ -36,7 +37,7 @@ def run(command: str, argv: list[str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with open_workspace(config, projecting=False) as workspace:
-        worker = Worker(workspace.indexer, roles, workspace.intervals_s())
+        worker = Worker(workspace.indexer, roles, intervals_s(workspace.config))
         try:
             if args.once:
                 whole = worker.work(stop)

@@ -133,7 +133,7 @@ class PostgresCatalog(Documents, Embeddings):
     """
 
     _unclaimed = " AND (p.claimed_until IS NULL OR p.claimed_until < clock_timestamp())"
-    returned_ms = None  # nobody deletes a database under a server's feet
+    returned_ms: int | None = None  # nobody deletes a database under a server's feet
 
     def __init__(
         self, url: str, *, machine: str = "", read_only: bool = False, clock_ms: Callable[[], int] = now_ms

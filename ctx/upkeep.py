@@ -1,0 +1,77 @@
+"""What goes on in the background of a server beside following its sources, each until it is told to stop."""
+
+from collections.abc import Callable
+
+from ctx.clock import iso_utc, now_ms
+from ctx.errors import CtxError
+from ctx.lean import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import threading
+
+    from ctx.indexing.indexer import Indexer
+    from ctx.memory import MemoryStore
+    from ctx.store.base import Catalog
+
+STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
+FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
+_STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
+_EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
+
+
+class Attached(Protocol):
+    """A store whose files may be deleted or replaced under it."""
+
+    @property
+    def returned_ms(self) -> int | None: ...
+
+    def attach(self) -> bool: ...
+
+
+def look_after_store(
+    catalog: Attached, indexer: "Indexer", on_return: Callable[[], None], stopping: "threading.Event"
+) -> None:
+    """Takes up the store again where somebody deleted or replaced it; `/health` tells. `on_return()` then reads anew."""
+    returned_ms = catalog.returned_ms
+    while not stopping.wait(STORE_LOOK_S):
+        try:
+            catalog.attach()
+        except CtxError as error:
+            indexer.degrade("store", error.message)
+            continue
+        if catalog.returned_ms != returned_ms:
+            returned_ms = catalog.returned_ms
+            assert returned_ms is not None
+            since = iso_utc(returned_ms)
+            indexer.degrade(
+                "store", f"its files were deleted or replaced at {since} and made anew: stop ctx first"
+            )
+            on_return()
+        elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
+            indexer.degrade("store", None)
+
+
+def follow_catalog(catalog: "Catalog", indexer: "Indexer", stopping: "threading.Event") -> None:
+    """Applies what other machines write to the index of this one; `/health` tells where it cannot."""
+    applied: tuple[int, str | None] = (-1, None)
+    while not stopping.wait(FOLLOW_S):
+        try:
+            seq = catalog.seq()
+            state = seq, catalog.history(seq)
+            if state != applied:
+                indexer.repair()
+                applied = state
+            indexer.degrade("catalog", None)
+        except CtxError as error:
+            indexer.degrade("catalog", error.message)
+
+
+def embed_memories(store: "MemoryStore", stopping: "threading.Event") -> None:
+    """Embeds what was stored while there was no model, or another."""
+    try:
+        while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
+            pass
+    except CtxError as error:
+        import logging  # 8 ms, and only a failure needs it
+
+        logging.getLogger(__name__).warning("memories are not embedded yet: %s", error.message)
