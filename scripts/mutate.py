@@ -39,7 +39,17 @@ ROOMS = {
         ("tests/indexing/test_index_run.py", "tests/indexing/test_runs_cut_short.py"),
     ),
     "store": Room(
-        ("ctx/store/sqlite.py",), ("tests/store/test_catalog_contract.py", "tests/store/test_store_schema.py")
+        (
+            "ctx/store/record.py",
+            "ctx/store/documents.py",
+            "ctx/store/embeddings.py",
+            "ctx/store/sqlite.py",
+        ),
+        (
+            "tests/store/test_catalog_contract.py",
+            "tests/store/test_embeddings_contract.py",
+            "tests/store/test_store_schema.py",
+        ),
     ),
     "guard": Room(
         ("ctx/server/guard.py", "ctx/server/zones.py"),

@@ -33,6 +33,18 @@ async def tell(name: str, call: Call) -> Any:
 
 async def visit(client: Hindsight, bank: str) -> None:
     """Every call that a user of memories makes."""
+    await fill(client, bank)
+    await ask(client, bank)
+    await change(client, bank)
+    await keep_documents(client, bank)
+    await tell("configure", lambda: client.aupdate_bank_config(bank, disposition_skepticism=5))
+    await tell("profile", lambda: client.banks.get_bank_profile(bank))
+    await tell("reset", lambda: client.areset_bank_config(bank))
+    await tell("clear", lambda: client.memory.clear_bank_memories(bank, type="world"))
+    await tell("delete", lambda: client.adelete_bank(bank))
+
+
+async def fill(client: Hindsight, bank: str) -> None:
     await tell("version", client.aget_version)
     await tell("bank", lambda: client.acreate_bank(bank, name="Alice", mission="Art", disposition_empathy=4))
     await tell(
@@ -51,6 +63,9 @@ async def visit(client: Hindsight, bank: str) -> None:
     items = [{"content": "Tom bakes rye bread"}, {"content": "Tom lives in Ghent", "tags": ["home"]}]
     await tell("batch", lambda: client.aretain_batch(bank, items, document_tags=["tom"]))
     await tell("strategy", lambda: client.aretain(bank, "x", strategy="deep"))
+
+
+async def ask(client: Hindsight, bank: str) -> None:
     question = "What does Nora paint with?"
     await tell("recall", lambda: client.arecall(bank, question))
     await tell(
@@ -77,6 +92,9 @@ async def visit(client: Hindsight, bank: str) -> None:
         ),
     )
     await tell("list all", lambda: client.alist_memories(bank, limit=2, offset=1))
+
+
+async def change(client: Hindsight, bank: str) -> None:
     [nora] = (await client.alist_memories(bank, search_query="Nora")).items
     memory = client.memory
     await tell("get", lambda: memory.get_memory(bank, nora.id))
@@ -88,7 +106,10 @@ async def visit(client: Hindsight, bank: str) -> None:
     await tell("list the invalidated", lambda: client.alist_memories(bank, state="invalidated"))
     valid = UpdateMemoryRequest(state="valid")
     await tell("validate", lambda: memory.update_memory(bank, nora.id, valid))
-    documents = client.documents
+
+
+async def keep_documents(client: Hindsight, bank: str) -> None:
+    documents, memory = client.documents, client.memory
     await tell("documents", lambda: documents.list_documents(bank, tags=["art"], limit=10))
     await tell("documents by words", lambda: documents.list_documents(bank, q="oil"))
     await tell("document", lambda: documents.get_document(bank, "diary"))
@@ -102,11 +123,6 @@ async def visit(client: Hindsight, bank: str) -> None:
     await tell("stats", lambda: client.banks.get_agent_stats(bank))
     await tell("forget the document", lambda: documents.delete_document(bank, "diary"))
     await tell("stats without it", lambda: client.banks.get_agent_stats(bank))
-    await tell("configure", lambda: client.aupdate_bank_config(bank, disposition_skepticism=5))
-    await tell("profile", lambda: client.banks.get_bank_profile(bank))
-    await tell("reset", lambda: client.areset_bank_config(bank))
-    await tell("clear", lambda: memory.clear_bank_memories(bank, type="world"))
-    await tell("delete", lambda: client.adelete_bank(bank))
 
 
 async def main() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,43 @@ def test_sk1_without_any_key_it_is_closed_and_says_how_to_open_it(tmp_path: Path
 # ---- the tools --------------------------------------------------------------------------------------------------------
 
 
+def check_conversation(
+    through: Callable[[str, dict[str, Any]], Any], id: str, label: str, folder: str
+) -> None:
+    """Reads the talk back, whole and by a search."""
+    context = through("memory_get_context", {"conversation_id": id})["data"]
+    assert (context["label"], context["status"], context["folder"]) == (
+        label,
+        "active",
+        folder,
+    )
+    assert (context["importance_score"], context["word_count"]) == (7, 13)
+    assert all(re.fullmatch(STAMP, context[name]) for name in ("created_at", "updated_at"))
+    assert [(message["role"], message["content"]) for message in context["messages"]] == [
+        (message["role"], message["content"]) for message in TALK
+    ]
+    matches = through("memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": folder}})["data"]
+    assert (matches["query"], matches["limit"], matches["total_results"]) == (
+        "OAuth JWT tokens",
+        10,
+        1,
+    )
+    [hit] = matches["results"]
+    assert sorted(hit) == [
+        "content",
+        "conversation_id",
+        "folder",
+        "label",
+        "message_id",
+        "metadata",
+        "score",
+        "similarity",
+        "timestamp",
+    ]
+    assert (hit["conversation_id"], hit["content"], hit["metadata"]) == (id, TALK[1]["content"], {})
+    assert 0 < hit["score"] <= 1
+
+
 @pytest.mark.parametrize("door", ["route", "rest", "mcp", "own", "pipe"])
 def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
     server: PackServer, config: Path, door: str
@@ -120,39 +159,7 @@ def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
             "error": None,
         }
         for by in ("route", "rest", "mcp", "own", "pipe"):
-            context = through("memory_get_context", {"conversation_id": id}, by)["data"]
-            assert (context["label"], context["status"], context["folder"]) == (
-                label,
-                "active",
-                f"/doors/{door}",
-            )
-            assert (context["importance_score"], context["word_count"]) == (7, 13)
-            assert all(re.fullmatch(STAMP, context[name]) for name in ("created_at", "updated_at"))
-            assert [(message["role"], message["content"]) for message in context["messages"]] == [
-                (message["role"], message["content"]) for message in TALK
-            ]
-            matches = through(
-                "memory_search", {"query": "OAuth JWT tokens", "filters": {"folder": f"/doors/{door}"}}, by
-            )["data"]
-            assert (matches["query"], matches["limit"], matches["total_results"]) == (
-                "OAuth JWT tokens",
-                10,
-                1,
-            )
-            [hit] = matches["results"]
-            assert sorted(hit) == [
-                "content",
-                "conversation_id",
-                "folder",
-                "label",
-                "message_id",
-                "metadata",
-                "score",
-                "similarity",
-                "timestamp",
-            ]
-            assert (hit["conversation_id"], hit["content"], hit["metadata"]) == (id, TALK[1]["content"], {})
-            assert 0 < hit["score"] <= 1
+            check_conversation(partial(through, by=by), id, label, f"/doors/{door}")
             if by == "route":
                 assert through("memory_get_context", {"conversation_id": UUID}, by)["success"] is False
             else:

@@ -85,6 +85,25 @@ def follow(catalog: Catalog, index: LocalIndex, stop: threading.Event) -> None:
             pass  # no primary just now
 
 
+def wait_for_standby(primary: postgres.Server) -> None:
+    """From here on a write is acknowledged when the standby has applied it."""
+    run_sql(
+        primary,
+        "ALTER SYSTEM SET synchronous_standby_names = '*'",
+        "ALTER SYSTEM SET synchronous_commit = 'remote_apply'",
+        "SELECT pg_reload_conf()",
+    )
+    deadline_s = time.monotonic() + LATE_S
+    while not replicated(primary):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    with PostgresCatalog(primary.url()) as catalog:
+        whole, line = catalog.server() or (False, "")
+        assert whole, line
+        assert "PostgreSQL 18" in line
+        assert "1 standby (1 synchronous)" in line
+
+
 @pytest.mark.parametrize("_round", range(ROUNDS))
 def test_no_acknowledged_document_is_lost_when_the_primary_is_killed(
     _round: int, postgres_programs: postgres.Programs, tmp_path: Path
@@ -93,21 +112,7 @@ def test_no_acknowledged_document_is_lost_when_the_primary_is_killed(
     standby = primary.standby()
     stop = threading.Event()
     try:
-        run_sql(
-            primary,
-            "ALTER SYSTEM SET synchronous_standby_names = '*'",
-            "ALTER SYSTEM SET synchronous_commit = 'remote_apply'",
-            "SELECT pg_reload_conf()",
-        )
-        deadline_s = time.monotonic() + LATE_S
-        while not replicated(primary):
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
-        with PostgresCatalog(primary.url()) as catalog:
-            whole, line = catalog.server() or (False, "")
-            assert whole, line
-            assert "PostgreSQL 18" in line
-            assert "1 standby (1 synchronous)" in line
+        wait_for_standby(primary)
         name = primary.database().rsplit("/", 1)[1]
         url = f"postgresql://ctx@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{name}"
         catalogs = [PostgresCatalog(url) for _ in range(2)]

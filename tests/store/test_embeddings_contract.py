@@ -1,0 +1,174 @@
+"""What every catalog does with embeddings: what awaits one, what has one, and the vectors as they come back."""
+
+import numpy as np
+import pytest
+from store_tree import DIM, MODEL, embed_pending, make, vector_of
+
+from ctx.errors import StoreError
+from ctx.identity import embedding_text, text_hash
+from ctx.store.base import Catalog
+
+
+def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None:
+    catalog.put_documents(
+        [
+            make("filesystem", "a", ["same", "first"], title="t"),
+            make("filesystem", "b", ["same", "x"], title="t"),
+        ]
+    )
+    expected = [
+        embedding_text("t", "", "same"),
+        embedding_text("t", "Part 1", "first"),
+        embedding_text("t", "Part 1", "x"),
+    ]
+    assert catalog.pending_count(MODEL) == 4
+    assert catalog.pending_texts(MODEL, 10) == [(text_hash(text), text) for text in expected]
+    assert [text for _, text in catalog.pending_texts(MODEL, 2)] == expected[:2]
+    hashed = text_hash(expected[0])
+    catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))])
+    assert catalog.pending_count(MODEL) == 2
+    assert [text for _, text in catalog.pending_texts(MODEL, 10)] == expected[1:]
+    assert catalog.pending_texts(MODEL, 0) == []
+
+
+def test_pending_texts_are_those_of_the_chunks_that_are_named_in_their_order(catalog: Catalog) -> None:
+    catalog.put_documents([make("a", "a.md", ["one", "two", "three"]), make("a", "b.md", ["four"])])
+    for covered in ([], ["two"]):
+        texts = dict(catalog.pending_texts(MODEL, 10))
+        hashes = {text.rsplit("\n")[-1]: digest for digest, text in texts.items()}
+        catalog.put_embeddings(MODEL, [(hashes[word], vector_of(hashes[word])) for word in covered])
+        remainder = [chunk.chunk_no for chunk in catalog.pending_chunks(MODEL)]
+        assert [text for _, text in catalog.pending_texts(MODEL, 10, remainder[::-1])] == [
+            text for _, text in reversed(catalog.pending_texts(MODEL, 10))
+        ]
+        assert len(catalog.pending_texts(MODEL, 2, remainder[::-1])) == 2
+        assert catalog.pending_texts(MODEL, 10, []) == catalog.pending_texts(MODEL, 10, [4711]) == []
+        assert catalog.awaiting(MODEL, [1, 2, 3, 4]) == frozenset(remainder)
+    assert len(remainder) == 3
+
+
+def test_pending_chunks_say_how_deep_they_are_and_how_old(catalog: Catalog) -> None:
+    catalog.put_documents([make("a", "a.md", ["one", "two"], updated_ms=7_000)])
+    for _ in range(2):  # before and after the model is known
+        chunks = list(catalog.pending_chunks(MODEL))
+        assert [chunk.ordinal for chunk in chunks][-1] == 1
+        assert {chunk.updated_ms for chunk in chunks} == {7_000}
+        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no)) == []
+        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no - 1)) == chunks[-1:]
+        first = catalog.pending_texts(MODEL, 1)[0][0]
+        catalog.put_embeddings(MODEL, [(first, vector_of(first))])
+
+
+def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["same"], title="t")])
+    embed_pending(catalog)
+    catalog.delete_documents("filesystem", ["a"])
+    catalog.put_documents([make("git:x", "elsewhere", ["same", "new"], title="t")])
+    assert catalog.pending_count(MODEL) == 1
+    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["t > Part 1\nnew"]
+
+
+def test_what_is_gone_is_no_longer_pending(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", name, [name, f"more {name}"]) for name in ("a", "b", "c")])
+    first = catalog.pending_texts(MODEL, 1)[0][0]
+    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
+    catalog.delete_documents("filesystem", ["b"])
+    catalog.put_documents([make("filesystem", "c", ["something else"])])
+    assert catalog.pending_count(MODEL) == 2
+    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == [
+        "a > Part 1\nmore a",
+        "c\nsomething else",
+    ]
+    assert [status.pending for status in catalog.statuses(MODEL, [])] == [2]
+
+
+def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    embed_pending(catalog, model="one")
+    assert catalog.pending_count("one") == 0
+    assert catalog.pending_count("two") == 2
+    embed_pending(catalog, model="two")
+    catalog.put_documents([make("filesystem", "b", ["three"])])
+    assert (catalog.pending_count("one"), catalog.pending_count("two")) == (1, 1)
+    assert catalog.forget_embeddings("one") == 2
+    assert (catalog.pending_count("one"), catalog.pending_count("two")) == (3, 1)
+    assert catalog.stats()["embeddings"] == 2
+    assert catalog.forget_embeddings("never used") == 0
+
+
+def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: Catalog) -> None:
+    catalog.put_documents(
+        [make("filesystem", f"{n}", [f"text {n}", "shared"], title="t", updated_ms=n) for n in range(300)]
+    )
+    embed_pending(catalog)
+    catalog.put_documents([make("git:x", "late", ["not embedded"])])
+    rows: dict[int, tuple[int, str, int, np.ndarray]] = {}
+    for batch in catalog.vectors_since(MODEL, 0):
+        assert batch.vectors.dtype == np.float32
+        assert batch.vectors.shape == (len(batch.sources), DIM)
+        assert np.allclose(np.linalg.norm(batch.vectors, axis=1), 1, atol=1e-6)
+        fields = zip(
+            batch.chunk_nos, batch.document_nos, batch.sources, batch.updated_ms, batch.vectors, strict=True
+        )
+        for chunk_no, document_no, source, updated_ms, vector in fields:
+            rows[int(chunk_no)] = (int(document_no), source, int(updated_ms), vector)
+    assert len(rows) == 600
+    for stored in catalog.export():
+        if stored.document.source == "git:x":
+            continue
+        for chunk, chunk_no in zip(stored.chunks, stored.chunk_nos, strict=True):
+            document_no, source, updated_ms, vector = rows[chunk_no]
+            assert (document_no, source, updated_ms) == (
+                stored.document_no,
+                "filesystem",
+                stored.document.updated_ms,
+            )
+            assert float(vector @ vector_of(chunk.text_hash)) > 0.999
+
+
+def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_later(catalog: Catalog) -> None:
+    def since(seq: int) -> set[str]:
+        numbers = [int(no) for batch in catalog.vectors_since(MODEL, seq) for no in batch.chunk_nos]
+        return {row.text for row in catalog.chunk_rows(numbers).values()}
+
+    catalog.put_documents([make("filesystem", "a", ["one"]), make("filesystem", "b", ["two"])])
+    assert since(0) == set()
+    embed_pending(catalog)
+    first = catalog.seq()
+    assert since(0) == {"one", "two"}
+    assert since(first) == set()
+    catalog.touch_documents([("filesystem", "a", "print", 77)])
+    assert since(first) == {"one"}
+    catalog.put_documents([make("filesystem", "c", ["three"])])
+    second = catalog.seq()
+    assert since(second) == set()
+    embed_pending(catalog)
+    assert since(second) == {"three"}
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.full(DIM, np.nan, np.float32),
+        np.zeros(DIM, np.float32),
+        np.ones(DIM, np.float32),
+        np.full(DIM, np.inf, np.float32),
+    ],
+    ids=["not a number", "zero", "too long", "infinite"],
+)
+def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    (sound_row, _), (unsound_row, _) = catalog.pending_texts(MODEL, 2)
+    with pytest.raises(StoreError, match="unit length"):
+        catalog.put_embeddings(MODEL, [(sound_row, vector_of(sound_row)), (unsound_row, vector)])
+    assert catalog.pending_count(MODEL) == 2
+
+
+def test_vectors_of_another_size_are_refused(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    (first, _), (second, _) = catalog.pending_texts(MODEL, 2)
+    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
+    with pytest.raises(StoreError, match="dimensions"):
+        catalog.put_embeddings(MODEL, [(second, vector_of(second, 8))])
+    with pytest.raises(StoreError, match="different sizes"):
+        catalog.put_embeddings(MODEL, [(first, vector_of(first)), (second, vector_of(second, 8))])
