@@ -22,7 +22,7 @@ from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.store.folder import own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
-from ctx.store.schema import APPLICATION_ID, connect, copy_database, translating
+from ctx.store.schema import APPLICATION_ID, connect, copy_database, discard_copy, translating
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
 from ctx.types import JSON
 
@@ -32,6 +32,7 @@ _COMPRESSION = (
     1  # zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth
 )
 _BLOCK_BYTES = 1 << 20
+_COPY = "backup.partial"  # of the catalog, in the store's folder, while a backup is written
 _PARTIAL = "restored.partial"  # in the store's folder, until it is whole and checked
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
@@ -55,7 +56,7 @@ def back_up(database: str, path: str) -> Contents:
     if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
-    copy = os.path.join(folder, "backup.partial")
+    copy = os.path.join(folder, _COPY)
     try:
         with files.Locked(os.path.join(folder, "backup"), beneath=folder):
             _copy_catalog(database, copy)
@@ -139,12 +140,20 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
                 _put_in_place(partial, database)
                 if keys is not None:
                     files.replace(os.path.join(folder, KEYS), keys, beneath=folder)
+                _clear_backups(folder)
             except OSError as error:
                 raise StoreError(f"the store cannot be written: {error.strerror or error}") from error
             finally:
                 if os.path.lexists(partial):
                     os.unlink(partial)
     return contents
+
+
+def _clear_backups(folder: str) -> None:
+    """Deletes what a backup that was killed has left."""
+    with files.Locked(os.path.join(folder, "backup"), beneath=folder):
+        for name in (_COPY, f"{_COPY}.unfinished"):
+            discard_copy(os.path.join(folder, name))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -28,6 +29,15 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     report = yield
     report.sections = [(name, sound(text)) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """A command that a test runs in this process makes its files private; the next test's are as anybody's."""
+    umask = os.umask(0o022)
+    os.umask(umask)
+    yield
+    os.umask(umask)
 
 
 @pytest.fixture(scope="session")

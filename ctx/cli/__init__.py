@@ -83,9 +83,8 @@ SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "regis
 # would be eight of them.
 BRIEF = ("search", "get")
 CLOSED = ("index", "sync")  # by their end all is closed that they opened: taking apart 200 modules is 12 ms
-GARBAGE = (
-    20_000  # objects between two looks for it: with 700 they are 2 ms of a run that finds nothing changed
-)
+# Objects between two looks for garbage: with 700 they are 2 ms of a run that finds nothing changed.
+GARBAGE = 20_000
 LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
@@ -103,10 +102,10 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a traceback."""
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
-        if sys.argv[1] in BRIEF:
-            gc.disable()
-        else:
+        if sys.argv[1] in CLOSED:
             gc.set_threshold(GARBAGE)
+        else:
+            gc.disable()  # what lasts enables it once it is ready
         code = main(sys.argv[1:])
         sys.stdout.flush()
         sys.stderr.flush()

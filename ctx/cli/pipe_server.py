@@ -1,6 +1,7 @@
 """The server behind `ctx mcp`: the SDK over a workspace, or over the ctx that serves elsewhere."""
 
 import asyncio
+import gc
 import os
 
 from ctx.assemble import mcp_server
@@ -44,6 +45,7 @@ def serve(
             workspace.start()
         server = mcp_server(workspace, work, enter_pipe(caller))
         wire = Wire(frames, lenient=chosen_pack is not None, early=early, opening=opening)
+        gc.enable()
         asyncio.run(serve_pipes(server, wire))
     work.close()
     return 0
@@ -59,5 +61,6 @@ def carry(url: str, bank: str | None, key_env: str | None, log_level: str) -> in
     address = remote(url, bank)
     frames = Frames(*take_wire())
     log_to_stderr(log_level)
+    gc.enable()
     asyncio.run(serve_remote(Wire(frames), address, key))
     return 0

@@ -249,6 +249,7 @@ class HttpServer(uvicorn.Server):
         if self.started:
             # What is loaded stays: going through it for garbage now and then would hold up a search for 30 ms and more.
             gc.freeze()
+            gc.enable()
             self._announce(address((sockets or self._sockets)[0]))
 
     async def main_loop(self) -> None:

@@ -356,11 +356,16 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
         ) from error
 
 
+def discard_copy(path: str) -> None:
+    """Deletes a copy, and what SQLite laid beside it, where they are there. Raises `OSError`."""
+    for suffix in ("", "-journal", *_COMPANIONS):
+        if os.path.lexists(path + suffix):
+            os.unlink(path + suffix)
+
+
 def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
     """A whole copy of what the connection sees, 0600, at `path` once it is complete. Raises `OSError`, `StoreError`."""
-    for suffix in ("", *_COMPANIONS):
-        if os.path.lexists(unfinished + suffix):
-            os.unlink(unfinished + suffix)
+    discard_copy(unfinished)
     folder = os.path.dirname(os.path.abspath(path))
     os.close(files.open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
     try:
