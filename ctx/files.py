@@ -198,6 +198,15 @@ def identity(path: str) -> Identity | None:
     return (status.st_dev, status.st_ino)
 
 
+def stamp(path: str) -> tuple[int, ...]:
+    """Changes when a file, or what a folder holds directly, does; zeros where nothing is there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0, 0, 0)
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
 def state_folder(environ: Mapping[str, str]) -> str:
     """The user's own folder for what ctx remembers between runs, where no project can lay anything."""
     home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/", ".local", "state")

@@ -75,13 +75,9 @@ class TrustFile:
             return None
         return f"{where} is not trusted and does not run; look at it, then `ctx trust`"
 
-    def stamp(self) -> tuple[int, int, int]:
+    def stamp(self) -> tuple[int, ...]:
         """Changes when somebody trusts or revokes."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return (0, 0, 0)
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return files.stamp(self.path)
 
     def record(self, changes: Mapping[str, str | None]) -> None:
         """Trusts these texts (path -> hash), or no longer (None).

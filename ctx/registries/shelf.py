@@ -36,7 +36,7 @@ class Shelf:
 
     def registries(self) -> tuple[Registry, ...]:
         """What is installed. Raises `ConfigError` where the record is damaged."""
-        stamp = _stamp(self._record)
+        stamp = files.stamp(self._record)
         if self._cached[0] != stamp:
             self._cached = (stamp, tuple(self._read()))
         return self._cached[1]
@@ -151,7 +151,7 @@ class Shelf:
 
     def stamp(self) -> tuple[int, ...]:
         """Changes with the record."""
-        return _stamp(self._record)
+        return files.stamp(self._record)
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class _Installed:
         stamps = [self._shelf.trust.stamp(), self._shelf.stamp()]
         if script is not None:
             folder = self._shelf.folder_of(script)
-            stamps += [_stamp(os.path.join(folder, name)) for name in ("", *script.files)]
+            stamps += [files.stamp(os.path.join(folder, name)) for name in ("", *script.files)]
         return tuple(number for stamp in stamps for number in stamp)
 
 
@@ -266,11 +266,3 @@ def _parts(reference: str) -> tuple[str, str, str]:
             f"'{reference}' names no script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or connectors, agents)"
         )
     return words[0], words[1], words[2]
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (0,)
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
