@@ -50,15 +50,28 @@ SPOKEN = {
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Answers every request of Anthropic's and OpenAI's interfaces with the same word, and keeps what was sent."""
+    """Answers every request of Anthropic's and OpenAI's interfaces with the same word, and keeps what was sent.
+
+    `call` is what it asks for once it may, of Anthropic's: a tool by its name, with arguments.
+    """
 
     requests: list[str] = []
+    call: tuple[str, JSON] | None = None
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.requests.append(body.decode())
-        events = _message_events() if "/messages" in self.path else _response_events()
+        calling = (
+            self.call is not None
+            and f'"name":"{self.call[0]}"'.encode() in body
+            and b"tool_result" not in body
+        )
+        events = (
+            _message_events(self.call if calling else None)
+            if "/messages" in self.path
+            else _response_events()
+        )
         lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
         content = "".join(lines).encode()
         self.send_response(200)
@@ -71,18 +84,24 @@ class Model(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def _message_events() -> list[JSON]:
-    """A reply of Anthropic's messages, streamed."""
+def _message_events(call: tuple[str, JSON] | None) -> list[JSON]:
+    """A reply of Anthropic's messages, streamed: a word, or a call of a tool."""
+    block: JSON = {"type": "text", "text": ""}
+    delta = {"type": "text_delta", "text": "Noted."}
+    if call is not None:
+        block = {"type": "tool_use", "id": "toolu_1", "name": call[0], "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(call[1])}
+    stop = {"stop_reason": "end_turn" if call is None else "tool_use", "stop_sequence": None}
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
     return [
         {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Noted."}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",
-            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "delta": stop,
             "usage": usage,
         },
         {"type": "message_stop"},
@@ -105,7 +124,7 @@ def _response_events() -> list[JSON]:
 @pytest.fixture
 def model() -> Iterator[str]:
     """The address of a stand-in for the model's server."""
-    Model.requests = []
+    Model.requests, Model.call = [], None
     with http_server(Model) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -178,3 +197,28 @@ def test_what_was_said_to_an_agent_is_before_it_when_the_next_session_begins(
     Model.requests.clear()
     _run(folder, SPOKEN[client](model, "What is new?"), **access)
     assert any("The release is cut on Thursdays." in request for request in Model.requests)
+
+
+def test_an_agent_searches_and_its_model_is_handed_the_passage_once(folder: Path, model: str) -> None:
+    access = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none"}
+    tool = "mcp__ctx-tried__search"
+    server = Running(
+        folder / "ctx.toml"
+    )  # over pipes a session's first question may come before the server is ready
+    try:
+        server.wait_for_documents(len(DOCUMENTS))
+        url = f"{server.base}/mcp"
+        assert (
+            ctx("connect", "claude-code", "--url", url, cwd=folder, env=_environment(folder)).returncode == 0
+        )
+        Model.call = (tool, {"query": "how do I roll back a release"})
+        _run(folder, ["claude", "-p", "Look it up.", "--allowedTools", tool], **access)
+    finally:
+        server.stop()
+    messages = [message for request in Model.requests for message in json.loads(request)["messages"]]
+    blocks = [
+        block for message in messages if isinstance(message["content"], list) for block in message["content"]
+    ]
+    (reply,) = (block["content"] for block in blocks if block["type"] == "tool_result")
+    assert json.loads(reply)["results"][0]["source_id"] == "deploy.md"
+    assert reply.count("Roll back a release by its number") == 1
