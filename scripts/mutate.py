@@ -180,18 +180,17 @@ def _others(folder: Path) -> list[str]:
     ]
 
 
-def _in_a_child(work: Callable[[], Any], limit_s: float) -> Any:
+def _in_a_child(work: Callable[[], Any], limit_s: float, log: str = os.devnull) -> Any:
     """What `work` gives in a process of its own, or None where it ended otherwise or takes longer than `limit_s`.
 
-    A fork, since what is imported for every mutant need not be imported again.
+    A fork, since what is imported for every mutant need not be imported again. What it prints goes to `log`.
     """
     with tempfile.TemporaryFile() as reply:
         child = os.fork()
         if child == 0:
             os.setsid()
-            with open(os.devnull, "r+") as null:
-                for stream in (0, 1, 2):
-                    os.dup2(null.fileno(), stream)
+            for stream, name in enumerate((os.devnull, log, log)):
+                os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), stream)
             try:
                 pickle.dump(work(), reply)
                 reply.flush()
@@ -213,7 +212,8 @@ def _in_a_child(work: Callable[[], Any], limit_s: float) -> Any:
             return None
 
 
-def _pytest(folder: Path, tests: list[str], *plugins: object) -> int:
+def _pytest(folder: Path, tests: list[str], limit_s: float, *plugins: object) -> int:
+    """pytest's status; a test that takes longer than `limit_s` fails."""
     os.chdir(folder)
     sys.path[:0] = [str(folder), str(folder / "tests")]
     importlib.invalidate_caches()
@@ -222,7 +222,7 @@ def _pytest(folder: Path, tests: list[str], *plugins: object) -> int:
         "-q",
         "-m",
         "not slow",
-        "--timeout=20",
+        f"--timeout={limit_s:.0f}",
         "-W",
         "ignore::pytest.PytestAssertRewriteWarning",
     ]
@@ -236,12 +236,13 @@ def survey(room: Room, folder: Path) -> Map:
 
     def work() -> tuple[int, Map]:
         witness = Witness([str(folder / path) for path in room.files])
-        status = _pytest(folder, tests, Chosen(), witness)
+        status = _pytest(folder, tests, 300, Chosen(), witness)
         return status, witness.map(folder)
 
-    status, answer = _in_a_child(work, 1200) or (None, None)
+    log = folder.with_name("survey.log")
+    status, answer = _in_a_child(work, 1200, str(log)) or (None, None)
     if status != 0:
-        raise SystemExit(f"the tests of {', '.join(tests)} fail without any change (pytest: {status})")
+        raise SystemExit(f"{log.read_text()[-4000:]}\nThe tests fail without any change.")
     for name in answer.modules:
         with contextlib.suppress(Exception):  # a module that is imported in a way of its own
             importlib.import_module(name)
@@ -256,15 +257,15 @@ def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
     stamps = path.stat()
     path.write_text(mutant.text(source))
     os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 10**10))  # no compiled file is taken for it
-    limit_s = 4 * sum(map(answer.seconds.__getitem__, tests)) + SLACK_S
+    seconds = [answer.seconds[test] for test in tests]
 
     def work() -> int:
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        return _pytest(folder, files, Chosen(tests))
+        return _pytest(folder, files, 4 * max(seconds) + SLACK_S / 2, Chosen(tests))
 
     try:
-        return _in_a_child(work, limit_s) == 0
+        return _in_a_child(work, 4 * sum(seconds) + SLACK_S) == 0
     finally:
         path.write_text(source)
         os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))

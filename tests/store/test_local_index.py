@@ -227,6 +227,7 @@ def test_an_index_of_another_format_is_built_anew(
         assert portrait(catalog, later) == expected
 
 
+@pytest.mark.slow
 def test_a_catalog_restored_from_a_backup_is_followed_from_the_start(tmp_path: Path) -> None:
     catalog, index = open_store(tmp_path)
     with catalog, index:
@@ -278,6 +279,7 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
                 assert found_in(catalog, clean) == results
 
 
+@pytest.mark.slow
 def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -382,6 +384,7 @@ def test_a_reader_follows_the_writer_also_into_a_new_folder(
         assert found_in(catalog, reader) == found_in(catalog, index)
 
 
+@pytest.mark.slow
 def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: Path) -> None:
     catalog, index = open_store(tmp_path)
     with catalog, index:
@@ -413,6 +416,7 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     assert len(states) > 5
 
 
+@pytest.mark.slow
 def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
     problems: list[BaseException] = []
