@@ -76,7 +76,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             twin = copy.deepcopy(node)
             twin.args[0], twin.args[1] = twin.args[1], twin.args[0]
             yield "swapped arguments", twin
-        case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
+        case ast.Return(value=value) if value is not None and ast.unparse(value) not in ("None", "False"):
             yield "return None", ast.Return(ast.Constant(None))
         case ast.If() | ast.While():
             twin = copy.deepcopy(node)
