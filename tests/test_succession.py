@@ -211,6 +211,7 @@ def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Se
     assert not (tmp_path / "state" / "ctx" / "embedders.json").exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
     tmp_path: Path, service: Service
 ) -> None:

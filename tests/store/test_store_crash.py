@@ -46,6 +46,7 @@ def crash(folder: Path, times: int, seed: int) -> None:
             assert portrait(catalog, index) == clean_portrait(folder / f"clean {number}", version)
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_is_completed_by_the_next(tmp_path: Path) -> None:
     crash(tmp_path, 3, seed=1)
 
@@ -143,6 +144,7 @@ def steps_from(tmp_path: Path, numbers: Callable[[int], bool]) -> int:
         step += 1
 
 
+@pytest.mark.slow
 def test_ending_at_a_few_steps_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
     assert steps_from(tmp_path, lambda step: step in (0, 3, 11) or step > 5_000) > 5_000
 
