@@ -1,7 +1,8 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
 One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a
-site), or for a batch of embeddings, never longer, so that `ctx index` beside a server waits seconds at most.
+site, a bucket, a script), or for a batch of embeddings, never longer, so that `ctx index` beside a server
+waits seconds at most.
 Searches never wait for any of this.
 """
 
