@@ -150,9 +150,10 @@ def test_another_process_writes_while_a_script_or_a_bucket_is_read(
             run = ctx("index", "filesystem:docs", cwd=tmp_path, env=named(config), timeout_s=WAIT_S / 2)
             assert run.returncode == 0, run.stderr
             assert ids(space, "filesystem:docs") == ["a.md"]
-            with workspace(config) as second, pytest.raises(Busy, match=f"reading {source}"):
+            with workspace(config) as second:
                 second.indexer._lock_timeout_s = 0.1
-                second.refresh([source])
+                with pytest.raises(Busy, match=f"reading {source}"):
+                    second.refresh([source])
         finally:
             slow.permit.set()
             thread.join(WAIT_S)
