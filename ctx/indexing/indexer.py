@@ -402,6 +402,13 @@ class Indexer:
             index.catch_up(self.catalog)
         return dropped
 
+    def forget_models(self, choose: Callable[[], Sequence[str]]) -> int:
+        """Drops the embeddings of the models that `choose()` names once nobody else writes; how many."""
+        with self.writing() as index:
+            count = sum(self.catalog.forget_embeddings(model) for model in choose())
+            index.catch_up(self.catalog)
+        return count
+
     def repair(self) -> None:
         """Brings the index to the catalog's state, rebuilding what is missing or damaged."""
         with self.writing() as index:
