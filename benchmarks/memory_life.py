@@ -43,6 +43,12 @@ _THINGS = (
 )  # fmt: skip
 
 
+def ids_in_order() -> Callable[[], str]:
+    """Ids that are the same in every run: where two memories rank alike, the id decides."""
+    numbers = itertools.count()
+    return lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+
+
 class Line(NamedTuple):
     """One line of memory_life.tsv: its kind, a statement, what came of it (or its date), and the question."""
 
@@ -161,7 +167,9 @@ def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
     """What was replaced when it was stored, and what recall answers to each question."""
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
         with store:
             bank = store.bank("changes")
             fill(bank, clock, [*lines, *(line for line in read_lines() if line.kind == "fact")])
@@ -213,7 +221,9 @@ def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
     lines = read_lines()
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
         with store:
             bank = store.bank("life")
             fill(bank, clock, lines)
