@@ -83,7 +83,7 @@ def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
     changes = [
         line
         for line in lines
-        if line.kind.startswith(("change", "later", "value", "phrased", "beside", "one", "both"))
+        if line.kind.startswith(("change", "later", "value", "phrased", "fresh", "beside", "one", "both"))
     ]
     facts = [line.text for line in lines if line.kind == "fact"]
     for text in [line.text for line in changes]:
@@ -142,13 +142,13 @@ def changes() -> dict[str, Any]:
     """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
     `life`.
 
-    Of the pairs called `change`, `later`, `value` and `phrased` the second is to stand first and the first behind it; of those
+    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first behind it; of those
     called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for is to stand first,
     or both are to be among the first five. The pairs called `later` were written when the mechanism was done; those called
     `unseen` were not looked at while it was mended.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv"):
+    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv", "memory_fresh.tsv"):
         lines = read_lines(name)
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
