@@ -55,6 +55,14 @@ def _is_statement(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign | ast.AugAssign | ast.Raise | ast.Delete | ast.Break | ast.Continue)
 
 
+def _has_an_order(call: ast.Call) -> bool:
+    """Whether a call with its first two arguments swapped may mean something else."""
+    symmetrical = ("min", "max", "hmac.compare_digest")
+    return not any(isinstance(entry, ast.Starred) for entry in call.args) and (
+        ast.unparse(call.func) not in symmetrical
+    )
+
+
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """What else could stand in a node's place, each with its name."""
     match node:
@@ -72,7 +80,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "true/false", ast.Constant(not value)
         case ast.Constant(value=int() as value):
             yield "plus one", ast.Constant(value + 1)
-        case ast.Call(args=[_, _, *_]) if not any(isinstance(entry, ast.Starred) for entry in node.args):
+        case ast.Call(args=[_, _, *_]) if _has_an_order(node):
             twin = copy.deepcopy(node)
             twin.args[0], twin.args[1] = twin.args[1], twin.args[0]
             yield "swapped arguments", twin
