@@ -246,6 +246,7 @@ def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}
 
 
+@pytest.mark.slow
 def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     exported = ctx("memory", "export", "--bank", "alice", "--folder", "notes", "--dry-run", cwd=folder)
     assert exported.stdout == "export (dry run): 1 written\n"
