@@ -52,6 +52,8 @@ def _is_statement(node: ast.stmt) -> bool:
         return not isinstance(node.value, ast.Constant) and "logger" not in ast.unparse(node)
     if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
         return False  # saves memory, and means nothing else
+    if ast.unparse(node) == "raise NotImplementedError":
+        return False  # of a seam: nothing comes there
     return isinstance(node, ast.Assign | ast.AugAssign | ast.Raise | ast.Delete | ast.Break | ast.Continue)
 
 
