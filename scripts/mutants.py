@@ -20,7 +20,7 @@ _COMPARISONS = {
 
 
 class Mutant(NamedTuple):
-    """One change of a file: on what line, its kind, the node's number in the walk of the tree, and its substitute.
+    """One change of a file: on what line, its kind, the node's number in a walk of the tree, its substitute.
 
     `lines` are those of the statement that is changed, without the body of an `if` or a loop: which tests run
     any of them is what tells who could notice.
@@ -110,7 +110,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def _spared(tree: ast.Module) -> set[ast.AST]:
-    """What no test could notice: annotations, docstrings, limits and tables at the top of a module, log lines."""
+    """What no test could notice: annotations, docstrings, limits and tables of a module, log lines."""
     spared: set[ast.AST] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
@@ -133,7 +133,7 @@ def _spared(tree: ast.Module) -> set[ast.AST]:
 
 
 def _statement_lines(tree: ast.Module) -> dict[ast.AST, range]:
-    """Of each node, the lines of the innermost statement that holds it; of a compound one, those of its head."""
+    """Of each node, the lines of the innermost statement that holds it: of a compound one, its head's."""
     lines_by_node: dict[ast.AST, range] = {}
     for statement in ast.walk(tree):  # breadth first: the innermost has the last word
         if not isinstance(statement, ast.stmt):

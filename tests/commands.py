@@ -1,8 +1,8 @@
-"""Commands as a person runs them, without an interpreter started for each: a process that has loaded what they import forks.
+"""Commands as a person runs them, in forks of a process that has loaded what they import.
 
-Most of a short command's time is importing. The process that is forked has loaded modules and done nothing else, so a command
-finds what it would in one of its own: its arguments, folder, environment and streams, and it ends as any. That `python -m ctx`
-starts, and what a search imports, is tested by tests/cli/test_processes.py and tests/test_lean.py.
+Most of a short command's time is importing. The process that is forked has loaded modules and done nothing
+else, so a command finds what it would in one of its own: its arguments, folder, environment and streams, and
+it ends as any. That `python -m ctx` starts is tested by tests/cli/test_processes.py.
 """
 
 import atexit
@@ -93,14 +93,14 @@ def run_command(
     command: list[str], cwd: Path, environ: dict[str, str], timeout_s: float, text: str | None
 ) -> subprocess.CompletedProcess[str]:
     """`python -m ctx` with these arguments, from a fork where that makes no difference."""
-    ready = forks()
-    usual = starting(environ) == starting({**os.environ, **ready.environ})
+    forker = forks()
+    usual = starting(environ) == starting({**os.environ, **forker.environ})
     small = sum(map(len, [*command, *environ, *environ.values()])) < MAX_REQUEST_BYTES / 4
-    if usual and small and ready.lock.acquire(blocking=False):
+    if usual and small and forker.lock.acquire(blocking=False):
         try:
-            return ready.run(command, cwd, environ, timeout_s, text or "")
+            return forker.run(command, cwd, environ, timeout_s, text or "")
         finally:
-            ready.lock.release()
+            forker.lock.release()
     return subprocess.run(
         [sys.executable, "-m", "ctx", *command],
         cwd=cwd,
@@ -112,7 +112,7 @@ def run_command(
     )
 
 
-# -- the process that forks ----------------------------------------------------------------------------------------
+# -- the process that forks --
 
 
 def become(command: list[str], cwd: str, environ: dict[str, str], streams: list[int]) -> NoReturn:
