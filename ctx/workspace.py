@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.store.base import Projection
+    from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -470,19 +472,31 @@ class Workspace:
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories, in the catalog's file."""
+        """The memories, where the catalog is."""
         from ctx.memory import MemoryStore
 
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self.config.db.path,
+                self._memory_rows() if self.config.store.url else self.config.db.path,
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
             )
             self._opened.append(store.close)
             return store
+
+    def _memory_rows(self) -> "MemoryRows":
+        from ctx.memory.postgres_engine import PostgresRows
+
+        return PostgresRows(self._database)
+
+    @property
+    def _database(self) -> "Database":
+        """The database of the catalog, where it is in one."""
+        catalog = self.catalog
+        assert not isinstance(catalog, SqliteCatalog)
+        return catalog.database
 
     def _language_model(self) -> "LanguageModel | None":
         from ctx.memory.llm import ChatCompletion

@@ -247,6 +247,16 @@ class Database:
         except psycopg.Error:
             connection.close()  # the first error is the one to tell
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Frees the rows that were deleted from tables. Raises `StoreError`."""
+        with translating():
+            connection = self._connected()
+            try:
+                connection.execute("SET statement_timeout = 0")
+                connection.execute(f"VACUUM {', '.join(tables)}")
+            finally:
+                connection.close()
+
     def migrate(self, component: str, migrations: Sequence[str]) -> None:
         """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n
         + 1.

@@ -12,7 +12,7 @@ from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, answered, current, succeeded, timely
 from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence
-from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.filters import Condition, compile_filter, same
 from ctx.memory.findings import Disposition
 from ctx.memory.legs import MemoryHit, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
@@ -249,7 +249,9 @@ class Searching(BankView):
     ) -> list[MemoryHit]:
         """What happened, or was dated, in the window and no leg found."""
         nos = view.numbers(
-            [*conditions, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+            [*conditions, _dated(), _in_window(span)],
+            order="coalesce(m.event_ms, m.said_ms), m.no",
+            limit=depth,
         )
         hit_nos = {hit.memory.no for hit in hits}
         candidates = view.candidates([no for no in nos if no not in hit_nos])
@@ -334,11 +336,11 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
 
 
 def _in_window(admitted: Window) -> Condition:
-    first = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
-    last = f"ifnull(iif(m.event_ms IS NULL, NULL, m.event_last_ms), {first})"
+    first = "coalesce(m.event_ms, m.said_ms, m.created_ms)"
+    last = f"coalesce(CASE WHEN m.event_ms IS NOT NULL THEN m.event_last_ms END, {first})"
     ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
     bounds = [(sql, ms) for sql, ms in ends if ms is not None]
-    return Condition(" AND ".join(sql for sql, _ in bounds) or "1", tuple(ms for _, ms in bounds))
+    return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
 
 
 def _dated() -> Condition:
@@ -378,4 +380,5 @@ def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Ca
 
 def _beside(memory: Memory) -> Condition:
     """Where what a memory replaces must stand."""
-    return Condition("m.label IS ? AND m.folder IS ?", (memory.label, memory.folder))
+    label, folder = same("m.label", memory.label), same("m.folder", memory.folder)
+    return Condition(f"{label.sql} AND {folder.sql}", (*label.values, *folder.values))
