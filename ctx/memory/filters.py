@@ -136,8 +136,8 @@ class _Compiler:
             if None in names:
                 raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
             if operator == "has_only":
-                marks = ",".join("?" * len(names))
-                foreign = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value NOT IN ({marks}))"
+                unless = f" WHERE value NOT IN ({','.join('?' * len(names))})" if names else ""
+                foreign = f"EXISTS (SELECT 1 FROM json_each({column}){unless})"
                 parts.append(Condition(f"NOT {foreign}", names))
                 continue
             each = [Condition(member, (name,)) for name in names]
