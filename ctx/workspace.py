@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.packs.sessions import Sessions
     from ctx.store.base import Projection
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
@@ -63,19 +64,27 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     return workspace
 
 
+def open_database(url: str) -> "Database":
+    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+    try:
+        from ctx.store.postgres import Database
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
+        ) from error
+    return Database(url)
+
+
 def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
     from ctx.store.folder import own_folder
     from ctx.store.leases import machine_name
 
-    try:
-        from ctx.store.postgres_catalog import PostgresCatalog
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
+    database = open_database(url)
+    from ctx.store.postgres_catalog import PostgresCatalog
+
     own_folder(path)
-    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
+    return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
@@ -411,10 +420,14 @@ class Workspace:
         """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
         if self.config.path is None:
             return None
-        from ctx.extensions.store import ScriptStore
+        from ctx.extensions.store import FileScriptStore
 
         with self._lock:
-            store = ScriptStore(self.config.db.path)
+            store: ScriptStore = FileScriptStore(self.config.db.path)
+            if self.config.store.url:
+                from ctx.extensions.shared_store import SharedScriptStore
+
+                store = SharedScriptStore(self._database)
             self._opened.append(store.close)
             return store
 
@@ -486,6 +499,16 @@ class Workspace:
             self._opened.append(store.close)
             return store
 
+    def _sessions(self, pack: str, path: str | None) -> "Sessions":
+        """The sessions of a pack's clients, which it keeps in a file at the path, or not at all."""
+        from ctx.packs.sessions import FileSessions
+
+        if path is None or not self.config.store.url:
+            return FileSessions(path)
+        from ctx.packs.shared_sessions import SharedSessions
+
+        return SharedSessions(self._database, pack)
+
     def _memory_rows(self) -> "MemoryRows":
         from ctx.memory.postgres_engine import PostgresRows
 
@@ -529,6 +552,7 @@ class Workspace:
                 root=config.root,
                 environ=os.environ,
                 database=config.db.path,
+                sessions=self._sessions,
             )
             self._opened.extend(pack.close for pack in packs)
             return packs

@@ -32,7 +32,7 @@ from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
-from ctx.packs.sessions import Rate, Sessions
+from ctx.packs.sessions import OpenSessions, Rate, file_sessions
 from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.arguments import from_text
@@ -65,6 +65,7 @@ class Pack:
         environ: Mapping[str, str],
         home: str,
         database: str,
+        sessions: OpenSessions,
     ) -> None:
         self.manifest = manifest
         self.name = manifest.name
@@ -80,8 +81,8 @@ class Pack:
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
         self.rate = Rate(rate_limit(manifest, settings, environ))
         sessions_file = settings.get("sessions_file") or manifest.sessions_file
-        self.sessions = Sessions(
-            os.path.join(home, str(sessions_file).removeprefix("~/")) if sessions_file else None
+        self.sessions = sessions(
+            self.name, os.path.join(home, str(sessions_file).removeprefix("~/")) if sessions_file else None
         )
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
@@ -430,6 +431,7 @@ def load_packs(
     root: str,
     environ: Mapping[str, str],
     database: str,
+    sessions: OpenSessions = file_sessions,
 ) -> list[Pack]:
     """The enabled packs, loaded. Raises `ConfigError`."""
     packs = []
@@ -447,6 +449,7 @@ def load_packs(
             environ=environ,
             home=environ.get("HOME") or root,
             database=database,
+            sessions=sessions,
         )
         pack.load(toolbox, agents)
         packs.append(pack)

@@ -18,7 +18,7 @@ from ctx.server import errors, rest
 from ctx.server.advice import Advice
 from ctx.server.endpoints import PAGE, State, metrics_router, read_page, router
 from ctx.server.guard import Guard
-from ctx.server.keys import KeyRing
+from ctx.server.keys import Keys
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Description
 from ctx.server.overview import Overview
@@ -73,7 +73,7 @@ class Services(NamedTuple):
     stop: Callable[[], None] = lambda: None
     mcp: Callable[[Work], McpDoor] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
-    keys: KeyRing | None = None
+    keys: Keys | None = None
     work: Work | None = None  # None: one of the usual size
     advice: Advice = Advice()  # what models are told of it
     overview: Overview | None = None  # what the page shows beside the tools
