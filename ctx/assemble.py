@@ -111,9 +111,14 @@ def mcp_door(workspace: Workspace) -> "Callable[[Work], McpDoor]":
 
 def key_ring(config: Config) -> Keys:
     """The keys that `ctx key create` made for this store. Close them."""
-    if not config.store.url:
-        return KeyRing(os.path.join(config.folder, "keys.json"))
-    database = open_database(config.store.url)
+    return open_keys(config.store.url or config.db.path)
+
+
+def open_keys(place: str) -> Keys:
+    """The keys of the store at a place: the address of a database, or a file. Close them."""
+    if "://" not in place:
+        return KeyRing(os.path.join(os.path.dirname(place), "keys.json"))
+    database = open_database(place)
     from ctx.server.shared_keys import SharedKeyRing  # the client of PostgreSQL comes with an extra
 
     return SharedKeyRing(database, own=True)

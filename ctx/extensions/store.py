@@ -9,7 +9,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ctx.errors import Busy, ToolError
@@ -44,6 +44,29 @@ class ScriptStore:
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
+        """All that is kept, by script and key: `(script, key, bytes, value)`, the value as JSON."""
+
+        def read(connection: Statements) -> list[tuple[str, str, int, str]]:
+            cursor = connection.execute(
+                "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
+            )
+            return [(row[0], row[1], row[2], row[3]) for row in cursor]
+
+        return self._within("", deadline_s, read, write=False)
+
+    def take_over(self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float) -> None:
+        """Keeps what another store gave as `rows`, in place of what is here under the same keys."""
+
+        def write(connection: Statements) -> None:
+            connection.executemany(
+                "INSERT INTO script_value VALUES (?, ?, ?, ?) ON CONFLICT (script, key)"
+                " DO UPDATE SET bytes = excluded.bytes, value = excluded.value",
+                rows,
+            )
+
+        self._within("", deadline_s, write, write=True)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         """What `act` gives, in one transaction; nobody else writes the script's values while it writes."""

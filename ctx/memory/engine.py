@@ -59,6 +59,9 @@ class Engine:
         """The number of the next operation, above all that the bank in hand has seen."""
         raise NotImplementedError
 
+    def continue_numbers(self) -> None:
+        """Sees to it that what is numbered next comes behind all numbers that were given from outside."""
+
     # -- words ---------------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
         raise NotImplementedError

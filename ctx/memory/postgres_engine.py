@@ -165,13 +165,13 @@ class PostgresRows(MemoryRows):
             self._database.close()
 
     @contextmanager
-    def _view(self) -> Iterator[Engine]:
+    def view(self) -> Iterator[Engine]:
         self._check_open()
         with self._database.transaction() as connection:
             yield PostgresEngine(connection)
 
     @contextmanager
-    def _change(self, *, durable: bool = True) -> Iterator[Engine]:
+    def change(self, *, durable: bool = True) -> Iterator[Engine]:
         self._check_open()
         with self._database.transaction(write=True) as connection:
             if not durable:
@@ -228,6 +228,15 @@ class PostgresEngine(Engine):
         # A sequence alone is in no order; the row of the bank, which is held, makes it one.
         [no] = self.connection.execute("SELECT nextval('memory_op_no')").fetchone() or (0,)
         return int(no)
+
+    def continue_numbers(self) -> None:
+        for table, column in (("memory_banks", "bank_no"), ("memories", "no"), ("memory_models", "model_no")):
+            self.connection.execute(
+                f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
+            )
+        self.connection.execute(
+            "SELECT setval('memory_op_no', greatest((SELECT max(no) FROM memory_journal), (SELECT max(seq) FROM memories)))"
+        )
 
     # -- words ---------------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:

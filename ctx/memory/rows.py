@@ -33,11 +33,11 @@ class MemoryRows:
     Raises `StoreError` where the engine fails and `Busy` where another writer is in the way for too long.
     """
 
-    def _view(self) -> AbstractContextManager[Engine]:
+    def view(self) -> AbstractContextManager[Engine]:
         """One snapshot of the tables."""
         raise NotImplementedError
 
-    def _change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
+    def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
         """One transaction, which leaves no trace if the block raises."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class MemoryRows:
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:
         """One snapshot of the tables, seen from a bank; "" is no bank's name."""
-        with self._view() as engine:
+        with self.view() as engine:
             yield Reader(engine, bank)
 
     @contextmanager
@@ -66,19 +66,19 @@ class MemoryRows:
 
         Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
         """
-        with self._change(durable=durable) as engine:
+        with self.change(durable=durable) as engine:
             writer = Writer(engine, bank, op, at_ms, actor)
             yield writer
             writer.finish()
 
     def rename_bank(self, bank: str, name: str) -> None:
         """Gives a bank another name. Its rows are bound to its number, so nothing in it changes."""
-        with self._change() as engine:
+        with self.change() as engine:
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
 
     def drop_bank(self, bank: str) -> None:
         """Removes a bank with everything in it, its journal too. Its number is not given again: a projection may know it."""
-        with self._change() as engine:
+        with self.change() as engine:
             bank_no = Reader(engine, bank, locked=True).bank_no
             empty(engine, bank_no)
             for sql in _ENDING:
@@ -135,7 +135,7 @@ class SqliteRows(MemoryRows):
         return successor
 
     @contextmanager
-    def _view(self) -> Iterator[Engine]:
+    def view(self) -> Iterator[Engine]:
         self._check_open()
         try:
             connection = self._idle.pop()
@@ -154,7 +154,7 @@ class SqliteRows(MemoryRows):
                     self._close_idle()
 
     @contextmanager
-    def _change(self, *, durable: bool = True) -> Iterator[Engine]:
+    def change(self, *, durable: bool = True) -> Iterator[Engine]:
         if not self._lock.acquire(timeout=WRITE_WAIT_S):
             raise Busy("the memory store is busy with other writes; try again")
         try:

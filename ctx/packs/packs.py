@@ -80,10 +80,7 @@ class Pack:
         self.default_bank = _nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
         self.rate = Rate(rate_limit(manifest, settings, environ))
-        sessions_file = settings.get("sessions_file") or manifest.sessions_file
-        self.sessions = sessions(
-            self.name, os.path.join(home, str(sessions_file).removeprefix("~/")) if sessions_file else None
-        )
+        self.sessions = sessions(self.name, _sessions_path(manifest, settings, home))
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
         self._shared_text = shared_text(manifest)
@@ -417,6 +414,26 @@ def _nameable(bank: str) -> str:
     if check_bank_id(bank).startswith(OWN_BANK):
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
+
+
+def _sessions_path(manifest: Manifest, settings: Mapping[str, JSON], home: str) -> str | None:
+    """Where the sessions of a pack's clients are kept; None: nowhere."""
+    name = settings.get("sessions_file") or manifest.sessions_file
+    return os.path.join(home, str(name).removeprefix("~/")) if name else None
+
+
+def session_files(
+    enabled: Sequence[str], settings: Mapping[str, Mapping[str, JSON]], root: str, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The files in which the enabled packs keep the sessions of their clients, by pack. Raises `ConfigError`."""
+    paths = {}
+    for name in enabled:
+        pack_settings = settings.get(name, {})
+        manifest = read_manifest(pack_folder(name, pack_settings, root)).served(profile(name, pack_settings))
+        path = _sessions_path(manifest, pack_settings, environ.get("HOME") or root)
+        if path is not None:
+            paths[manifest.name] = path
+    return paths
 
 
 def load_packs(

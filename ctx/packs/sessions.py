@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ctx import files
@@ -51,6 +51,14 @@ class Sessions(Protocol):
 
     def counts(self) -> tuple[int, int]:
         """How many there are, and how many were active in the last five minutes."""
+        ...
+
+    def all(self) -> list[dict[str, JSON]]:
+        """What is known of each session, as `data` gives it."""
+        ...
+
+    def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
+        """Keeps sessions that another store gave as `all`, in place of those of the same id. Raises `StoreError`."""
         ...
 
     def close(self) -> None:
@@ -127,6 +135,17 @@ class FileSessions:
             present_ms = self._clock()
             active = sum(present_ms - _activity_ms(data) < ACTIVE_MS for data in self._known.values())
             return len(self._known), active
+
+    def all(self) -> list[dict[str, JSON]]:
+        with self._lock:
+            return [{**data, "id": id} for id, data in self._known.items()]
+
+    def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
+        with self._lock:
+            for data in entries:
+                self._known[str(data["id"])] = data
+                self._changed.add(str(data["id"]))
+            self._save()
 
     def close(self) -> None:
         with self._lock:

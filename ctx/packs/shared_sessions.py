@@ -129,6 +129,24 @@ class SharedSessions:
             ).fetchone() or (0, 0)
         return int(row[0]), int(row[1])
 
+    def all(self) -> list[dict[str, JSON]]:
+        with self._database.transaction() as connection:
+            return self._entries(connection, "", ())
+
+    def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
+        with self._database.transaction(write=True) as connection:
+            for data in entries:
+                id, values = str(data["id"]), data.get("kv")
+                connection.execute("DELETE FROM pack_session WHERE pack = ? AND id = ?", (self._pack, id))
+                connection.execute(_PUT, (self._pack, id, _text(data.get("project")), *_figures(data)))
+                connection.executemany(
+                    _PUT_VALUE,
+                    [
+                        (self._pack, id, key, json.dumps(value))
+                        for key, value in (values if isinstance(values, dict) else {}).items()
+                    ],
+                )
+
     def close(self) -> None:
         """Counts the calls that are not counted yet, and forgets the oldest sessions. Raises `StoreError`."""
         with self._lock:
@@ -153,3 +171,16 @@ class SharedSessions:
                 for id, count in calls.items():
                     self._calls[id] = self._calls.get(id, 0) + count
             raise
+
+
+def _text(value: JSON) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _figures(data: dict[str, JSON]) -> tuple[int, int, int]:
+    """When a session began, when it was last active, and its calls; the file may be another product's, which says less."""
+    numbers = [data.get(name) for name in ("startTime", "lastActivity", "toolCalls")]
+    began_ms, active_ms, calls = (
+        int(number) if isinstance(number, int | float) and abs(number) < 2**53 else 0 for number in numbers
+    )
+    return began_ms, active_ms, calls

@@ -161,12 +161,27 @@ class Keys:
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
 
     def add(self, records: Iterable[KeyRecord]) -> int:
-        """Takes keys over that are kept elsewhere, but for those that are here; how many there were."""
+        """Takes over keys that are kept elsewhere; how many are new or revoked by it. Raises `BadRequest` where another key in force
+        has the name of one.
+        """
         with self._writing() as present:
-            ids = {record.id for record in present}
-            news = [record for record in records if record.id not in ids]
-            present += news
-        return len(news)
+            places = {record.id: place for place, record in enumerate(present)}
+            names = {record.name: record.id for record in present if record.revoked_ms is None}
+            changes = 0
+            for record in records:
+                place = places.get(record.id)
+                if place is None:
+                    if record.revoked_ms is None and record.name in names:
+                        raise BadRequest(
+                            f"another key called '{record.name}' is there: revoke one of the two"
+                        )
+                    present.append(record)
+                elif record.revoked_ms is not None and present[place].revoked_ms is None:
+                    present[place] = record
+                else:
+                    continue
+                changes += 1
+        return changes
 
 
 class KeyRing(Keys):
