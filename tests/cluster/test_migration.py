@@ -60,7 +60,7 @@ def fill(space: Workspace) -> None:
     """Documents, memories of two banks, a key, a session, and a value that a script keeps."""
     space.load_extensions()
     space.refresh(space.source_names())
-    space.indexer.embed_pending()
+    space.indexer.embed()
     lots = random.Random(3)
     bank = space.memory.bank("alice", Provenance(session="s1"))
     sentences = _sentences()
@@ -97,7 +97,7 @@ def replies(space: Workspace) -> Iterator[JSON]:
     yield [bank.journal(limit=1000), list(bank.export(include_deleted=True)), space.memory.banks()]
 
 
-def migrated(*values: str) -> JSON:
+def migrated(*values: str) -> int:
     return cli.main(["migrate", "--json", *values])
 
 
@@ -122,7 +122,7 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     text = config.read_text()
     config.write_text(f'[store]\nurl = "{database_url}"\n{text}')
     with workspace(config) as space:
-        space.catch_up()
+        space.indexer.repair()
         assert list(replies(space)) == expected
         space.load_extensions()
         assert space.toolbox.call("keep", {}, CALLER)["total"] == 2
@@ -142,7 +142,7 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     assert back["memory_digest"] == there["memory_digest"]
     config.write_text(f'[db]\npath = "{tmp_path / "back" / "ctx.db"}"\n{text}')
     with workspace(config) as space:
-        space.catch_up()
+        space.indexer.repair()
         assert list(replies(space)) == expected
         space.load_extensions()
         assert space.toolbox.call("keep", {}, CALLER)["total"] == 3
