@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.packs.sessions import Sessions
     from ctx.store.base import ModelShare, Projection
+    from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -61,19 +64,27 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     return workspace
 
 
+def open_database(url: str) -> "Database":
+    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+    try:
+        from ctx.store.postgres import Database
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
+        ) from error
+    return Database(url)
+
+
 def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
     from ctx.store.folder import own_folder
     from ctx.store.leases import machine_name
 
-    try:
-        from ctx.store.postgres_catalog import PostgresCatalog
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
+    database = open_database(url)
+    from ctx.store.postgres_catalog import PostgresCatalog
+
     own_folder(path)
-    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
+    return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
@@ -454,10 +465,14 @@ class Workspace:
         """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
         if self.config.path is None:
             return None
-        from ctx.extensions.store import ScriptStore
+        from ctx.extensions.store import FileScriptStore
 
         with self._lock:
-            store = ScriptStore(self.config.db.path)
+            store: ScriptStore = FileScriptStore(self.config.db.path)
+            if self.config.store.url:
+                from ctx.extensions.shared_store import SharedScriptStore
+
+                store = SharedScriptStore(self._database)
             self._opened.append(store.close)
             return store
 
@@ -515,19 +530,41 @@ class Workspace:
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories, in the catalog's file."""
+        """The memories, where the catalog is."""
         from ctx.memory import MemoryStore
 
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self.config.db.path,
+                self._memory_rows() if self.config.store.url else self.config.db.path,
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
             )
             self._opened.append(store.close)
             return store
+
+    def _sessions(self, pack: str, path: str | None) -> "Sessions":
+        """The sessions of a pack's clients, which it keeps in a file at the path, or not at all."""
+        from ctx.packs.sessions import FileSessions
+
+        if path is None or not self.config.store.url:
+            return FileSessions(path)
+        from ctx.packs.shared_sessions import SharedSessions
+
+        return SharedSessions(self._database, pack)
+
+    def _memory_rows(self) -> "MemoryRows":
+        from ctx.memory.postgres_engine import PostgresRows
+
+        return PostgresRows(self._database)
+
+    @property
+    def _database(self) -> "Database":
+        """The database of the catalog, where it is in one."""
+        catalog = self.catalog
+        assert not isinstance(catalog, SqliteCatalog)
+        return catalog.database
 
     def _language_model(self) -> "LanguageModel | None":
         from ctx.memory.llm import ChatCompletion
@@ -560,6 +597,7 @@ class Workspace:
                 root=config.root,
                 environ=os.environ,
                 database=config.db.path,
+                sessions=self._sessions,
             )
             self._opened.extend(pack.close for pack in packs)
             return packs

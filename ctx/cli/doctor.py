@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
@@ -259,7 +260,7 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 
 def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     """Whether every memory, its words and its vector agree, and every pack loads."""
-    banks = workspace.memory.banks() if os.path.exists(workspace.config.db.path) else []
+    banks = workspace.memory.banks() if workspace.config.stored else []
     if not banks and not workspace.config.packs.enabled:
         return
     problems = workspace.memory.check(deep=True)
@@ -279,10 +280,15 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             "packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs)
         )
     for pack in workspace.packs:
-        if pack.manifest.key_required and not pack.keys and not key_ring(workspace.config).candidates():
+        if pack.manifest.key_required and not pack.keys and not _server_keys(workspace):
             yield Finding(
                 "pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`"
             )
+
+
+def _server_keys(workspace: Workspace) -> int:
+    with closing(key_ring(workspace.config)) as ring:
+        return len(ring.candidates())
 
 
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
