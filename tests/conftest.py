@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import hypothesis
+import opensearch
 import postgres
 import pytest
 
@@ -62,3 +63,20 @@ def postgres_server(postgres_programs: postgres.Programs) -> Iterator[postgres.S
 def database_url(postgres_server: postgres.Server) -> str:
     """The address of a new, empty database on a real PostgreSQL."""
     return postgres_server.database()
+
+
+@pytest.fixture(scope="session")
+def opensearch_nodes() -> Iterator[opensearch.Cluster]:
+    """A running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+    nodes = opensearch.Cluster()
+    try:
+        yield nodes.wait()
+    finally:
+        nodes.discard()
+
+
+@pytest.fixture
+def opensearch_url(opensearch_nodes: opensearch.Cluster) -> Iterator[str]:
+    """The address of a real OpenSearch without an index."""
+    yield opensearch_nodes.url
+    opensearch_nodes.clear()
