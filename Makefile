@@ -101,11 +101,11 @@ $(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirement
 	@touch $@
 
 # Programs and no library: unpacked beside the environment's packages, not among them.
-$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock scripts/opensearch.py .ci/opensearch.xml
+$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock scripts/fetch_opensearch.py .ci/opensearch.xml
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
 	  $(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/cluster -r requirements-cluster.lock && chmod -R a+rX $(VENV)/cluster; \
 	else echo "No PostgreSQL is pinned for this platform: the tests of several machines are left out"; fi
-	@$(BIN)/python scripts/opensearch.py $(VENV)/cluster/opensearch
+	@$(BIN)/python scripts/fetch_opensearch.py $(VENV)/cluster/opensearch
 	@touch $@
 
 $(TOOLS)/.ready: requirements-tools.lock

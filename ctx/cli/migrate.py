@@ -7,7 +7,7 @@ from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.store.lock import WriterLock
-from ctx.workspace import open_catalog
+from ctx.store.plane import open_catalog
 
 
 def run(command: str, argv: list[str]) -> int:

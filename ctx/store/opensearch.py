@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from ctx import analyze
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog, VectorBatch
-from ctx.store.opensearch_client import Access, Client, Refusal, refusal
+from ctx.store.opensearch_client import Client, Refusal, refusal
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
@@ -57,25 +58,25 @@ class States(NamedTuple):
 class OpenSearchIndex:
     """The `SearchIndex` in OpenSearch. Opening asks nothing of it.
 
-    `embedding` as for `LocalIndex`. `owner` names the catalog whose index this is: another one's is left alone. `turn` orders those
-    who write; None: the caller holds a lock that does.
+    The client stays its giver's. `embedding` as for `LocalIndex`. `owner()` names the catalog whose index this is: another one's is
+    left alone. `turn` orders those who write; None: the caller holds a lock that does.
     """
 
     def __init__(
         self,
-        access: Access,
+        client: Client,
         embedding: Callable[[], tuple[str | None, int | None]],
         *,
         name: str = "ctx",
         layout: Layout = Layout(),  # noqa: B008 - a tuple
-        owner: str = "",
+        owner: Callable[[], str] = str,
         writable: bool = False,
         turn: Turn | None = None,
     ) -> None:
-        self._client = Client(access)
+        self._client = client
         self._embedding = embedding
         self._name = name
-        self._owner = owner
+        self._name_owner = owner
         self._writable = writable
         self._turn = turn
         self._words = Part(self._client, f"{name}-words", layout)
@@ -92,7 +93,11 @@ class OpenSearchIndex:
         self.close()
 
     def close(self) -> None:
-        self._client.close()
+        """Nothing is held between two calls."""
+
+    @cached_property
+    def _owner(self) -> str:
+        return self._name_owner()
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -116,7 +121,7 @@ class OpenSearchIndex:
         absent = [term for term in terms if not frequencies[term]]
         if absent:
             frequencies = {**frequencies, **self._frequencies_of(absent, "head")}
-        return {term: idf(state.count, frequency) for term, frequency in frequencies.items() if frequency}
+        return {term: idf(state.size, frequency) for term, frequency in frequencies.items() if frequency}
 
     def resembling(self, words: Sequence[str]) -> str | None:
         stems = analyze.words(" ".join(words))
@@ -152,7 +157,7 @@ class OpenSearchIndex:
         body = queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
         reply = self._asked(
             self._vectors,
-            lambda state: self._search(state, body, exact=False) if state.count else None,
+            lambda state: self._search(state, body, exact=False) if state.size else None,
             model,
         )
         # The engine gives (1 + cosine) / 2.
@@ -226,12 +231,34 @@ class OpenSearchIndex:
                 problems.append(f"OpenSearch has no {label} of this version yet")
             elif state.owner != self._owner:
                 problems.append(f"the {label} in OpenSearch: of another catalog, by the name '{self._name}'")
-            elif part.count(state.index) != state.count:
+            elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
             elif state.fingerprint != fingerprint():
                 problems.append(f"the {label} in OpenSearch: words were cut otherwise than this ctx does")
         self._suspect = bool(problems)
         return problems
+
+    def server(self, catalog: Catalog) -> tuple[bool, str]:
+        """Whether the search engine is well, and a line that says what it is and how it is."""
+        health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
+        nodes, shards, lost = (
+            int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
+        )
+        line = f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} shards"
+        if lost:
+            mend = (
+                "a copy needs a node of its own ([index] replicas)"
+                if health["status"] == "yellow"
+                else "nodes are missing"
+            )
+            line += f", {lost} more on no node: {mend}"
+        words = self._read_states().words
+        if words is not None and catalog.history(words.applied) != words.history:
+            return (
+                False,
+                f"{line}; the index has another history than the catalog: `ctx index` builds it anew",
+            )
+        return not lost, line
 
     def _check_owner(self) -> None:
         """Raises `StoreError` where the index is another catalog's: two would build it anew in turn."""
@@ -295,7 +322,7 @@ class OpenSearchIndex:
             writing.put(entries)
             writing.keep(stored.document_no, stored.seq, [entry.id for entry in entries])
         writing.publish(target)
-        part.take_place(state.index)
+        part.take_place(state.name)
         return target
 
     def _follow_vectors(self, catalog: Catalog, model: str) -> int:
@@ -309,8 +336,8 @@ class OpenSearchIndex:
                 reason = "its vectors are of another length"
             else:
                 covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-                if state.count == covered or catalog.seq() != target:
-                    self._vectors.take_place(state.index)
+                if state.size == covered or catalog.seq() != target:
+                    self._vectors.take_place(state.name)
                     return target
                 # Embeddings were forgotten, or an index lost some: nothing else tells a projection so.
                 reason = "not the embeddings of the catalog"
@@ -330,7 +357,7 @@ class OpenSearchIndex:
                 writing.keep(document_no, seq, chunk_nos)
         for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
             if number == 0:
-                part.add_fields(state.index, queries.vector_field(batch.vectors.shape[1]))
+                part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
             writing.put(_vector_entries(batch, target))
         return writing.publish(target)
 
@@ -345,8 +372,8 @@ class OpenSearchIndex:
 
     def _read_states(self) -> States:
         began_s = time.monotonic()
-        asked = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
-        documents = self._client.ask("POST", "/_mget", {"docs": asked})["docs"]
+        addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
+        documents = self._client.ask("POST", "/_mget", {"docs": addresses})["docs"]
         states = States(
             *(
                 State.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
@@ -359,8 +386,8 @@ class OpenSearchIndex:
 
     def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
         """What `ask` gives of the index that answers; None where there is none, or only another model's."""
-        for fresh in (False, True):
-            states = self._read_states() if fresh else self._states()
+        for last in (False, True):
+            states = self._read_states() if last else self._states()
             state = states.words if part is self._words else states.vectors
             if state is None or (model is not None and state.model != model):
                 continue
@@ -369,7 +396,7 @@ class OpenSearchIndex:
             try:
                 return ask(state)
             except Refusal as error:
-                if error.status != 404 or fresh:
+                if error.status != 404 or last:
                     raise  # else another one has taken its place meanwhile
         return None
 
@@ -382,7 +409,7 @@ class OpenSearchIndex:
         options = f"allow_partial_search_results=false&preference=ctx{copies}"
         if exact:
             options += "&search_type=dfs_query_then_fetch"
-        return self._client.ask("POST", f"/{state.index}/_search?{options}", body)
+        return self._client.ask("POST", f"/{state.name}/_search?{options}", body)
 
     def _hits(self, query: JSON, filters: Filters, k: int) -> list[Hit]:
         narrowed = queries.narrowed(query, filters)
@@ -405,7 +432,7 @@ class OpenSearchIndex:
 
     def _counted(self, state: State, terms: Sequence[str], field: str) -> dict[str, int]:
         """Counted once for a state of the index."""
-        key = (state.index, state.applied)
+        key = (state.name, state.applied)
         with self._lock:
             if self._frequencies[0] != key or len(self._frequencies[1]) > _FREQUENCIES_KEPT:
                 self._frequencies = (key, {})
@@ -421,7 +448,7 @@ class OpenSearchIndex:
             return []
         lines = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
         reply = self._client.send(
-            f"/{state.index}/_msearch", "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines)
+            f"/{state.name}/_msearch", "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines)
         )
         for response in reply["responses"]:
             if "error" in response:
@@ -471,8 +498,8 @@ class _Writing:
     def publish(self, applied: int) -> State:
         self._flush()
         if self._kept:
-            self._part.refresh(self._state.index)  # so that former parts are found
-            self._part.retain(self._state.index, self._kept)
+            self._part.refresh(self._state.name)  # so that former parts are found
+            self._part.retain(self._state.name, self._kept)
             self._kept = {}
         history = self._catalog.history(applied) or ""
         state = self._state._replace(applied=applied, history=history)
@@ -483,7 +510,7 @@ class _Writing:
 
     def _flush(self) -> None:
         self._written = self._written or bool(self._entries or self._kept)
-        self._part.write(self._state.index, self._entries)
+        self._part.write(self._state.name, self._entries)
         self._entries = []
 
 

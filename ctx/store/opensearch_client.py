@@ -208,8 +208,8 @@ class Client:
 
 def refusal(status: int, error: JSON) -> StoreError:
     """An error of the server as ours, with the mend."""
-    details = error if isinstance(error, dict) else {"reason": str(error)}
-    causes = details.get("root_cause") or [details]
+    details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
+    causes: list[dict[str, JSON]] = details.get("root_cause") or [details]
     kind = str(details.get("type") or "")
     reason = str(causes[0].get("reason") or details.get("reason") or "")[:_TOLD_CHARS]
     nested = details.get("caused_by")
@@ -239,17 +239,17 @@ def check_items(reply: JSON, *, passed_over: Sequence[int] = (409, 404)) -> list
 
     409 is a newer version in place, 404 a deletion of what is gone: both are as they should be.
     """
-    again: list[int] = []
+    refused: list[int] = []
     for position, item in enumerate(reply["items"] if reply.get("errors") else ()):
         entry = next(iter(item.values()))
         status = entry["status"]
         if status in _AGAIN:
-            again.append(position)
+            refused.append(position)
         elif status >= 400 and status not in passed_over:
             raise refusal(status, entry.get("error"))
         elif status == 404 and entry.get("error"):
             raise refusal(status, entry["error"])  # not the document is missing, but the index
-    return again
+    return refused
 
 
 def _tls(ca_file: str | None) -> ssl.SSLContext:

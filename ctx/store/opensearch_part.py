@@ -37,16 +37,16 @@ class Layout(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an index has applied. `owner`: whose catalog it is of; `count`: how many documents it had when published."""
+    """What an index has applied. `owner`: whose catalog it is of; `size`: how many documents it had when published."""
 
-    index: str
+    name: str
     format: int
     applied: int
     history: str
     owner: str
     model: str
     fingerprint: str
-    count: int
+    size: int
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
@@ -56,8 +56,11 @@ class State(NamedTuple):
                 index,
                 int(fields["format"]),
                 int(fields["applied"]),
-                *(str(fields[name]) for name in ("history", "owner", "model", "fingerprint")),
-                int(fields["count"]),
+                str(fields["history"]),
+                str(fields["owner"]),
+                str(fields["model"]),
+                str(fields["fingerprint"]),
+                int(fields["size"]),
             )
         except (KeyError, TypeError, ValueError):
             return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)
@@ -186,10 +189,10 @@ class Part:
     def _send(self, index: str, lines: list[str]) -> None:
         for _ in range(BULK_TRIES):
             reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
-            again = check_items(reply)
-            if not again:
+            refused = check_items(reply)
+            if not refused:
                 return
-            lines = [lines[position] for position in again]
+            lines = [lines[position] for position in refused]
             self._client.pause()
         raise StoreError("OpenSearch has had no room for what was to be written: try again")
 
@@ -232,13 +235,13 @@ class Part:
         self._client.ask("POST", f"/{index}/_refresh")
 
     def publish(self, state: State, *, written: bool = True) -> State:
-        """Has searches see what was written, if anything was, then says what is applied. The state with the count."""
+        """Has searches see what was written, if anything was, then says what is applied. The state with its size."""
         if written:
-            self.refresh(state.index)
-            state = state._replace(count=self.count(state.index))
+            self.refresh(state.name)
+            state = state._replace(size=self.count(state.name))
         fields = state._asdict()
-        del fields["index"]
-        path = f"/{_written(state.index)}/_doc/{STATE}?require_alias=true&version_type=external_gte"
+        del fields["name"]
+        path = f"/{_written(state.name)}/_doc/{STATE}?require_alias=true&version_type=external_gte"
         try:
             self._client.ask("PUT", f"{path}&version={state.applied}", {STATE: fields})
         except Refusal as error:

@@ -34,9 +34,9 @@ def local_index(request: pytest.FixtureRequest) -> SearchIndex:
 def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
     url: str = request.getfixturevalue("opensearch_url")
     from ctx.store.opensearch import OpenSearchIndex
-    from ctx.store.opensearch_client import Access
+    from ctx.store.opensearch_client import Access, Client
 
-    return OpenSearchIndex(Access((url,)), lambda: (MODEL, DIM), writable=True)
+    return OpenSearchIndex(Client(Access((url,))), lambda: (MODEL, DIM), writable=True)
 
 
 INDEXES: dict[str, Callable[[pytest.FixtureRequest], SearchIndex]] = {

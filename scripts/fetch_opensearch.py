@@ -1,4 +1,4 @@
-"""Fetches the OpenSearch of the tests and unpacks it: `python scripts/opensearch.py FOLDER`.
+"""Fetches the OpenSearch of the tests and unpacks it: `python scripts/fetch_opensearch.py FOLDER`.
 
 By Maven (`.ci/opensearch.xml`), every file compared with its SHA-256. What the machine lacks is told in a line, and the tests that
 need it are left out then: Linux, a JDK of 21 or newer, Maven. The folder gets `home/` and, in `java-home`, where the JDK is.
