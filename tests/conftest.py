@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import itertools
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -65,18 +66,42 @@ def database_url(postgres_server: postgres.Server) -> str:
     return postgres_server.database()
 
 
+_early = pytest.StashKey[opensearch.Cluster]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test needs one."""
+    chief = not hasattr(config, "workerinput")
+    if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
+        config.stash[_early] = opensearch.Cluster()
+        os.environ[opensearch.URL] = config.stash[_early].url
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _early in config.stash:
+        config.stash[_early].discard()
+
+
 @pytest.fixture(scope="session")
-def opensearch_nodes() -> Iterator[opensearch.Cluster]:
-    """A running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+def opensearch_url() -> Iterator[str]:
+    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+    if opensearch.URL in os.environ:
+        opensearch.wait_for(os.environ[opensearch.URL])
+        yield os.environ[opensearch.URL]
+        return
     nodes = opensearch.Cluster()
     try:
-        yield nodes.wait()
+        yield nodes.wait().url
     finally:
         nodes.discard()
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
-def opensearch_url(opensearch_nodes: opensearch.Cluster) -> Iterator[str]:
-    """The address of a real OpenSearch without an index."""
-    yield opensearch_nodes.url
-    opensearch_nodes.clear()
+def index_name(opensearch_url: str) -> Iterator[str]:
+    """A name for an index that no other test has; what it has is deleted afterwards."""
+    name = f"t{os.getpid()}x{next(_numbers)}"
+    yield name
+    opensearch.forget(opensearch_url, name)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,46 @@ HEAP_MB = 512
 GREEN_S = 300.0  # a node starts in half a minute alone, and several at once on a busy machine in minutes
 _USER = "nobody" if os.geteuid() == 0 else None
 _LOOK_S = 0.1
+URL = "CTX_TEST_OPENSEARCH"  # the variable with the address of a node that all test processes share
+
+
+def ask(url: str, method: str, path: str, body: Any = None) -> Any:
+    """A request to a node, and its reply. Raises `OSError` where the node does not answer."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    try:
+        content = None if body is None else json.dumps(body)
+        connection.request(method, path, content, {"Content-Type": "application/json"})
+        return json.loads(connection.getresponse().read() or b"null")
+    finally:
+        connection.close()
+
+
+def wait_for(
+    url: str, count: int = 1, status: str = "yellow", check: Callable[[], None] = lambda: None
+) -> None:
+    """Waits until a node answers that so many are there, and their shards as `status` says. Raises `TimeoutError` after `GREEN_S`."""
+    ends_s = time.monotonic() + GREEN_S
+    while True:
+        check()
+        try:
+            health = ask(url, "GET", "/_cluster/health")
+            if health.get("number_of_nodes") == count and health["status"] in (status, "green"):
+                return
+        except (OSError, http.client.HTTPException, ValueError):
+            pass  # it is on its way
+        if time.monotonic() > ends_s:
+            raise TimeoutError(f"{url} is not {status}")
+        time.sleep(_LOOK_S)
+
+
+def complete() -> bool:
+    """Whether `make cluster` has fetched what the nodes need."""
+    return (HOME / "java-home").exists()
+
+
+def forget(url: str, name: str) -> None:
+    """Deletes every index of a name."""
+    ask(url, "DELETE", f"/{name}-*?expand_wildcards=open,closed")
 
 
 class Cluster:
@@ -30,7 +70,7 @@ class Cluster:
 
     def __init__(self, count: int = 1, *settings: str) -> None:
         """`settings`: further ones, `name=value`."""
-        if not (HOME / "home").exists():
+        if not complete():
             missing("the OpenSearch of the tests")
         self._folder = Path(tempfile.mkdtemp(prefix="ctx-opensearch-"))
         self._folder.chmod(0o755)
@@ -112,34 +152,23 @@ class Cluster:
     def wait(self, status: str = "yellow") -> "Cluster":
         """Waits until every node that was started is there and the shards are as `status` says; fails the test after `GREEN_S`."""
         alive = [number for number, node in enumerate(self._nodes) if node is not None]
-        ends_s = time.monotonic() + GREEN_S
-        while True:
-            for number in alive:
-                node = self._nodes[number]
-                if node is not None and node.poll() is not None:
-                    pytest.fail(f"a node ended by itself: {self._output(number)}")
-            try:
-                health = self.ask("GET", "/_cluster/health", number=alive[0])
-                if health.get("number_of_nodes") == len(alive) and health["status"] in (status, "green"):
-                    return self
-            except (OSError, http.client.HTTPException, ValueError):
-                pass
-            if time.monotonic() > ends_s:
-                pytest.fail(f"OpenSearch is not {status} after {GREEN_S:.0f} s: {self._output(alive[0])}")
-            time.sleep(_LOOK_S)
+        try:
+            wait_for(self.urls[alive[0]], len(alive), status, self._check_alive)
+        except TimeoutError:
+            pytest.fail(f"OpenSearch is not {status} after {GREEN_S:.0f} s: {self._output(alive[0])}")
+        return self
+
+    def _check_alive(self) -> None:
+        for number, node in enumerate(self._nodes):
+            if node is not None and node.poll() is not None:
+                pytest.fail(f"a node ended by itself: {self._output(number)}")
 
     def _output(self, number: int) -> str:
         return (self._folder / str(number) / "output").read_text(errors="replace")[-3000:]
 
     def ask(self, method: str, path: str, body: Any = None, *, number: int = 0) -> Any:
         """A request to a node, and its reply. Raises `OSError` where the node does not answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[number], timeout=60)
-        try:
-            content = None if body is None else json.dumps(body)
-            connection.request(method, path, content, {"Content-Type": "application/json"})
-            return json.loads(connection.getresponse().read() or b"null")
-        finally:
-            connection.close()
+        return ask(self.urls[number], method, path, body)
 
     def kill(self, number: int) -> None:
         """Kills a node at once (SIGKILL)."""
@@ -147,11 +176,6 @@ class Cluster:
         assert node is not None
         node.kill()
         node.wait()
-
-    def clear(self, prefixes: Sequence[str] = ("*",)) -> None:
-        """Deletes indices."""
-        for prefix in prefixes:
-            self.ask("DELETE", f"/{prefix}?expand_wildcards=open,closed")
 
     def discard(self) -> None:
         for number, node in enumerate(self._nodes):

@@ -36,7 +36,10 @@ def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
     from ctx.store.opensearch import OpenSearchIndex
     from ctx.store.opensearch_client import Access, Client
 
-    return OpenSearchIndex(Client(Access((url,))), lambda: (MODEL, DIM), writable=True)
+    name: str = request.getfixturevalue("index_name")
+    client = Client(Access((url,)))
+    request.addfinalizer(client.close)
+    return OpenSearchIndex(client, lambda: (MODEL, DIM), name=name, writable=True)
 
 
 INDEXES: dict[str, Callable[[pytest.FixtureRequest], SearchIndex]] = {
