@@ -439,7 +439,7 @@ def _check_together(reader: _Reader, config: Config) -> None:
 def _check_index(reader: _Reader, index: Index) -> None:
     """Whether the engine has what it needs, and nothing else has what it does not."""
     if index.engine == "local":
-        for key in ("url", "user", "password", "api_key", "ca_file"):
+        for key in ("url", "api_key", "ca_file"):
             if getattr(index, key):
                 reader.report(
                     f"[index] {key}", 'does nothing with the local engine; set engine = "opensearch"'
@@ -452,8 +452,10 @@ def _check_index(reader: _Reader, index: Index) -> None:
     letters = _PACK_LETTERS | {"_"}
     if not _named_with(letters, index.name) or index.name[0] in "-_":
         reader.report("[index] name", "has 1 to 64 of a-z 0-9 - _ and begins with a letter or digit")
-    if index.api_key and (index.user or index.password):
-        reader.report("[index] api_key", "stands in place of user and password: delete one of them")
+    if index.api_key and "@" in (index.url or ""):
+        reader.report(
+            "[index] api_key", "stands in place of the user and password in url: delete one of them"
+        )
 
 
 _NUL = "must not hold a NUL character"  # no path, name or address has one, and the system refuses it with a ValueError

@@ -118,7 +118,8 @@ def _index(table: Table, root: str) -> Iterator[str]:
     if table.get("url"):
         nodes = ",".join(_without_password(url.strip()) for url in str(table["url"]).split(","))
         yield f"gives the words and vectors of documents to the search engine {nodes}"
-    yield from _others("index", table, ("url",))
+    yield from _outside(table, "ca_file", root, "trusts the certificates in", (".git",))
+    yield from _others("index", table, ("url", "ca_file", "api_key"))
 
 
 def _without_password(url: str) -> str:

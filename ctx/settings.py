@@ -64,9 +64,12 @@ class Index(Section):
         high=10,
         harmless=True,
     )
-    user: str | None = key("str", None, "who ctx is there; also as `https://user:password@...`", shown="ctx")
-    password: str | None = key("str", None, "the user's", shown="${CTX_SEARCH_PASSWORD}")
-    api_key: str | None = key("str", None, "in place of user and password", shown="${CTX_SEARCH_KEY}")
+    api_key: str | None = key(
+        "str",
+        None,
+        "who ctx is there, in place of a user and password in the `url`",
+        shown="${CTX_SEARCH_KEY}",
+    )
     ca_file: str | None = key(
         "path",
         None,

@@ -142,6 +142,8 @@ class Client:
         try:
             reply = json.loads(data) if data else None
         except ValueError as error:
+            if status >= 400:
+                raise refusal(status, data[:_TOLD_CHARS].decode("utf-8", "replace")) from error
             raise StoreError(
                 "[index] url answers with something that is not JSON: is it an OpenSearch?"
             ) from error
@@ -216,7 +218,7 @@ def refusal(status: int, error: JSON) -> StoreError:
     if isinstance(nested, dict) and nested.get("reason"):
         reason += f" ({nested['reason']})"[:_TOLD_CHARS]
     if status == 401:
-        message = "OpenSearch refuses the credentials: set [index] user and password, or api_key"
+        message = "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url"
     elif kind == "cluster_block_exception":
         message = (
             "OpenSearch has made the index read only, most often for want of room on a disk: free some, "

@@ -118,8 +118,8 @@ def access_of(settings: Index) -> "Access":
     urls, user, password = node_urls(settings.url or "")
     return Access(
         urls,
-        settings.user or user,
-        settings.password or password,
+        user,
+        password,
         settings.api_key,
         settings.ca_file,
         settings.timeout_secs,
