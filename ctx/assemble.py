@@ -8,7 +8,8 @@ from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
-from ctx.workspace import Workspace, open_database
+from ctx.store.plane import open_database
+from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
     from ctx.server.app import Services

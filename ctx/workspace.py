@@ -12,11 +12,11 @@ from types import TracebackType
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.config import Config
-from ctx.errors import BadRequest, Busy, ConfigError, EmbeddingsDisabled, NotFound, StoreError
+from ctx.errors import BadRequest, Busy, EmbeddingsDisabled, NotFound, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.search import Searcher
-from ctx.store.local import LocalIndex
+from ctx.store.plane import Plane, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import builtin_tools
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
-    from ctx.store.base import ModelShare, Projection
+    from ctx.store.base import ModelShare, Projection, SearchIndex
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
@@ -62,36 +62,6 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     if reading and config.store.url:
         workspace.catch_up()
     return workspace
-
-
-def open_database(url: str) -> "Database":
-    """The database that machines share. Raises `ConfigError`, `StoreError`."""
-    try:
-        from ctx.store.postgres import Database
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
-    return Database(url)
-
-
-def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
-    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
-    from ctx.store.folder import own_folder
-    from ctx.store.leases import machine_name
-
-    database = open_database(url)
-    from ctx.store.postgres_catalog import PostgresCatalog
-
-    own_folder(path)
-    return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
-
-
-def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`. Raises `ConfigError`,
-    `StoreError`.
-    """
-    return _postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
 
 
 class Workspace:
@@ -142,6 +112,7 @@ class Workspace:
                 self.config.db.path,
                 lambda: self.embedder,
                 notes_path(os.environ),
+                published=self.plane.published_model if self.plane.remote else None,
             )
             self._opened.append(succession.close)
             return succession
@@ -159,7 +130,7 @@ class Workspace:
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
             if self.config.store.url:
-                shared = _postgres_catalog(self.config.store.url, self.config.db.path)
+                shared = postgres_catalog(self.config.store.url, self.config.db.path)
                 self._opened.append(shared.close)
                 return shared
             path = self.config.db.path
@@ -172,21 +143,29 @@ class Workspace:
             return catalog
 
     @cached_property
-    def index(self) -> LocalIndex:
+    def plane(self) -> Plane:
+        """The engine that searches: in this process, or the one that `[index]` names."""
+        with self._lock:
+            plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
+            self._opened.append(plane.close)
+            return plane
+
+    @cached_property
+    def index(self) -> "SearchIndex":
         """The index as readers see it: it follows what this process or another one publishes."""
         with self._lock:
             index = self._open_index(writable=False)
             self._opened.append(index.close)
             return index
 
-    def _open_index(self, *, writable: bool) -> LocalIndex:
+    def _open_index(self, *, writable: bool) -> "SearchIndex":
         def embedding() -> tuple[str | None, int | None]:
             from ctx.succession import key_of
 
             succession = self.succession
             return key_of(succession.indexed(self.catalog) if writable else succession.answering())
 
-        return LocalIndex(os.path.join(self.config.folder, "index"), embedding, writable=writable)
+        return self.plane.open(embedding, writable=writable)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
@@ -299,7 +278,13 @@ class Workspace:
             "version": __version__,
             "model": self.model,
         }  # None: embeddings are disabled
-        answer |= {"pending": pending, "index_behind": self.behind()}
+        answer["pending"] = pending
+        ailments: list[str] = []
+        try:
+            answer["index_behind"] = self.behind()
+        except StoreError as error:  # a search engine that is away is no reason to be taken for dead
+            answer["index_behind"] = None
+            ailments.append(f"index: {error.message}")
         answering = self.succession.answering() if pending else None
         if answering is not None and answering.model != self.model:
             answer["answering"] = answering.model  # until the configured one has read as much
@@ -325,7 +310,9 @@ class Workspace:
                     "left_s": None if activity.left_s is None else round(activity.left_s),
                 }
             answer["watching"] = activity.watching
-            answer["degraded"] = list(activity.degraded)
+            ailments += activity.degraded
+        if indexer is not None or ailments:
+            answer["degraded"] = ailments
         return answer
 
     # -- indexing --------------------------------------------------------------------------------------------------
@@ -337,6 +324,8 @@ class Workspace:
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock, source_lock
 
+        shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
+
         def open_projection() -> "Projection":
             return self._open_index(writable=True) if self._projecting else NoProjection()
 
@@ -346,7 +335,10 @@ class Workspace:
                 configured_connectors(self.config, self.runner),
                 self.catalog,
                 open_projection,
-                WriterLock(os.path.join(self.config.folder, "lock")) if self._projecting else NoLock(),
+                # Who writes to an index that machines share has its turn by a lease.
+                NoLock()
+                if shared or not self._projecting
+                else WriterLock(os.path.join(self.config.folder, "lock")),
                 lambda: self.embedder,
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,

@@ -127,6 +127,13 @@ def _database(config: Config) -> Iterator[Finding]:
         yield Finding("database", OK if sound else WARNING, line)
 
 
+def _search_engine(workspace: Workspace) -> Iterator[Finding]:
+    """What answers by [index] url, and whether all of the index is on some node."""
+    if workspace.plane.remote:
+        sound, line = workspace.plane.reader().server(workspace.catalog)
+        yield Finding("search engine", OK if sound else WARNING, line)
+
+
 def _catalog(config: Config, *, fix: bool) -> Finding:
     """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
     try:
@@ -187,6 +194,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    yield from _search_engine(workspace)
     if not workspace.catalog.stats()["documents"]:
         return
     behind = workspace.behind()
