@@ -139,7 +139,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
     """
     nearness = _nearness(stage.semantic, number)
-    definition = request.defining.get(number)
+    names = request.question.names if number in request.defining else ()
     entries: list[tuple[ChunkRow, float, Terms]] = []
     matcher, alpha = request.matcher, stage.alpha
     chunk_nos: dict[int, None] = {}
@@ -148,11 +148,12 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     for chunk_no in chunk_nos:
         row = rows.of(number, chunk_no)
         if row is not None:
-            terms = matcher.terms_in(f"{row.heading}\n{row.text}")
+            heading, text = row.heading, row.text
+            terms = matcher.terms_in(f"{heading}\n{text}")
             worth = (1.0 - alpha) * matcher.share(terms) + alpha * nearness.get(chunk_no, 0.0)
-            if definition is not None and _defines(row.text, request.question.names):
+            if names and _defines(text, names):
                 worth += _DEFINING_SHARE
-            if row.heading and row.text.lstrip("# ").startswith(row.heading.rsplit(" > ", 1)[-1]):
+            if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
                 worth += _OPENING_SHARE
             entries.append((row, worth, terms))
     choices = sorted(records(Choice, entries), key=_worth, reverse=True)

@@ -7,6 +7,7 @@ patterns seven (docs/decisions/0001-cold-start.md). A type checker sees the orig
 TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from re import compile as compile_pattern
     from threading import Lock as Lock
     from threading import RLock as RLock
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from typing import Self as Self
     from typing import TypeVar as TypeVar
     from typing import dataclass_transform as dataclass_transform
-
-    from collections.abc import Iterable
 
     Row = TypeVar("Row")
     pattern = compile_pattern
