@@ -10,7 +10,6 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
-from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 
