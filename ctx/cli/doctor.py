@@ -17,6 +17,7 @@ from ctx.cli.common import configuration, parser, plain, print_json, styled
 from ctx.cli.embed import described
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
+from ctx.pruning import replaced_models
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -234,7 +235,7 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         WARNING if pending else OK,
         detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
     )
-    for share in workspace.replaced_models():
+    for share in replaced_models(workspace):
         yield Finding(
             "embeddings",
             WARNING,

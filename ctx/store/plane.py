@@ -46,6 +46,13 @@ def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
 
 
+def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
+    """The catalog in a file. What may not be written can still be searched; whoever would write is told by the lock."""
+    folder = os.path.dirname(path) or "."
+    locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
+    return SqliteCatalog(path, read_only=locked or reading)
+
+
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
     """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`. Raises `ConfigError`,
     `StoreError`.
