@@ -62,7 +62,7 @@ setup: $(VENV)/.dev ## the virtual environment with everything for development
 
 clients: $(VENV)/.clients ## the real clients that the tests drive: a browser, Node, the MCP tools
 
-cluster: $(VENV)/.cluster ## a PostgreSQL for the tests of several machines
+cluster: $(VENV)/.cluster ## a PostgreSQL and an OpenSearch for the tests of several machines
 
 tools: $(TOOLS)/.ready ## what builds the package and the documentation
 
@@ -103,10 +103,11 @@ $(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirement
 	@touch $@
 
 # Programs and no library: unpacked beside the environment's packages, not among them.
-$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock
+$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock scripts/fetch_opensearch.py .ci/opensearch.xml
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
 	  $(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/cluster -r requirements-cluster.lock && chmod -R a+rX $(VENV)/cluster; \
 	else echo "No PostgreSQL is pinned for this platform: the tests of several machines are left out"; fi
+	@$(BIN)/python scripts/fetch_opensearch.py $(VENV)/cluster/opensearch
 	@touch $@
 
 $(TOOLS)/.ready: requirements-tools.lock
