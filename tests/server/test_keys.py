@@ -133,6 +133,25 @@ def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_keys_that_are_kept_elsewhere_are_taken_over_with_their_end(tmp_path: Path) -> None:
+    local, distant = KeyRing(str(tmp_path / "local.json")), KeyRing(str(tmp_path / "distant.json"))
+    key, _ = distant.create("laptop", ["alice"])
+    assert local.add(distant.list()) == 1
+    assert match(key, local.candidates()) == Grant("key:laptop", frozenset(["alice"]))
+    assert local.add(distant.list()) == 0
+    distant.revoke("laptop", clock=lambda: 7)
+    assert local.add(distant.list()) == 1
+    assert match(key, local.candidates()) is None
+    assert [record.revoked_ms for record in local.list()] == [7]
+    local.create("desk")
+    distant.create("desk")
+    with pytest.raises(BadRequest, match="another key called 'desk'"):
+        local.add(distant.list())
+    distant.revoke("desk")
+    assert local.add(distant.list()) == 1
+    assert len(local.list()) == 3
+
+
 def _create(path: str, names: list[str]) -> None:
     ring = KeyRing(path)
     for name in names:
