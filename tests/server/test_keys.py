@@ -133,6 +133,15 @@ def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_a_ring_holds_one_folder_open_however_often_the_file_changes(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring.create("first")
+    count = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        ring.create(f"later-{number}")
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
 def test_keys_that_are_kept_elsewhere_are_taken_over_with_their_end(tmp_path: Path) -> None:
     local, distant = KeyRing(str(tmp_path / "local.json")), KeyRing(str(tmp_path / "distant.json"))
     key, _ = distant.create("laptop", ["alice"])
