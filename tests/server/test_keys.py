@@ -22,6 +22,7 @@ def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> Non
     assert digest(key).hex() == record.sha256 == json.loads(path.read_text())["keys"][0]["sha256"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert (path.parent / ".gitignore").exists()
     assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
 
 
@@ -121,6 +122,10 @@ def test_keys_are_written_anew_once_the_folder_that_went_with_them_is_there_agai
     assert match(key, ring.candidates()) is not None
     assert not folder.exists(), "whoever deletes a store is not given another"
     folder.mkdir()
+    assert match(key, ring.candidates()) is not None
+    assert match(key, KeyRing(path).candidates()) is not None
+    shutil.rmtree(folder)
+    folder.mkdir()  # before anybody has looked
     assert match(key, ring.candidates()) is not None
     assert match(key, KeyRing(path).candidates()) is not None
 
