@@ -85,7 +85,7 @@ def mkdocs_site(folder: Path, theme: str) -> Path:
 
 
 def docusaurus_site(folder: Path, theme: str) -> Path:
-    """Built where somebody installed Docusaurus: 1,280 packages, which CI is spared (docs/connectors.md)."""
+    """Built where somebody installed Docusaurus: 1,280 packages, which CI is spared (CONTRIBUTING.md)."""
     installed = os.environ.get("CTX_DOCUSAURUS")
     if not installed:
         pytest.skip(
