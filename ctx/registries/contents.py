@@ -69,8 +69,8 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
         if len(offers) >= MAX_SCRIPTS:
             problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
             break
-        taken = (kind, name.lower()) in offers
-        fault = _name_fault(name, taken) or _settings_fault(name, path, entries) or _path_fault(path, entries)
+        fault = _name_fault(name, (kind, name.lower()) in offers) or _settings_fault(name, path, entries)
+        fault = fault or _path_fault(path, entries)
         files = {} if fault else _files(kind, path, entries)
         fault = fault or _files_fault(files, entries)
         if fault:
