@@ -13,8 +13,8 @@ import store_tree
 from store_tree import MODEL, clean_portrait, follow, open_store, portrait
 
 from ctx.store.local import LocalIndex
+from ctx.store.plane import open_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.workspace import open_catalog
 
 LAST = 1_000  # a child never gets there
 
@@ -47,6 +47,7 @@ def crash(folder: Path, times: int, seed: int) -> None:
             assert portrait(catalog, index) == clean_portrait(folder / f"clean {number}", version)
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_is_completed_by_the_next(tmp_path: Path) -> None:
     crash(tmp_path, 3, seed=1)
 
@@ -144,6 +145,7 @@ def steps_from(tmp_path: Path, numbers: Callable[[int], bool]) -> int:
         step += 1
 
 
+@pytest.mark.slow
 def test_ending_at_a_few_steps_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
     assert steps_from(tmp_path, lambda step: step in (0, 3, 11) or step > 5_000) > 5_000
 
@@ -157,7 +159,7 @@ def test_ending_at_any_step_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
 
 PRUNE = """
 import sys
-from ctx.workspace import open_catalog
+from ctx.store.plane import open_catalog
 catalog = open_catalog(sys.argv[1], sys.argv[2])
 print("ready", flush=True)
 catalog.forget_embeddings("elder")
