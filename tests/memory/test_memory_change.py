@@ -95,6 +95,8 @@ def test_a_state_of_another_kind_or_of_somebody_else_changes_nothing(earlier: st
         ("The meeting is at three", "The meeting is at four", set()),
         ("My mother lives in Vienna", "My mother's home is in Salzburg", set()),
         ("Our release branch is called stable", "The release branch has been renamed to next", set()),
+        ("We fly to Cadiz on 2 May", "Our flight to Cadiz goes on 9 May", set()),
+        ("I meet in room 3", "The interns meet in room 5", {"i", "3"}),
     ],
 )
 def test_two_statements_put_alike_about_two_things_are_told_apart(
