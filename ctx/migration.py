@@ -14,8 +14,8 @@ from ctx.memory.moving import MovedMemories, move_memories
 from ctx.memory.store import open_rows
 from ctx.packs.packs import session_files
 from ctx.packs.sessions import FileSessions, Sessions
+from ctx.store.plane import open_catalog, open_database
 from ctx.types import JSON
-from ctx.workspace import open_catalog, open_database
 
 _PATIENCE_S = 60.0
 Progress = Callable[[str, int, int], None]

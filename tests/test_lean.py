@@ -120,3 +120,9 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not (dear & set(completed.stdout.split())) - set(loaded.stdout.split())
+
+
+def test_records_of_rows_are_what_calling_the_class_gives() -> None:
+    assert lean.records(Lean, [("a", 1, ()), ("b", 2, ("x",))]) == [Lean("a", 1), Lean("b", 2, ("x",))]
+    assert type(lean.records(Lean, [("a", 1, ())])[0]) is Lean
+    assert lean.records(Lean, []) == []

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.embed import described
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
+from ctx.pruning import replaced_models
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -126,6 +128,13 @@ def _database(config: Config) -> Iterator[Finding]:
         yield Finding("database", OK if sound else WARNING, line)
 
 
+def _search_engine(workspace: Workspace) -> Iterator[Finding]:
+    """What answers by [index] url, and whether all of the index is on some node."""
+    if workspace.plane.remote:
+        sound, line = workspace.plane.reader().server(workspace.catalog)
+        yield Finding("search engine", OK if sound else WARNING, line)
+
+
 def _catalog(config: Config, *, fix: bool) -> Finding:
     """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
     try:
@@ -186,6 +195,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    yield from _search_engine(workspace)
     if not workspace.catalog.stats()["documents"]:
         return
     behind = workspace.behind()
@@ -225,6 +235,12 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         WARNING if pending else OK,
         detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
     )
+    for share in replaced_models(workspace):
+        yield Finding(
+            "embeddings",
+            WARNING,
+            f"{described(share)}, a model that was replaced: `ctx embed prune` drops them",
+        )
 
 
 def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
