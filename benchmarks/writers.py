@@ -1,9 +1,11 @@
-"""What writers that share a database store beside each other: documents of sources of their own, and memories of banks of their own.
+"""What writers that share a database store beside each other: documents of sources of their own, and memories
+of banks of their own.
 
     python benchmarks/writers.py [--url postgresql://...] [--seconds 8] [--standby]
 
-Each writer is a process, as another machine would be. Without `--url` it starts the server of the tests, with `fsync` on; `--standby` gives it a
-synchronous standby that applies each commit before it is acknowledged. One writer and eight are measured in turn, twice.
+Each writer is a process, as another machine would be. Without `--url` it starts the server of the tests, with
+`fsync` on; `--standby` gives it a synchronous standby that applies each commit before it is acknowledged. One
+writer and eight are measured in turn, twice.
 """
 
 import multiprocessing

@@ -197,7 +197,8 @@ class Database:
     @contextmanager
     def transaction(self, *, write: bool = False, patience_s: float | None = None) -> Iterator[Connection]:
         """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view
-        for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to say.
+        for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to
+        say.
 
         Raises `Busy` where others write for too long, `StoreError` for the rest.
         """

@@ -228,7 +228,9 @@ class Write:
         return self.taken_seq()
 
     def last(self) -> "AbstractContextManager[object]":
-        """The last block of a write, in which nothing is read: from its number on others wait, so that it is over as soon as can be."""
+        """The last block of a write, in which nothing is read: from its number on others wait, so that it is
+        over as soon as can be.
+        """
         return self
 
     def __enter__(self) -> Self:
@@ -373,7 +375,9 @@ def marks(values: Sequence[object]) -> str:
 
 
 def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
-    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few statements, and finds them again."""
+    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few
+    statements, and finds them again.
+    """
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
         yield run + run[-1:] * (-len(run) % _STRIDE)

@@ -1,4 +1,5 @@
-"""Writers of a shared database die at any moment, and whoever follows it misses nothing: no number hides a document.
+"""Writers of a shared database die at any moment, and whoever follows it misses nothing: no number hides a
+document.
 
 `CTX_KILLS` says how many die.
 """
