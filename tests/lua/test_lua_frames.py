@@ -267,3 +267,16 @@ def test_a_closed_end_is_told_whoever_closed_it() -> None:
     with ours, pytest.raises(WorkerGone):  # in the middle of what does not fit at once
         Channel(ours).send(JOB, bytes(MAX_FRAME_BYTES), Deadline(20))
     leaving.join()
+
+
+@pytest.mark.parametrize("cuts", [(5, 14), (1, 5, 6), (4, 13, 14)])
+def test_a_frame_ends_with_its_last_byte_wherever_it_is_cut(cuts: tuple[int, ...]) -> None:
+    """On a socket that keeps messages apart, so that each piece is read by itself."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    whole = frame(RESULT, b"0123456789")
+    with ours, theirs:
+        for start, end in zip((0, *cuts), (*cuts, len(whole)), strict=True):
+            theirs.send(whole[start:end])
+        channel = Channel(ours)
+        assert channel.receive(Deadline(5)) == (RESULT, b"0123456789")
+        assert not channel.unread
