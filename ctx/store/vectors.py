@@ -397,8 +397,8 @@ def _highest(scores: Floats, count: int) -> Ints:
 
 def _nth_highest(scores: Floats, n: int) -> np.float32:
     """The n-th highest, counted from 1; the lowest where there are fewer."""
-    place = max(0, len(scores) - n)
-    threshold: np.float32 = np.partition(scores, place)[place]
+    position = max(0, len(scores) - n)
+    threshold: np.float32 = np.partition(scores, position)[position]
     return threshold
 
 
