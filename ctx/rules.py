@@ -4,7 +4,10 @@ A path that names the subject, and a definition of the name asked for, add to a 
 and change logs are held back unless the query asks for them. The constants are coarse and the same everywhere.
 """
 
+from bisect import bisect_right
 from collections.abc import Container, Mapping, Sequence
+from itertools import accumulate, repeat
+from operator import attrgetter, itemgetter
 
 from ctx import kinds
 from ctx.analyze import beginning
@@ -63,24 +66,22 @@ class Profile(NamedTuple):
     code: bool
     prose: bool
     role: str | None
-    notable: bool  # it may define a name, or has a role: its path is not all that counts
 
 
-_UNKNOWN = Profile("", "", "", False, False, None, False)
+_UNKNOWN = Profile("", "", "", False, False, None)
+_low, _role, _number, _score = attrgetter("low"), attrgetter("role"), itemgetter(0), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
     file = kinds.place(path)
     named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
-    code, role = kinds.is_code(media_type), kinds.role(file, media_type)
     return Profile(
         named,
         named.lower(),
         file.stem.replace("_", "").lower(),
-        code,
+        kinds.is_code(media_type),
         kinds.is_prose(media_type),
-        role,
-        code or role is not None,
+        kinds.role(file, media_type),
     )
 
 
@@ -90,7 +91,7 @@ class _Terms(NamedTuple):
     question: Question
     parts: list[tuple[str, float]]  # what a word of a path begins with, and its share of what the query says
     names: set[str]
-    excused: set[str]  # the roles that the query asks for
+    held: dict[str | None, Ruling]  # what holds for a role alone, but for the roles that the query asks for
     path_of_code: float
 
 
@@ -100,35 +101,46 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
         question,
         [(beginning(term), weight / total) for term, weight in question.weights.items()],
         {name.replace("_", "").lower() for name in question.names},
-        {role for role in HELD_BACK if _asks_for(question, role)},
+        {
+            role: Ruling(0.0, 0.0, factor, role)
+            for role, factor in HELD_BACK.items()
+            if not _asks_for(question, role)
+        },
         PATH_CODE * share_of_code,
     )
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Where paths say something of the query, and what share of it. By parts, since most paths have none: four hundred are asked."""
+    """Where paths say something of the query, and what share of it.
+
+    All paths are looked through as one text, since most have no word of it and four hundred are asked.
+    """
     shares: dict[int, float] = {}
-    lows = [profile.low for profile in profiles]
+    lows = list(map(_low, profiles))
     together = "\n".join(lows)
+    ends: list[int] = []
     for part, share in parts:
-        if part not in together:
-            continue
-        for position in [position for position, low in enumerate(lows) if part in low]:
+        start = together.find(part)
+        if start >= 0 and not ends:
+            ends = list(accumulate([len(low) + 1 for low in lows]))
+        while start >= 0:
+            position = bisect_right(ends, start)
             if _says(profiles[position].named, lows[position], part):
                 shares[position] = shares.get(position, 0.0) + share
+            start = together.find(part, ends[position])
     return shares
 
 
 def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling | None:
     """What holds for one document, whose path says a share of the query; None where nothing does."""
     definition = 0.0
-    role = None if profile.role in terms.excused else profile.role
+    role = terms.held.get(profile.role)
     if profile.code and number in terms.question.definitions:
         definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
-    if not path and not definition and role is None:
-        return None
+    if not path and not definition:
+        return role
     path *= terms.path_of_code if profile.code else PATH_PROSE
-    return Ruling(path, definition, HELD_BACK[role] if role is not None else 1.0, role)
+    return Ruling(path, definition, role.factor if role else 1.0, role.role if role else None)
 
 
 def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
@@ -140,32 +152,38 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
         return ranked, {}
     top = ranked[0][1]
     terms = _terms(question, _share_of_code(ranked, files))
-    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
+    numbers = list(map(_number, ranked))
+    profiles = list(map(files.get, numbers, repeat(_UNKNOWN)))
     named = _named(terms.parts, profiles)
+    # Four hundred are asked and few concerned: those are picked out first.
+    roles = [position for position, role in enumerate(map(_role, profiles)) if role]
+    defining = question.definitions
+    defined = [position for position, number in enumerate(numbers) if number in defining] if defining else ()
+    particular = {*named, *defined}
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
-    for position, profile in enumerate(profiles):
-        if position in named or profile.notable:
-            number, score = ranked[position]
-            ruling = _ruling(terms, number, profile, named.get(position, 0.0))
-            if ruling is not None:
-                rulings[number] = ruling
-                scores[position] = (number, (score + top * (ruling.path + ruling.definition)) * ruling.factor)
+    for position in particular.union(roles):
+        number, score = ranked[position]
+        if position in particular:
+            ruling = _ruling(terms, number, profiles[position], named.get(position, 0.0))
+        else:
+            ruling = terms.held.get(profiles[position].role)
+        if ruling is not None:
+            rulings[number] = ruling
+            scores[position] = (number, (score + top * (ruling.path + ruling.definition)) * ruling.factor)
     if not rulings:
         return ranked, {}
-    scores.sort(key=_by_score)
+    scores.sort(key=_score, reverse=True)  # stable, in reverse too
     highest = scores[0][1]
     scale = top / highest if highest > 0 else 1.0
+    if scale == 1.0:
+        return scores, rulings
     return [(number, score * scale) for number, score in scores], rulings
 
 
 def _share_of_code(ranked: Leg, files: Mapping[int, Profile]) -> float:
     sample = [files[number].code for number, _ in ranked[:SAMPLE] if number in files]
     return sum(sample) / max(1, len(sample))
-
-
-def _by_score(entry: tuple[int, float]) -> float:
-    return -entry[1]
 
 
 def _asks_for(question: Question, role: str) -> bool:

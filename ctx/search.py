@@ -309,9 +309,9 @@ class Searcher:
         if len(self._files) > _FILES_KEPT:
             self._files = {}
         files = self._files
-        unread = [number for number, _ in ranked if number not in files]
+        unread = {number for number, _ in ranked}.difference(files)
         if unread:
-            places = self._catalog.places(unread)
+            places = self._catalog.places(sorted(unread))
             files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 

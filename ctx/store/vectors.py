@@ -47,6 +47,10 @@ _TOUCHED_ROWS = (
     2048  # vectors picked out before the file is let go: the system maps up to a megabyte for each
 )
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
+_SAMPLED_ROWS, _SAMPLE_STEP = (
+    65_536,
+    64,
+)  # from so many on the highest are looked for above what every 64th says
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
 _OPEN_TRIES = 5  # a generation may be deleted between reading its name and opening it
@@ -382,8 +386,20 @@ def _highest(scores: Floats, count: int) -> Ints:
     """Where the highest are, so many or those that are as high as the last of them too, in order."""
     if count >= len(scores):
         return np.arange(len(scores))
-    threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return np.flatnonzero(scores >= threshold)
+    if len(scores) >= _SAMPLED_ROWS:
+        sample = scores[::_SAMPLE_STEP]
+        leading = np.flatnonzero(scores >= _nth_highest(sample, 2 * count // _SAMPLE_STEP + 16))
+        if len(leading) >= count:  # nearly always: they hold the highest, and are few
+            among = scores[leading]
+            return leading[among >= _nth_highest(among, count)]
+    return np.flatnonzero(scores >= _nth_highest(scores, count))
+
+
+def _nth_highest(scores: Floats, n: int) -> np.float32:
+    """The n-th highest, counted from 1; the lowest where there are fewer."""
+    position = max(0, len(scores) - n)
+    threshold: np.float32 = np.partition(scores, position)[position]
+    return threshold
 
 
 def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:

@@ -433,3 +433,18 @@ def test_codes_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(
     os.truncate(tmp_path / "1.codes", 4096)
     with pytest.raises(VectorsDamaged):
         reader.search(unit(1), Filters(), 1)
+
+
+@pytest.mark.parametrize("kind", ["random", "rising", "equal", "few values", "rare peaks"])
+def test_the_highest_of_many_scores_are_those_of_a_full_sort(kind: str) -> None:
+    count, rows = 3000, 200_000
+    chance = np.random.default_rng(5)
+    scores = {
+        "random": chance.standard_normal(rows),
+        "rising": np.arange(rows, dtype=np.float64),
+        "equal": np.ones(rows),
+        "few values": chance.integers(0, 5, rows).astype(np.float64),
+        "rare peaks": (np.arange(rows) % 64 == 0) * 1.0,  # where the sample looks, and nowhere else
+    }[kind].astype(np.float32)
+    threshold = np.sort(scores)[-count]
+    assert vectors_module._highest(scores, count).tolist() == np.flatnonzero(scores >= threshold).tolist()
