@@ -7,6 +7,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOOLS  ?= $(VENV)/tools
 # Two at a time, the tests of a file in one process, in the order of tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# What real clients need is not loaded, and what passed is not kept.
+QUICK := --in-memory -p no:schemathesis -p no:langsmith_plugin -o tmp_path_retention_policy=failed
 
 .DEFAULT_GOAL := help
 
@@ -27,11 +29,11 @@ test: setup clients cluster dist ## set up and run everything that CI runs
 	@$(BIN)/mypy
 	@$(PYTEST) --durations=15
 
-check: setup ## the quick suite: format, lint, types, the tests that take seconds
+check: setup ## the quick suite: format, lint, types, the tests that take no second each
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(PYTEST) -m "not slow and not clients" -q
+	@$(PYTEST) -m "not slow and not clients and not cluster" -q $(QUICK)
 
 bench: setup ## every benchmark, with its yardstick
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

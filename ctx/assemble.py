@@ -11,7 +11,8 @@ from ctx.server.keys import KeyRing
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
-    from ctx.server.app import McpDoor, Services
+    from ctx.server.app import Services
+    from ctx.server.late import Door
     from ctx.server.mcp import Context, Entrance, McpServer
     from ctx.server.policy import PackPolicy, ServerSettings
     from ctx.server.rest import PackRoute
@@ -88,18 +89,18 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
     )
 
 
-def mcp_door(workspace: Workspace) -> "Callable[[Work], McpDoor]":
+def mcp_door(workspace: Workspace) -> "Callable[[Work], Door]":
     """MCP over HTTP for a workspace."""
     from ctx.server.late import LateDoor
 
-    def make(work: "Work") -> "McpDoor":
+    def make(work: "Work") -> "Door":
         # The SDK costs half a second to import, and the other commands of this module need none of it.
         from ctx.server.mcp_http import HttpDoor, enter_http
 
         return HttpDoor(mcp_server(workspace, work, enter_http))
 
     # What is wrong with a pack ends the start; without packs there is nothing to be wrong.
-    return make if workspace.packs else lambda work: LateDoor(lambda: make(work))
+    return make if workspace.packs else lambda work: LateDoor("mcp", lambda: make(work))
 
 
 def key_ring(config: Config) -> KeyRing:

@@ -12,7 +12,7 @@ from types import TracebackType
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.config import Config
-from ctx.errors import Busy, EmbeddingsDisabled, StoreError
+from ctx.errors import BadRequest, Busy, EmbeddingsDisabled, NotFound, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.search import Searcher
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ctx.memory import MemoryStore
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
-    from ctx.store.base import Projection, SearchIndex
+    from ctx.store.base import ModelShare, Projection, SearchIndex
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -182,6 +182,36 @@ class Workspace:
     @cached_property
     def searcher(self) -> Searcher:
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
+
+    def replaced_models(self) -> "list[ModelShare]":
+        """What the catalog holds of models that are neither configured nor answering until the configured one
+        has read as much. None where embeddings are off: nothing has replaced them then.
+        """
+        if self.model is None:
+            return []
+        return self.catalog.model_shares([name for name in (self.model, self.succession.published()) if name])
+
+    def prunable_models(self, names: Sequence[str] = ()) -> "list[ModelShare]":
+        """Those of `replaced_models` that go where these names are to go; all of them for none.
+
+        Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a
+        database may have another configuration.
+        """
+        shares = {share.model: share for share in self.replaced_models()}
+        for name in names:
+            if name not in shares:
+                others = ", ".join(shares) or "none"
+                raise NotFound(f"'{name}' is not a replaced model (those are: {others})")
+        if shares and not names and self.config.store.url:
+            raise BadRequest(
+                "machines that share this database may use another model: name those that none uses, "
+                f"`ctx embed prune NAME` ({', '.join(shares)})"
+            )
+        chosen = [shares[name] for name in dict.fromkeys(names)] if names else list(shares.values())
+        for share in chosen:
+            if share.filling:
+                raise BadRequest(f"another machine is embedding with '{share.model}' just now")
+        return chosen
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
@@ -359,6 +389,21 @@ class Workspace:
     def drop_unconfigured(self) -> list[tuple[str, int]]:
         """Forgets the documents of sources that are not configured; (name, documents). Only ever where the user asks for it."""
         return [(status.name, self.indexer.forget([status.name])) for status in self.unconfigured()]
+
+    def prune_models(self, names: Sequence[str] = ()) -> "list[ModelShare]":
+        """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their
+        room back; what went. Raises as that does, and what the catalog raises.
+        """
+        dropped: list[ModelShare] = []
+
+        def chosen() -> list[str]:
+            dropped.extend(self.prunable_models(names))
+            return [share.model for share in dropped]
+
+        self.indexer.forget_models(chosen)
+        if dropped:
+            self.catalog.give_back()
+        return dropped
 
     def _say_unconfigured(self) -> None:
         import logging  # 8 ms that a search does without

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.embed import described
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.types import Caller
@@ -232,6 +233,12 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         WARNING if pending else OK,
         detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
     )
+    for share in workspace.replaced_models():
+        yield Finding(
+            "embeddings",
+            WARNING,
+            f"{described(share)}, a model that was replaced: `ctx embed prune` drops them",
+        )
 
 
 def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:

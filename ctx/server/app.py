@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,18 +16,19 @@ from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
-from ctx.server.endpoints import PAGE, State, metrics_router, read_page, router
 from ctx.server.guard import Guard
 from ctx.server.keys import KeyRing
+from ctx.server.late import Door, LateDoor
 from ctx.server.metrics import Metrics
-from ctx.server.openapi import Description
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
 from ctx.server.work import Work
 from ctx.server.zones import (
+    FIXED,
     MATCH,
     MCP,
     MCP_PATHS,
+    METRICS,
     PACK_MCP_PATHS,
     TABLE,
     Entry,
@@ -40,21 +41,6 @@ from ctx.tools.base import NAME, Call, Toolbox
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
-
-
-class McpDoor(Protocol):
-    """MCP over HTTP, as the server mounts it. One per server: it lives for one `lifespan`.
-
-    `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of the
-    request is the `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop, without
-    waiting.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
-
-    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
-
-    def close(self) -> None: ...
 
 
 class Services(NamedTuple):
@@ -71,7 +57,7 @@ class Services(NamedTuple):
     start: Callable[[], None] = lambda: None
     ending: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
-    mcp: Callable[[Work], McpDoor] | None = None
+    mcp: Callable[[Work], Door] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
     keys: KeyRing | None = None
     work: Work | None = None  # None: one of the usual size
@@ -79,28 +65,33 @@ class Services(NamedTuple):
     overview: Overview | None = None  # what the page shows beside the tools
 
 
-def create_app(services: Services, settings: ServerSettings, *, page_folder: str = PAGE) -> Guard:
-    """The ASGI application. Raises `ConfigError` where the settings would leave it open to a network without
-    a key.
+def create_app(services: Services, settings: ServerSettings, *, page_folder: str | None = None) -> Guard:
+    """The ASGI application; `page_folder` instead of the page's own. Raises `ConfigError` where the settings would leave it
+    open to a network without a key.
     """
     check_bind(settings, services.keys)
     work = services.work or Work()
     mcp = services.mcp(work) if services.mcp else None
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
-    app = FastAPI(
-        title="ctx",
-        version=__version__,
-        openapi_url=None,
-        redirect_slashes=False,
-        lifespan=_lifespan(services, work, mcp),
+    metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
+    handlers = {CtxError: _on_error, Exception: _on_surprise}
+
+    def fixed() -> Door:
+        from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
+
+        toolbox, agents, advice = services.toolbox, services.agents, services.advice
+        state = State(toolbox, agents, work, services.health, advice, services.overview, metrics)
+        return Endpoints(state, handlers, key_needed=policy.closed, page_folder=page_folder)
+
+    endpoints = LateDoor("endpoints", fixed)
+    entries = _entries(services, work, mcp, endpoints, metrics=settings.metrics)
+    app = Starlette(
+        routes=[entry.route for entry in entries],
+        exception_handlers=handlers,
+        lifespan=_lifespan(services, work, [door for door in (mcp, endpoints) if door is not None]),
     )
-    app.state.ctx = _state(services, work, policy, page_folder)
-    entries = _entries(services, work, mcp, metrics=settings.metrics)
-    app.router.routes[:] = [entry.route for entry in entries]
     app.router.middleware_stack = _Dispatch(app.router.middleware_stack)
-    app.add_exception_handler(CtxError, _on_error)
-    app.add_exception_handler(Exception, _on_surprise)
 
     def ending() -> None:
         services.ending()
@@ -111,13 +102,15 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
 
 
 def _lifespan(
-    services: Services, work: Work, mcp: McpDoor | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    services: Services, work: Work, doors: Iterable[Door]
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
         try:
-            async with mcp.lifespan() if mcp else nullcontext():
+            async with AsyncExitStack() as stack:
+                for door in doors:
+                    await stack.enter_async_context(door.lifespan())
                 yield
         finally:
             await asyncio.to_thread(services.stop)
@@ -126,37 +119,21 @@ def _lifespan(
     return lifespan
 
 
-def _state(services: Services, work: Work, policy: Policy, page_folder: str) -> State:
-    toolbox, agents, advice = services.toolbox, services.agents, services.advice
-    return State(
-        toolbox=toolbox,
-        agents=agents,
-        work=work,
-        health=services.health,
-        advice=advice,
-        description=Description(toolbox, agents, advice, router.routes, key_needed=policy.closed),
-        page=read_page(page_folder),
-        overview=services.overview,
-        metrics=Metrics(toolbox, work, services.health) if policy.settings.metrics else None,
-    )
-
-
-def _entries(services: Services, work: Work, mcp: McpDoor | None, *, metrics: bool) -> list[Entry]:
+def _entries(
+    services: Services, work: Work, mcp: Door | None, endpoints: Door, *, metrics: bool
+) -> list[Entry]:
     """Every route in its zone. A pack's own come first: some stand below /mcp."""
-    routes = [
-        *(
-            route
-            for route in (*router.routes, *(metrics_router.routes if metrics else ()))
-            if isinstance(route, Route)
-        ),
-        *rest.tool_routes(services.toolbox, work),
-        *rest.agent_routes(services.agents, work),
-    ]
     entries = [*rest.pack_entries(services.pack_routes, work)]
     if mcp is not None:
         resource = _McpResource(mcp)
         entries.append(Entry(Route("/", resource), MCP, serves=wants_mcp))
         entries += [Entry(Route(path, resource), TABLE[path]) for path in (*MCP_PATHS, *PACK_MCP_PATHS)]
+    fixed = _Resource(endpoints)
+    routes = [
+        *(Route(path, fixed) for path in FIXED if metrics or TABLE[path] is not METRICS),
+        *rest.tool_routes(services.toolbox, work),
+        *rest.agent_routes(services.agents, work),
+    ]
     return [*entries, *(Entry(route, TABLE[route.path]) for route in routes)]
 
 
@@ -178,22 +155,29 @@ class _Dispatch:
         await route.handle(scope, receive, send)
 
 
-class _McpResource:
+class _Resource:
+    """A path of which everything goes to the door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.handle(scope, receive, send)
+
+
+class _McpResource(_Resource):
     """An MCP path: everything to the door, but a GET without a session.
 
     To that 405 is the one answer which clients read as "no stream here"; at 400 or 404 they take the server
     for broken.
     """
 
-    def __init__(self, mcp: McpDoor) -> None:
-        self._mcp = mcp
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
         in_session = any(name == b"mcp-session-id" for name, _ in scope["headers"])
         if method not in ("POST", "DELETE") and not (method == "GET" and in_session):
             raise errors.method_not_allowed(scope["path"], method, ("POST", "DELETE"))
-        await self._mcp.handle(scope, receive, send)
+        await super().__call__(scope, receive, send)
 
 
 def _log_call(call: Call) -> None:

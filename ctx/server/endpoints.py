@@ -1,19 +1,19 @@
-"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
-server runs is in rest.py.
+"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the server runs is in rest.py.
 
-The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
-refuse a lone surrogate, which a file name that is not UTF-8 brings along.
+The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would refuse a lone surrogate,
+which a file name that is not UTF-8 brings along. All this is imported once the server listens (late.py).
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
-from starlette.types import Receive, Scope, Send
+from starlette.types import ExceptionHandler, Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
@@ -90,17 +90,49 @@ class HealthState(BaseModel):
 
 
 class State(NamedTuple):
-    """What the endpoints answer from: `app.state.ctx`."""
+    """What the endpoints answer from."""
 
     toolbox: Toolbox
     agents: Agents
     work: Work
     health: Callable[[], dict[str, JSON]]
     advice: Advice
-    description: Description
-    page: Mapping[str, bytes]
     overview: Overview | None = None
     metrics: Metrics | None = None
+
+
+class Endpoints:
+    """The application of FastAPI's that answers them, as a door of the server (late.py).
+
+    `handlers` make replies of errors, `page_folder` is instead of the page's own.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        handlers: Mapping[type[Exception], ExceptionHandler],
+        *,
+        key_needed: bool,
+        page_folder: str | None = None,
+    ) -> None:
+        self._app = FastAPI(openapi_url=None, redirect_slashes=False)
+        for error, handler in handlers.items():
+            self._app.add_exception_handler(error, handler)
+        self._app.router.routes[:] = [*router.routes, *(metrics_router.routes if state.metrics else ())]
+        self._app.state.ctx = state
+        self._app.state.page = read_page(page_folder or PAGE)
+        self._app.state.description = Description(
+            state.toolbox, state.agents, state.advice, router.routes, key_needed=key_needed
+        )
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing streams."""
 
 
 router = APIRouter(route_class=Endpoint)
@@ -188,7 +220,7 @@ def _overview(request: Request) -> Overview:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def _openapi(request: Request) -> Response:
-    return Response(_state(request).description.render(), media_type="application/json")
+    return Response(request.app.state.description.render(), media_type="application/json")
 
 
 @router.get("/llms.txt", include_in_schema=False)
@@ -200,7 +232,7 @@ async def _llms(request: Request) -> Response:
 @router.get("/", include_in_schema=False)
 async def _root(request: Request) -> Response:
     # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
-    page = _state(request).page
+    page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
     response = _page_reply(page, "index.html") if browser else reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
@@ -209,7 +241,8 @@ async def _root(request: Request) -> Response:
 
 @router.get("/page/{name}", include_in_schema=False)
 async def _page_file(request: Request) -> Response:
-    name, page = request.path_params["name"], _state(request).page
+    name = request.path_params["name"]
+    page: Mapping[str, bytes] = request.app.state.page
     if name not in page:
         raise NotFound(f"the page has no file called {name[:80]}")
     return _page_reply(page, name)

@@ -82,11 +82,10 @@ MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
 PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
 PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
 
-TABLE: Mapping[str, Zone] = {
+FIXED: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
     "/activity": PAGE,
     "/agents/list": CALLS,
-    "/agents/{name}/prompt": CALLS,
     "/health": SHOWN,
     "/llms.txt": OPEN,
     "/map": PAGE,
@@ -94,6 +93,11 @@ TABLE: Mapping[str, Zone] = {
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,
     "/tools/list": CALLS,
+}
+"""What endpoints.py answers."""
+TABLE: Mapping[str, Zone] = {
+    **FIXED,
+    "/agents/{name}/prompt": CALLS,
     "/tools/sources": CALLS,
     "/tools/{name}": CALLS,
     **dict.fromkeys(MCP_PATHS, MCP),

@@ -123,6 +123,7 @@ _READS = (
         "pending_texts",
         "awaiting",
         "pending_count",
+        "model_shares",
     ),
     *("vectors_of", "elsewhere", "last_run", "statuses", "ages", "stats"),
 )
@@ -281,6 +282,9 @@ class PostgresCatalog(Documents, Embeddings):
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
+
+    def give_back(self) -> None:
+        """Nothing: the server's own autovacuum makes the room free for what is written next."""
 
     def check(self) -> list[str]:
         """What is wrong with the tables, a line each, after counting what belongs together. [] when they are

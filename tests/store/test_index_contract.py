@@ -145,6 +145,7 @@ def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: Se
         assert len({hit.chunk_no for hit in hits}) == 7
 
 
+@pytest.mark.slow
 def test_following_a_tree_ends_as_building_it_at_once(
     catalog: Catalog, index: SearchIndex, tmp_path: Path
 ) -> None:
