@@ -41,7 +41,7 @@ def victim(nodes: opensearch.Cluster, round_number: int) -> int:
 
 
 class Asking(threading.Thread):
-    """Searches without a pause until it is told to stop. `failures`: what went wrong; `count`: what went right."""
+    """Searches until it is told to stop. `failures`: what went wrong; `count`: what went right."""
 
     def __init__(self, index: OpenSearchIndex) -> None:
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class Asking(threading.Thread):
         self.count = 0
 
     def run(self) -> None:
-        while not self.over.is_set():
+        while not self.over.wait(0.05):  # the nodes have the same two cores
             try:
                 assert self._index.keyword("otter", ALL, 5)
                 assert self._index.semantic(vector_of(b"q"), ALL, 5)
