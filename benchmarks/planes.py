@@ -2,8 +2,9 @@
 
     python benchmarks/planes.py [--url http://127.0.0.1:9200] [--sets cranfield cacm] [--shards 1 3] [--provider disabled]
 
-Sets are those of quality.py (`--shared`). Each is indexed once, with the embedded engine; OpenSearch follows the same catalog, so that
-nothing is embedded twice. Without `--url` a node of the tests' OpenSearch is started (`make cluster`).
+Sets are those of quality.py (`--shared`). Each is indexed once, with the embedded engine; OpenSearch follows
+the same catalog, so that nothing is embedded twice. Without `--url` a node of the tests' OpenSearch is
+started (`make cluster`).
 """
 
 import argparse
@@ -51,7 +52,7 @@ def nodes(url: str | None) -> Iterator[str]:
 def same(rows: list[list[tuple[str, float]]], others: list[list[tuple[str, float]]], depth: int) -> float:
     """The share of questions with the same documents in the same order, those of equal score in any order."""
     return sum(
-        _groups(row, depth) == _groups(other, depth) for row, other in zip(rows, others, strict=True)
+        _groups(row, depth) == _groups(twin, depth) for row, twin in zip(rows, others, strict=True)
     ) / max(1, len(rows))
 
 
@@ -82,7 +83,9 @@ def bytes_of(url: str, name: str) -> int:
 def asked(
     judged: JudgedSet, folder: Path, provider: str, modes: list[str], engine: str = ""
 ) -> dict[str, tuple[Runs, list[list[tuple[str, float]]], float, float]]:
-    """mode -> (run, rows, ms a question on the clock, ms of this process); the index is brought up to date first."""
+    """mode -> (run, rows, ms a question on the clock, ms of this process); the index is brought up to date
+    first.
+    """
     answers = {}
     began_s = time.perf_counter()
     with indexed(judged, folder, provider, engine) as space:
@@ -155,12 +158,12 @@ def options() -> argparse.ArgumentParser:
 def main() -> None:
     args = options().parse_args()
     header("planes")
-    missing = [name for name in args.sets if not (args.shared / "data" / name).is_dir()]
-    if missing:
-        print(f"left out: {', '.join(missing)} (set CTX_SHARED, or --shared)")
+    absent = [name for name in args.sets if not (args.shared / "data" / name).is_dir()]
+    if absent:
+        print(f"left out: {', '.join(absent)} (set CTX_SHARED, or --shared)")
     with tempfile.TemporaryDirectory() as temporary, nodes(args.url) as url:
         for name in args.sets:
-            if name not in missing:
+            if name not in absent:
                 compare(read_set(args.shared / "data" / name), args.work or Path(temporary), url, args)
     finish()
 

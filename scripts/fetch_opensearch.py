@@ -1,7 +1,8 @@
 """Fetches the OpenSearch of the tests and unpacks it: `python scripts/fetch_opensearch.py FOLDER`.
 
-By Maven (`.ci/opensearch.xml`), every file compared with its SHA-256. What the machine lacks is told in a line, and the tests that
-need it are left out then: Linux, a JDK of 21 or newer, Maven. The folder gets `home/` and, in `java-home`, where the JDK is.
+By Maven (`.ci/opensearch.xml`), every file compared with its SHA-256. What the machine lacks is told in a
+line, and the tests that need it are left out then: Linux, a JDK of 21 or newer, Maven. The folder gets
+`home/` and, in `java-home`, where the JDK is.
 """
 
 import hashlib
@@ -77,8 +78,8 @@ def missing() -> str | None:
 
 
 def fetch(folder: Path) -> str | None:
-    """Every file of `DIGESTS` into a folder, compared; what went wrong where Maven could not. Raises `SystemExit` for a file that is
-    another one than was pinned.
+    """Every file of `DIGESTS` into a folder, compared; what went wrong where Maven could not. Raises
+    `SystemExit` for a file that is another one than was pinned.
     """
     command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy", f"-Dfolder={folder}"]
     status = subprocess.run(command, capture_output=True, text=True, check=False)

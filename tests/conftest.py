@@ -37,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the folder for temporary files before anybody has asked for it; processes at its side inherit it."""
+    """Chooses the folder for temporary files before anybody has asked for it; processes at its side inherit
+    it.
+    """
     if not config.getoption("--in-memory") or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
     memory = os.statvfs(MEMORY)
@@ -97,7 +99,9 @@ _early = pytest.StashKey[opensearch.Cluster]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test needs one."""
+    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test
+    needs one.
+    """
     config = session.config
     chief = not hasattr(config, "workerinput")
     if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
@@ -112,7 +116,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def opensearch_url() -> Iterator[str]:
-    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not
+    there.
+    """
     if opensearch.URL in os.environ:
         opensearch.wait_for(os.environ[opensearch.URL])
         yield os.environ[opensearch.URL]

@@ -1,7 +1,8 @@
 """The search index in OpenSearch, which several machines search and any of them brings up to date.
 
-It holds our terms and our vectors, and answers with ranked numbers: analysis, fusion and ranking are ours, as with the
-embedded engine. It follows the catalog as that does (ctx/store/local.py), each half by itself (opensearch_part.py).
+It holds our terms and our vectors, and answers with ranked numbers: analysis, fusion and ranking are ours, as
+with the embedded engine. It follows the catalog as that does (ctx/store/local.py), each half by itself
+(opensearch_part.py).
 """
 
 import json
@@ -36,8 +37,9 @@ _PUBLISHED_ENTRIES = 5_000  # documents whose former parts are deleted at once
 T = TypeVar("T")
 
 Turn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
-"""`turn(done)`: a block in which nobody else brings the index up to date, where it gives True; or False, once `done()`,
-because another one has done it."""
+"""`turn(done)`: a block in which nobody else brings the index up to date, where it gives True; or False, once
+`done()`, because another one has done it.
+"""
 
 
 class States(NamedTuple):
@@ -58,8 +60,9 @@ class States(NamedTuple):
 class OpenSearchIndex:
     """The `SearchIndex` in OpenSearch. Opening asks nothing of it.
 
-    The client stays its giver's. `embedding` as for `LocalIndex`. `owner()` names the catalog whose index this is: another one's is
-    left alone. `turn` orders those who write; None: the caller holds a lock that does.
+    The client stays its giver's. `embedding` as for `LocalIndex`. `owner()` names the catalog whose index
+    this is: another one's is left alone. `turn` orders those who write; None: the caller holds a lock that
+    does.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class OpenSearchIndex:
     def _owner(self) -> str:
         return self._name_owner()
 
-    # -- searching -----------------------------------------------------------------------------------------------
+    # -- searching ------------------------------------------------------------------------------
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         counts = analyze.query_counts(query)
@@ -147,7 +150,9 @@ class OpenSearchIndex:
     def semantic(
         self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
+        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no
+        model is configured.
+        """
         model = model or self._embedding()[0]
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
@@ -183,12 +188,14 @@ class OpenSearchIndex:
         """The seq of the catalog that both halves have applied, as it was known `STATE_KEPT_S` ago."""
         return self._states().applied
 
-    # -- catching up ---------------------------------------------------------------------------------------------
+    # -- catching up ------------------------------------------------------------------------------
 
     def catch_up(self, catalog: Catalog) -> int:
-        """As the protocol has it: a part that is missing or of another history is built beside the one that answers.
+        """As the protocol has it: a part that is missing or of another history is built beside the one that
+        answers.
 
-        After a `StoreError` searchers still have what was published before, and the next call goes on from there.
+        After a `StoreError` searchers still have what was published before, and the next call goes on from
+        there.
         """
         if not self._writable:
             raise StoreError("the index was opened to be read only")
@@ -220,7 +227,9 @@ class OpenSearchIndex:
         """Nothing: what is written to OpenSearch is published soon enough by `catch_up`."""
 
     def check(self) -> list[str]:
-        """What is wrong with the index, a line each; the next `catch_up` of this object builds anew what was found."""
+        """What is wrong with the index, a line each; the next `catch_up` of this object builds anew what was
+        found.
+        """
         problems = []
         states = self._read_states()
         halves = [("keyword index", states.words, self._words)]
@@ -241,24 +250,24 @@ class OpenSearchIndex:
     def server(self, catalog: Catalog) -> tuple[bool, str]:
         """Whether the search engine is well, and a line that says what it is and how it is."""
         health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
-        nodes, shards, lost = (
+        nodes, shards, unassigned = (
             int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
         )
         line = f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} shards"
-        if lost:
+        if unassigned:
             mend = (
                 "a copy needs a node of its own ([index] replicas)"
                 if health["status"] == "yellow"
                 else "nodes are missing"
             )
-            line += f", {lost} more on no node: {mend}"
+            line += f", {unassigned} more on no node: {mend}"
         words = self._read_states().words
         if words is not None and catalog.history(words.applied) != words.history:
             return (
                 False,
                 f"{line}; the index has another history than the catalog: `ctx index` builds it anew",
             )
-        return not lost, line
+        return not unassigned, line
 
     def _check_owner(self) -> None:
         """Raises `StoreError` where the index is another catalog's: two would build it anew in turn."""
@@ -286,7 +295,9 @@ class OpenSearchIndex:
         )
 
     def _begin(self, part: Part, catalog: Catalog, model: str, settings: JSON, mappings: JSON) -> State:
-        """The state of the index to go on with: the one that answers, the one that is being built, or a new one."""
+        """The state of the index to go on with: the one that answers, the one that is being built, or a new
+        one.
+        """
         for building in (False, True):
             state = part.state(building=building)
             if state is not None and not self._suspect and self._usable(state, catalog, model, part):
@@ -361,7 +372,7 @@ class OpenSearchIndex:
             writing.put(_vector_entries(batch, target))
         return writing.publish(target)
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------
 
     def _states(self) -> States:
         """What is applied, and where: as of a moment ago."""
@@ -401,7 +412,8 @@ class OpenSearchIndex:
         return None
 
     def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
-        """A search. `exact`: with the word counts of all shards, so that scores do not depend on where a document lies.
+        """A search. `exact`: with the word counts of all shards, so that scores do not depend on where a
+        document lies.
 
         The same question goes to the same copies, whose counts may differ by what has been deleted.
         """
@@ -456,7 +468,9 @@ class OpenSearchIndex:
         return [int(response["hits"]["total"]["value"]) for response in reply["responses"]]
 
     def _beginning(self, query: str) -> JSON | None:
-        """What finds the terms that the last word of a query may become, or that were made of a word it begins."""
+        """What finds the terms that the last word of a query may become, or that were made of a word it
+        begins.
+        """
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return None

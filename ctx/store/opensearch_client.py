@@ -1,7 +1,7 @@
 """A client for the nodes of an OpenSearch: JSON over HTTP, by httpcore, which ctx has anyway.
 
-Everything that is asked of it may be asked twice with the same effect (documents carry external versions), so that
-whatever fails on the way is sent again, to the next node.
+Everything that is asked of it may be asked twice with the same effect (documents carry external versions), so
+that whatever fails on the way is sent again, to the next node.
 """
 
 import base64
@@ -33,7 +33,9 @@ _TOLD_CHARS = 300  # of a reason that the server gives
 
 
 class Access(NamedTuple):
-    """How the nodes are reached. `urls` without users; `timeout_s` of one try; `ca_file`: whom to trust instead of the system."""
+    """How the nodes are reached. `urls` without users; `timeout_s` of one try; `ca_file`: whom to trust
+    instead of the system.
+    """
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -54,7 +56,9 @@ class Access(NamedTuple):
 
 
 def node_urls(text: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The addresses in a comma-separated list, and the user and password in the first that has them. Raises `ConfigError`."""
+    """The addresses in a comma-separated list, and the user and password in the first that has them. Raises
+    `ConfigError`.
+    """
     urls: list[str] = []
     user = password = None
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -154,7 +158,9 @@ class Client:
         raise refusal(status, reply.get("error") if isinstance(reply, dict) else reply)
 
     def _exchange(self, method: str, path: str, content: bytes | None, kind: str) -> tuple[int, bytes]:
-        """Status and body of the first answer that is one; asked again, of the next node, until the retries are used up."""
+        """Status and body of the first answer that is one; asked again, of the next node, until the retries
+        are used up.
+        """
         headers = [*self._headers]
         if content is not None:
             headers.append((b"Content-Type", kind.encode()))
