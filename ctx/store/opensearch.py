@@ -206,7 +206,10 @@ class OpenSearchIndex:
         target = catalog.seq()
 
         def done() -> bool:
-            return self._read_states().applied >= target
+            states = self._read_states()
+            words = states.words
+            same = words is not None and catalog.history(words.applied) == words.history
+            return same and states.applied >= target
 
         with self._turn(done) if self._turn else nullcontext(True) as mine:
             if not mine:
@@ -529,9 +532,8 @@ class _Writing:
 
 
 def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
-    vectors = np.round(
-        batch.vectors.astype(np.float64), 8
-    ).tolist()  # short numbers, exact to a float32's end
+    # The catalog keeps vectors in 16 bits, so that six digits say all that is known of a number.
+    vectors = np.round(batch.vectors.astype(np.float64), 6).tolist()
     return [
         Entry(
             chunk_no,

@@ -129,7 +129,7 @@ class Part:
             "aliases": {self.building_alias if answers else self.alias: {}, _written(name): {}},
         }
         try:
-            self._client.ask("PUT", f"/{name}", body)
+            self._client.ask("PUT", f"/{name}", body, slow=True)
         except Refusal as error:
             if error.kind == "resource_already_exists_exception":
                 return name  # sent twice: the first answer was lost
@@ -157,7 +157,7 @@ class Part:
             {"remove": {"index": name, "alias": self.building_alias, "must_exist": False}},
             {"add": {"index": name, "alias": self.alias}},
         ]
-        self._client.ask("POST", "/_aliases", {"actions": actions})
+        self._client.ask("POST", "/_aliases", {"actions": actions}, slow=True)
         for index in former:
             if index != name:
                 self._client.ask("DELETE", f"/{index}", missing=True)
@@ -239,7 +239,7 @@ class Part:
 
     def refresh(self, index: str) -> None:
         """Has searches see what was written."""
-        self._client.ask("POST", f"/{index}/_refresh")
+        self._client.ask("POST", f"/{index}/_refresh", slow=True)
 
     def publish(self, state: State, *, written: bool = True) -> State:
         """Has searches see what was written, if anything was, then says what is applied. The state with its
