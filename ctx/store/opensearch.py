@@ -30,6 +30,7 @@ from ctx.types import JSON, Filters, Hit
 logger = logging.getLogger(__name__)
 
 MAX_HITS = 10_000  # the window of a search
+BEAM = 1.5  # times as many as asked for are looked for in the graph: 300 of 2,939 chunks are then all found, not 99 %
 STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
 PUBLISH_EVERY_S = 10.0  # what a long catch-up has applied becomes findable that often
 _FREQUENCIES_KEPT = 50_000
@@ -158,7 +159,7 @@ class OpenSearchIndex:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
         if queries.nothing(filters) or k <= 0:
             return []
-        query = queries.nearest(vector.tolist(), filters, min(k, MAX_HITS))
+        query = queries.nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
         body = queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
         reply = self._asked(
             self._vectors,

@@ -1,5 +1,6 @@
 """The client of OpenSearch, against servers that answer as nodes do, well and badly."""
 
+import contextlib
 import http.server
 import json
 import socket
@@ -16,6 +17,8 @@ from postgres import free_port
 
 from ctx.errors import Busy, ConfigError, StoreError
 from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
+from ctx.store.opensearch_part import Layout, Part
+from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
 Answer = Callable[[str], tuple[int, Any]]
@@ -175,6 +178,23 @@ def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:
         check_items({"errors": True, "items": [*items, missing_index]})
 
 
+def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:
+    reason = "unknown setting [index.knn] please check that any required plugins are installed"
+    error = {"type": "illegal_argument_exception", "reason": reason}
+
+    def answer(path: str) -> tuple[int, Any]:
+        if path == "/":
+            return 200, ABOUT
+        return (404, {"error": "alias missing"}) if "_alias" in path else (400, {"error": error})
+
+    with (
+        node(answer) as url,
+        client(url) as nodes,
+        pytest.raises(StoreError, match="has no k-NN plugin: install"),
+    ):
+        Part(nodes, "ctx-vectors", Layout()).create(vector_mappings(), VECTOR_SETTINGS)
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A certificate for 127.0.0.1 that only itself vouches for, and its key."""
@@ -195,7 +215,8 @@ def test_a_certificate_is_trusted_by_the_authority_that_is_named(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def setup(self) -> None:
-            self.request = context.wrap_socket(self.request, server_side=True)
+            with contextlib.suppress(ssl.SSLError):  # a client that does not trust it has gone
+                self.request = context.wrap_socket(self.request, server_side=True)
             super().setup()
 
         def handle(self) -> None:
@@ -214,6 +235,8 @@ def test_a_certificate_is_trusted_by_the_authority_that_is_named(
         url = f"https://127.0.0.1:{port}"
         with client(url, ca_file=certificate[0]) as nodes:
             assert nodes.version() == "3.4.0"
+        with client(url) as nodes, pytest.raises(StoreError, match=r"is not trusted: .* \[index\] ca_file"):
+            nodes.version()
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     with (
