@@ -30,7 +30,9 @@ from ctx.types import JSON, Filters, Hit
 logger = logging.getLogger(__name__)
 
 MAX_HITS = 10_000  # the window of a search
-BEAM = 1.5  # times as many as asked for are looked for in the graph: 300 of 2,939 chunks are then all found, not 99 %
+# Times as many as asked for are looked for in the graph. Of the 300 nearest of 3,869 chunks it then finds all, where it
+# is one shard; with 1.5 times 99.6 %, with 1 time 99.1 %, and NDCG@10 of hybrid was .02 lower.
+BEAM = 3.0
 STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
 PUBLISH_EVERY_S = 10.0  # what a long catch-up has applied becomes findable that often
 _FREQUENCIES_KEPT = 50_000
