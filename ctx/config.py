@@ -366,9 +366,9 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
 def _own_database(reader: _Reader, db: Db) -> Db:
     path = own_database(db.path) if db.path else db.path
     if path != db.path:
-        own, theirs = os.path.basename(path), os.path.basename(db.path)
+        name, foreign = os.path.basename(path), os.path.basename(db.path)
         reader.warnings.append(
-            f"{reader.shown}: [db] path: {theirs} is Context Harness's and stays as it is; ctx keeps {own} beside it"
+            f"{reader.shown}: [db] path: {foreign} is Context Harness's and stays as it is; ctx keeps {name} beside it"
         )
     return db.replaced(path=path)
 

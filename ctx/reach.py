@@ -125,8 +125,8 @@ def _index(table: Table, root: str) -> Iterator[str]:
 def _without_password(url: str) -> str:
     """An address as it may be shown: without what stands between the user's name and the host."""
     scheme, mark, after = url.partition("://")
-    user, at, host = after.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
+    user, separator, host = after.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{separator}{host}"
 
 
 def _embedding(table: Table, root: str) -> Iterator[str]:

@@ -7,16 +7,15 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from types import TracebackType
 
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.config import Config
-from ctx.errors import BadRequest, Busy, EmbeddingsDisabled, NotFound, StoreError
+from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.search import Searcher
-from ctx.store.plane import Plane, open_database
+from ctx.store.plane import Plane, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.base import Call, Toolbox
 from ctx.tools.builtin import builtin_tools
@@ -36,9 +35,12 @@ if TYPE_CHECKING:
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
-    from ctx.store.base import ModelShare, Projection, SearchIndex
+    from ctx.packs.sessions import Sessions
+    from ctx.store.base import Projection, SearchIndex
+    from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -80,9 +82,7 @@ class Workspace:
     def __enter__(self) -> "Workspace":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # -- what searching needs --------------------------------------------------------------------------------------
@@ -126,16 +126,8 @@ class Workspace:
     @cached_property
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
-            if self.config.store.url:
-                shared = open_database(self.config.store.url, self.config.db.path)
-                self._opened.append(shared.close)
-                return shared
-            path = self.config.db.path
-            # What may not be written can still be searched; whoever would write is told by the lock.
-            locked = os.path.exists(path) and not (
-                os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
-            )
-            catalog = SqliteCatalog(path, read_only=locked or self._reading)
+            url, path = self.config.store.url, self.config.db.path
+            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
             self._opened.append(catalog.close)
             return catalog
 
@@ -182,36 +174,6 @@ class Workspace:
     @cached_property
     def searcher(self) -> Searcher:
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
-
-    def replaced_models(self) -> "list[ModelShare]":
-        """What the catalog holds of models that are neither configured nor answering until the configured one
-        has read as much. None where embeddings are off: nothing has replaced them then.
-        """
-        if self.model is None:
-            return []
-        return self.catalog.model_shares([name for name in (self.model, self.succession.published()) if name])
-
-    def prunable_models(self, names: Sequence[str] = ()) -> "list[ModelShare]":
-        """Those of `replaced_models` that go where these names are to go; all of them for none.
-
-        Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a
-        database may have another configuration.
-        """
-        shares = {share.model: share for share in self.replaced_models()}
-        for name in names:
-            if name not in shares:
-                others = ", ".join(shares) or "none"
-                raise NotFound(f"'{name}' is not a replaced model (those are: {others})")
-        if shares and not names and self.config.store.url:
-            raise BadRequest(
-                "machines that share this database may use another model: name those that none uses, "
-                f"`ctx embed prune NAME` ({', '.join(shares)})"
-            )
-        chosen = [shares[name] for name in dict.fromkeys(names)] if names else list(shares.values())
-        for share in chosen:
-            if share.filling:
-                raise BadRequest(f"another machine is embedding with '{share.model}' just now")
-        return chosen
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
@@ -261,21 +223,21 @@ class Workspace:
             self._all_indexed = True
         if self.behind():
             indexer = self.__dict__.get("indexer")
-            if (
-                indexer is None or indexer.activity.phase != "embedding"
-            ):  # whose writes add nothing to what words find
+            # What embedding writes adds nothing to what words find.
+            if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
         return None
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
         pending = self.catalog.pending_count(self.model) if self.model else 0
+        # No model: embeddings are disabled.
         answer: dict[str, JSON] = {
             "status": "ok",
             "version": __version__,
             "model": self.model,
-        }  # None: embeddings are disabled
-        answer["pending"] = pending
+            "pending": pending,
+        }
         ailments: list[str] = []
         try:
             answer["index_behind"] = self.behind()
@@ -285,28 +247,14 @@ class Workspace:
         answering = self.succession.answering() if pending else None
         if answering is not None and answering.model != self.model:
             answer["answering"] = answering.model  # until the configured one has read as much
-        oldest = (
-            min(
-                (s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None),
-                default=None,
-            )
-            if pending
-            else None
-        )
-        answer["oldest_pending_at"] = None if oldest is None else iso_utc(oldest)
+        waiting = [status.oldest_pending_ms for status in self.statuses()] if pending else []
+        oldest_ms = min((moment for moment in waiting if moment is not None), default=None)
+        answer["oldest_pending_at"] = None if oldest_ms is None else iso_utc(oldest_ms)
         answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
         indexer = self.__dict__.get("indexer")
         if indexer is not None:
             activity = indexer.activity
-            answer["activity"] = activity.phase
-            if activity.total is not None:
-                answer["progress"] = {
-                    "done": activity.done,
-                    "total": activity.total,
-                    "rate": None if activity.rate is None else round(activity.rate, 2),
-                    "left_s": None if activity.left_s is None else round(activity.left_s),
-                }
-            answer["watching"] = activity.watching
+            answer |= activity.health()
             ailments += activity.degraded
         if indexer is not None or ailments:
             answer["degraded"] = ailments
@@ -386,25 +334,6 @@ class Workspace:
         """The sources that this configuration lacks and whose documents are still there: perhaps they are another one's."""
         return [status for status in self.statuses() if not status.configured]
 
-    def drop_unconfigured(self) -> list[tuple[str, int]]:
-        """Forgets the documents of sources that are not configured; (name, documents). Only ever where the user asks for it."""
-        return [(status.name, self.indexer.forget([status.name])) for status in self.unconfigured()]
-
-    def prune_models(self, names: Sequence[str] = ()) -> "list[ModelShare]":
-        """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their
-        room back; what went. Raises as that does, and what the catalog raises.
-        """
-        dropped: list[ModelShare] = []
-
-        def chosen() -> list[str]:
-            dropped.extend(self.prunable_models(names))
-            return [share.model for share in dropped]
-
-        self.indexer.forget_models(chosen)
-        if dropped:
-            self.catalog.give_back()
-        return dropped
-
     def _say_unconfigured(self) -> None:
         import logging  # 8 ms that a search does without
 
@@ -454,10 +383,14 @@ class Workspace:
         """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
         if self.config.path is None:
             return None
-        from ctx.extensions.store import ScriptStore
+        from ctx.extensions.store import FileScriptStore
 
         with self._lock:
-            store = ScriptStore(self.config.db.path)
+            store: ScriptStore = FileScriptStore(self.config.db.path)
+            if self.config.store.url:
+                from ctx.extensions.shared_store import SharedScriptStore
+
+                store = SharedScriptStore(self._database)
             self._opened.append(store.close)
             return store
 
@@ -515,19 +448,41 @@ class Workspace:
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories, in the catalog's file."""
+        """The memories, where the catalog is."""
         from ctx.memory import MemoryStore
 
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self.config.db.path,
+                self._memory_rows() if self.config.store.url else self.config.db.path,
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
             )
             self._opened.append(store.close)
             return store
+
+    def _sessions(self, pack: str, path: str | None) -> "Sessions":
+        """The sessions of a pack's clients, which it keeps in a file at the path, or not at all."""
+        from ctx.packs.sessions import FileSessions
+
+        if path is None or not self.config.store.url:
+            return FileSessions(path)
+        from ctx.packs.shared_sessions import SharedSessions
+
+        return SharedSessions(self._database, pack)
+
+    def _memory_rows(self) -> "MemoryRows":
+        from ctx.memory.postgres_engine import PostgresRows
+
+        return PostgresRows(self._database)
+
+    @property
+    def _database(self) -> "Database":
+        """The database of the catalog, where it is in one."""
+        catalog = self.catalog
+        assert not isinstance(catalog, SqliteCatalog)
+        return catalog.database
 
     def _language_model(self) -> "LanguageModel | None":
         from ctx.memory.llm import ChatCompletion
@@ -560,6 +515,7 @@ class Workspace:
                 root=config.root,
                 environ=os.environ,
                 database=config.db.path,
+                sessions=self._sessions,
             )
             self._opened.extend(pack.close for pack in packs)
             return packs

@@ -37,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_files_in_memory(config)
+    _begin_node(config)
+
+
+def _keep_files_in_memory(config: pytest.Config) -> None:
     """Chooses the folder for temporary files before anybody has asked for it; processes at its side inherit
     it.
     """
@@ -98,11 +103,10 @@ def database_url(postgres_server: postgres.Server) -> str:
 _early = pytest.StashKey[opensearch.Cluster]()
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def _begin_node(config: pytest.Config) -> None:
     """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test
     needs one.
     """
-    config = session.config
     chief = not hasattr(config, "workerinput")
     if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
         config.stash[_early] = opensearch.Cluster()

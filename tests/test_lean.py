@@ -122,3 +122,9 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     modules = completed.stdout.split()
     assert not (dear & set(modules)) - set(loaded.stdout.split())
     assert not [name for name in modules if "opensearch" in name or "postgres" in name]
+
+
+def test_records_of_rows_are_what_calling_the_class_gives() -> None:
+    assert lean.records(Lean, [("a", 1, ()), ("b", 2, ("x",))]) == [Lean("a", 1), Lean("b", 2, ("x",))]
+    assert type(lean.records(Lean, [("a", 1, ())])[0]) is Lean
+    assert lean.records(Lean, []) == []

@@ -18,6 +18,7 @@ from kit import found as matches
 
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.files import state_folder
+from ctx.pruning import prune_models, replaced_models
 
 PAGES = {f"{number}.md": f"# Page {number}\n\nThe word{number} stands here.\n" for number in range(12)}
 DIMS = {"elder": 32, "younger": 48, "gone": 16}
@@ -252,7 +253,7 @@ def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
     read_by(tmp_path, service, "elder", PAGES)
     config = read_by(tmp_path, service, "younger")
     with workspace(config) as space:
-        (share,) = space.replaced_models()
+        (share,) = replaced_models(space)
         assert share.model.startswith("openai/elder@")
         assert share.embeddings == len(PAGES)
     stats, diagnosis, trial = outputs(tmp_path, config, "stats", "doctor", "embed prune --dry-run")
@@ -268,7 +269,7 @@ def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
     (remainder,) = outputs(tmp_path, config, "embed prune")
     assert remainder == "no embeddings of a replaced model are kept\n"
     with workspace(config) as space:
-        assert space.replaced_models() == []
+        assert replaced_models(space) == []
         assert space.catalog.stats()["embeddings"] == len(PAGES)
         assert space.catalog.check() == space.index.check() == []
         assert answering(space, service) == "younger"
@@ -287,8 +288,8 @@ def test_neither_the_model_that_answers_nor_the_one_that_fills_is_dropped(
         assert models == {"openai/gone": 12, "openai/elder": 12, "openai/younger": 5}
         for share in space.catalog.model_shares()[1:]:
             with pytest.raises(NotFound, match="is not a replaced model"):
-                space.prune_models([share.model])
-        assert [share.model.split("@")[0] for share in space.prune_models()] == ["openai/gone"]
+                prune_models(space, [share.model])
+        assert [share.model.split("@")[0] for share in prune_models(space)] == ["openai/gone"]
         assert answering(space, service) == "elder"
         space.indexer.embed()
         assert answering(space, service) == "younger"
@@ -305,9 +306,9 @@ def test_where_machines_share_a_database_a_replaced_model_is_dropped_by_name_onl
             space.indexer.run()
             space.indexer.embed()
     with workspace(config) as space:
-        (share,) = space.replaced_models()
+        (share,) = replaced_models(space)
         with pytest.raises(BadRequest, match="ctx embed prune NAME"):
-            space.prune_models()
-        assert space.prune_models([share.model]) == [share]
+            prune_models(space)
+        assert prune_models(space, [share.model]) == [share]
         assert [entry.model.split("@")[0] for entry in space.catalog.model_shares()] == ["openai/younger"]
         assert answering(space, service) == "younger"

@@ -284,9 +284,9 @@ def _remove(client: Client, name: str, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
-    done = f"{client.title}: took '{name}' out of {path}"
+    report = f"{client.title}: took '{name}' out of {path}"
     private = args.scope != "project"
-    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=done)
+    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=report)
 
 
 def _path(client: Client, template: str, name: str) -> str:

@@ -7,6 +7,7 @@ from ctx.cli.bars import add_options, shown_progress
 from ctx.cli.common import configuration, counted, parser, plain, print_json
 from ctx.cli.index import print_embedded
 from ctx.errors import BadRequest
+from ctx.pruning import prunable_models, prune_models, replaced_models
 from ctx.store.base import ModelShare
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
@@ -64,9 +65,9 @@ def _fill(workspace: Workspace, args: argparse.Namespace) -> None:
 
 def _prune(workspace: Workspace, args: argparse.Namespace) -> None:
     if args.dry_run:
-        shares = workspace.prunable_models(args.models) if args.models else workspace.replaced_models()
+        shares = prunable_models(workspace, args.models) if args.models else replaced_models(workspace)
     else:
-        shares = workspace.prune_models(args.models)
+        shares = prune_models(workspace, args.models)
     if args.json:
         print_json({"models": shares_json(shares), "dry_run": args.dry_run})
         return

@@ -15,6 +15,7 @@ from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
+from ctx.pruning import drop_unconfigured
 from ctx.types import JSON, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
@@ -140,7 +141,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if progress is json_line:
             _tell_ends(reports)
         if not args.dry_run:
-            dropped = workspace.drop_unconfigured() if args.prune else []
+            dropped = drop_unconfigured(workspace) if args.prune else []
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
     strays = [] if args.sources else workspace.unconfigured()
     if args.json:

@@ -13,6 +13,7 @@ from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
+from ctx.pruning import replaced_models
 from ctx.store.base import StoredDocument
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
@@ -59,7 +60,7 @@ def _stats(argv: list[str]) -> int:
         stats = dict(workspace.catalog.stats())
         statuses = workspace.statuses()
         behind = workspace.behind()
-        replaced = workspace.replaced_models()
+        replaced = replaced_models(workspace)
     pending = sum(status.pending for status in statuses)
     oldest = min(
         (status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None),

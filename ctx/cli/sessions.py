@@ -61,7 +61,7 @@ def _with_store(
     """Opens the memories that count here, where there are any: looking for them makes none."""
     config = memory_configuration(args.config)
     # A project that was never indexed has no store yet: it is made for what is to be captured, not for a look.
-    if not os.path.exists(config.db.path) and (config.path is None or args.action == "recall"):
+    if not config.stored and (config.path is None or args.action == "recall"):
         if args.hook is None:
             raise ConfigError(f"there are no memories yet: {config.db.path} is not there")
         return 0

@@ -3,12 +3,14 @@
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 
 from ctx.connectors.stamps import SNIFF_BYTES, looks_binary
 from ctx.errors import SourceError
 from ctx.formats.table import DOCUMENT_SUFFIXES
 
 READ_ATTEMPTS = 3  # of a file that changes under the reader
+_PART_BYTES = 16_384  # read at once of what has no known size
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
@@ -33,34 +35,48 @@ def read_below(root: str, relative: str, max_bytes: int) -> bytes:
         fd = os.open(name, FILE, dir_fd=parent)
     finally:
         os.close(parent)
-    with open(fd, "rb", buffering=0) as file:
-        for _ in range(READ_ATTEMPTS):
-            before = os.fstat(fd)
-            if not stat.S_ISREG(before.st_mode):
-                raise SourceError("is not a regular file any more")
-            if before.st_size > max_bytes:
-                raise SourceError(too_large(before.st_size, max_bytes))
-            file.seek(0)
-            head = file.read(SNIFF_BYTES) or b""
-            if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
-                return head  # enough for the extractor to see the same
-            data = head + read_most(file.read, max_bytes + 1 - len(head))
-            after = os.fstat(fd)
-            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
-                after.st_mtime_ns,
-                after.st_ctime_ns,
-                len(data),
-            ):
-                break
-        if len(data) > max_bytes:
-            raise SourceError(too_large(len(data), max_bytes))
-        return data
+    try:
+        return _read(fd, name, max_bytes)
+    finally:
+        os.close(fd)
 
 
-def read_most(read: Callable[[int], bytes | None], limit: int) -> bytes:
+def _read(fd: int, name: str, max_bytes: int) -> bytes:
+    """As `read_below`, of an open file."""
+    for _ in range(READ_ATTEMPTS):
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise SourceError("is not a regular file any more")
+        if before.st_size > max_bytes:
+            raise SourceError(too_large(before.st_size, max_bytes))
+        os.lseek(fd, 0, os.SEEK_SET)
+        head = os.read(fd, SNIFF_BYTES)
+        if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
+            return head  # enough for the extractor to see the same
+        data = head
+        if len(head) != before.st_size:
+            rest = before.st_size - len(head)
+            data += read_most(partial(os.read, fd), max_bytes + 1 - len(head), rest + 1)
+        after = os.fstat(fd)
+        if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
+            after.st_mtime_ns,
+            after.st_ctime_ns,
+            len(data),
+        ):
+            break
+    if len(data) > max_bytes:
+        raise SourceError(too_large(len(data), max_bytes))
+    return data
+
+
+def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0) -> bytes:
+    """What `read` gives until it gives nothing, at most `limit` bytes; about `expected` at once.
+
+    A buffer of the limit's size would be made, and its pages filled with zeros, for each small file.
+    """
     parts = []
     while limit > 0:
-        part = read(limit)
+        part = read(min(limit, max(expected, _PART_BYTES)))
         if not part:
             break
         parts.append(part)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ctx.memory.change import MAX_CHARS, Clues, Statement, clues, replaces
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import Embedding
-from ctx.memory.filters import Condition
+from ctx.memory.filters import Condition, same
 from ctx.memory.legs import nearest, neighbours
 from ctx.memory.reader import Candidate, Reader, visible
 
@@ -31,7 +31,7 @@ def predecessors(view: Reader, embedding: Embedding, memory: Memory, now_ms: int
     traces = clues(statement)
     if memory.kind != "fact" or memory.expires_ms is not None or not (traces.every or traces.some):
         return []
-    conditions = [visible(now_ms), Condition("m.label IS ? AND m.folder IS ?", (memory.label, memory.folder))]
+    conditions = [visible(now_ms), same("m.label", memory.label), same("m.folder", memory.folder)]
     holders = _holders(view, traces, conditions)
     if embedding.model is None:
         if holders is not None and not _replaced(memory, statement, [(holder, None) for holder in holders]):

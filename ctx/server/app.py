@@ -17,7 +17,7 @@ from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
 from ctx.server.guard import Guard
-from ctx.server.keys import KeyRing
+from ctx.server.keys import Keys
 from ctx.server.late import Door, LateDoor
 from ctx.server.metrics import Metrics
 from ctx.server.overview import Overview
@@ -59,7 +59,7 @@ class Services(NamedTuple):
     stop: Callable[[], None] = lambda: None
     mcp: Callable[[Work], Door] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
-    keys: KeyRing | None = None
+    keys: Keys | None = None
     work: Work | None = None  # None: one of the usual size
     advice: Advice = Advice()  # what models are told of it
     overview: Overview | None = None  # what the page shows beside the tools

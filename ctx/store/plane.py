@@ -17,33 +17,51 @@ from ctx.store.sqlite import SqliteCatalog
 if TYPE_CHECKING:  # the embedded engine needs neither
     from ctx.store.opensearch import OpenSearchIndex
     from ctx.store.opensearch_client import Access, Client
+    from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
 
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-def open_database(url: str, path: str) -> "PostgresCatalog":
+def open_database(url: str) -> "Database":
+    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+    try:
+        from ctx.store.postgres import Database
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
+        ) from error
+    return Database(url)
+
+
+def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`,
     `StoreError`.
     """
     from ctx.store.folder import own_folder
     from ctx.store.leases import machine_name
 
-    try:
-        from ctx.store.postgres_catalog import PostgresCatalog
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
+    database = open_database(url)
+    from ctx.store.postgres_catalog import PostgresCatalog
+
     own_folder(path)
-    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
+    return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
+
+
+def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
+    """The catalog in a file. What may not be written can still be searched; whoever would write is told by
+    the lock.
+    """
+    folder = os.path.dirname(path) or "."
+    locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
+    return SqliteCatalog(path, read_only=locked or reading)
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
     """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`.
     Raises `ConfigError`, `StoreError`.
     """
-    return open_database(place, path) if "://" in place else SqliteCatalog(place)
+    return postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
 
 
 class Plane:

@@ -138,10 +138,15 @@ class PostgresCatalog(Documents, Embeddings):
     returned_ms: int | None = None  # nobody deletes a database under a server's feet
 
     def __init__(
-        self, url: str, *, machine: str = "", read_only: bool = False, clock_ms: Callable[[], int] = now_ms
+        self,
+        url: str | Database,
+        *,
+        machine: str = "",
+        read_only: bool = False,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`machine`: the name of the one that writes, for documents that others may not see."""
-        self.database = Database(url)
+        """`url`: the address, or the database opened, which this closes. `machine`: the name of the one that writes, for documents that others may not see."""
+        self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
         self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
         self._read_only = read_only

@@ -15,9 +15,9 @@ import tantivy
 
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.lean import Any, Lock, NamedTuple
+from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.base import StoredDocument
-from ctx.types import Filters, Hit
+from ctx.types import Filters, Hit, best_first
 
 FORMAT = 2  # of the fields and the analysis; an index of another format is built anew
 
@@ -208,27 +208,21 @@ class KeywordIndex:
             return []
         searcher = self._searcher
         try:
-            scored: dict[tuple[int, int], tuple[float, Any]] = {}
+            scores: list[float] = []
+            addresses: list[Any] = []
             for query, factor in queries:
                 for score, address in searcher.search(self._narrowed(query, filters), k, count=False).hits:
-                    key = (address.segment_ord, address.doc)
-                    best_score = scored.get(key)
-                    if best_score is None or best_score[0] < score * factor:
-                        scored[key] = (score * factor, address)
-            addresses = [address for _, address in scored.values()]
+                    scores.append(score * factor)
+                    addresses.append(address)
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
             document_nos = searcher.fast_field_values("document_no", addresses)
             spans = searcher.fast_field_values("span", addresses)
         except (OSError, ValueError) as error:
             raise StoreError("the keyword index could not answer: run `ctx doctor`") from error
-        hits = [
-            Hit(chunk_no, document_no, score, span)
-            for (score, _), chunk_no, document_no, span in zip(
-                scored.values(), chunk_nos, document_nos, spans, strict=True
-            )
-        ]
-        hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))
-        return hits[:k]
+        passages: dict[int, Hit] = {}
+        for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
+            passages.setdefault(hit.chunk_no, hit)
+        return list(passages.values())[:k]
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""
@@ -320,10 +314,10 @@ class KeywordIndex:
         term_query = tantivy.Query.term_query
         boosted = tantivy.Query.boost_query
         both = tantivy.Query.boolean_query
-        texts = {
-            term: boosted(term_query(self._schema, "text", term, "freq"), float(count))
-            for term, count in counts.items()
-        }
+        texts = {term: term_query(self._schema, "text", term, "freq") for term in counts}
+        for term, count in counts.items():
+            if count > 1:
+                texts[term] = boosted(texts[term], float(count))
         heads = {
             term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count)
             for term, count in counts.items()

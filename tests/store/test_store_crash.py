@@ -13,8 +13,8 @@ import store_tree
 from store_tree import MODEL, clean_portrait, follow, open_store, portrait
 
 from ctx.store.local import LocalIndex
+from ctx.store.plane import open_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.workspace import open_catalog
 
 LAST = 1_000  # a child never gets there
 
@@ -159,7 +159,7 @@ def test_ending_at_any_step_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
 
 PRUNE = """
 import sys
-from ctx.workspace import open_catalog
+from ctx.store.plane import open_catalog
 catalog = open_catalog(sys.argv[1], sys.argv[2])
 print("ready", flush=True)
 catalog.forget_embeddings("elder")

@@ -219,7 +219,9 @@ class Searching(BankView):
     ) -> list[MemoryHit]:
         """What happened, or was dated, in the window and no leg found."""
         nos = view.numbers(
-            [*conditions, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+            [*conditions, _dated(), _in_window(span)],
+            order="coalesce(m.event_ms, m.said_ms), m.no",
+            limit=depth,
         )
         hit_nos = {hit.memory.no for hit in hits}
         candidates = view.candidates([no for no in nos if no not in hit_nos])
@@ -304,11 +306,11 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
 
 
 def _in_window(admitted: Window) -> Condition:
-    first = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
-    last = f"ifnull(iif(m.event_ms IS NULL, NULL, m.event_last_ms), {first})"
+    first = "coalesce(m.event_ms, m.said_ms, m.created_ms)"
+    last = f"coalesce(CASE WHEN m.event_ms IS NOT NULL THEN m.event_last_ms END, {first})"
     ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
     bounds = [(sql, ms) for sql, ms in ends if ms is not None]
-    return Condition(" AND ".join(sql for sql, _ in bounds) or "1", tuple(ms for _, ms in bounds))
+    return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
 
 
 def _dated() -> Condition:

@@ -11,7 +11,7 @@ from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
 from ctx.memory.dates import happened
-from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.filters import EVERYTHING, Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
 from ctx.memory.predecessors import Replaced, predecessors
@@ -276,7 +276,7 @@ class Writing(Searching, BankView):
         A dry run only counts.
         """
         condition = compile_filter(filter)
-        if condition.sql == "1":
+        if condition == EVERYTHING:
             raise BadRequest(
                 'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
             )
