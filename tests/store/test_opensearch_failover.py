@@ -27,7 +27,7 @@ BATCH = 20
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[opensearch.Cluster]:
-    # What is lost with a node is given to the others at once, not after the minute a restart would take.
+    # A manager that hangs is noticed soon too; one that is killed is noticed at once, by its connections.
     started = opensearch.Cluster(3, "cluster.fault_detection.leader_check.interval=500ms")
     try:
         yield started.wait("green")
