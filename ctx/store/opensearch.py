@@ -211,8 +211,9 @@ class OpenSearchIndex:
         def done() -> bool:
             states = self._read_states()
             words = states.words
-            same = words is not None and catalog.history(words.applied) == words.history
-            return same and states.applied >= target
+            if words is None or catalog.history(words.applied) != words.history:
+                return False
+            return states.applied >= target
 
         with self._turn(done) if self._turn else nullcontext(True) as mine:
             if not mine:
