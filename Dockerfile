@@ -9,7 +9,11 @@ RUN python -m venv /opt/ctx
 COPY requirements.lock ./
 RUN /opt/ctx/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
-RUN /opt/ctx/bin/pip install --no-cache-dir --no-deps --no-build-isolation . && /opt/ctx/bin/python -m compileall -q /opt/ctx/lib
+# EXTRAS=cluster: the client of PostgreSQL too, for [store] url (docs/deploy/compose.yaml).
+ARG EXTRAS=
+RUN /opt/ctx/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+ && if [ -n "$EXTRAS" ]; then /opt/ctx/bin/pip install --no-cache-dir --no-build-isolation ".[$EXTRAS]"; fi \
+ && /opt/ctx/bin/python -m compileall -q /opt/ctx/lib
 
 FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/* \

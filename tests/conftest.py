@@ -102,7 +102,9 @@ _early = pytest.StashKey[opensearch.Cluster]()
 
 
 def _begin_node(config: pytest.Config) -> None:
-    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test needs one."""
+    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test
+    needs one.
+    """
     chief = not hasattr(config, "workerinput")
     if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
         config.stash[_early] = opensearch.Cluster()
@@ -116,7 +118,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def opensearch_url() -> Iterator[str]:
-    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not
+    there.
+    """
     if opensearch.URL in os.environ:
         opensearch.wait_for(os.environ[opensearch.URL])
         yield os.environ[opensearch.URL]

@@ -1,6 +1,8 @@
-"""An OpenSearch for the tests, from what `make cluster` fetches: real nodes on this machine, by a user of their own.
+"""An OpenSearch for the tests, from what `make cluster` fetches: real nodes on this machine, by a user of
+their own.
 
-They lie in `<environment>/cluster/opensearch`. OpenSearch refuses to run as root, so that root's tests run it as `nobody`.
+They lie in `<environment>/cluster/opensearch`. OpenSearch refuses to run as root, so that root's tests run it
+as `nobody`.
 """
 
 import http.client
@@ -40,7 +42,9 @@ def ask(url: str, method: str, path: str, body: Any = None) -> Any:
 def wait_for(
     url: str, count: int = 1, status: str = "yellow", check: Callable[[], None] = lambda: None
 ) -> None:
-    """Waits until a node answers that so many are there, and their shards as `status` says. Raises `TimeoutError` after `GREEN_S`."""
+    """Waits until a node answers that so many are there, and their shards as `status` says. Raises
+    `TimeoutError` after `GREEN_S`.
+    """
     ends_s = time.monotonic() + GREEN_S
     while True:
         check()
@@ -120,7 +124,9 @@ class Cluster:
             )
 
     def _options(self, folder: Path) -> list[str]:
-        """The command without the shell around it, which starts two JVMs more; compiled once and lightly, for it lives for minutes."""
+        """The command without the shell around it, which starts two JVMs more; compiled once and lightly, for
+        it lives for minutes.
+        """
         return [
             *("nice", "-n", "5", str(self._java), f"-Xms{HEAP_MB}m", f"-Xmx{HEAP_MB}m"),
             *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
@@ -150,7 +156,9 @@ class Cluster:
         return [f"-E{setting}" for setting in settings]
 
     def wait(self, status: str = "yellow") -> "Cluster":
-        """Waits until every node that was started is there and the shards are as `status` says; fails the test after `GREEN_S`."""
+        """Waits until every node that was started is there and the shards are as `status` says; fails the
+        test after `GREEN_S`.
+        """
         alive = [number for number, node in enumerate(self._nodes) if node is not None]
         try:
             wait_for(self.urls[alive[0]], len(alive), status, self._check_alive)

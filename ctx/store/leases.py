@@ -114,7 +114,8 @@ def turn(
 def turn_or_done(
     coordination: Coordination, name: str, what: str, done: Callable[[], bool], *, timeout_s: float = WAIT_S
 ) -> Iterator[bool]:
-    """A block that nobody else is in, with True; or with False as soon as `done()`, since whoever was in it has done the work.
+    """A block that nobody else is in, with True; or with False as soon as `done()`, since whoever was in it
+    has done the work.
 
     Raises `Busy` where neither comes about in time.
     """

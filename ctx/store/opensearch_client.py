@@ -1,7 +1,7 @@
 """A client for the nodes of an OpenSearch: JSON over HTTP, by httpcore, which ctx has anyway.
 
-Everything that is asked of it may be asked twice with the same effect (documents carry external versions), so that
-whatever fails on the way is sent again, to the next node.
+Everything that is asked of it may be asked twice with the same effect (documents carry external versions), so
+that whatever fails on the way is sent again, to the next node.
 """
 
 import base64
@@ -27,13 +27,17 @@ _PAUSE_S = 0.1  # before the second try; doubled with each
 _LONGEST_PAUSE_S = 5.0
 _SPARED_S = 10.0  # for which a node that did not answer is asked last
 _AGAIN = frozenset({429, 502, 503, 504})
+_PHASES = ("connect", "read", "write", "pool")  # of a request, for which httpcore waits
 _LINES = "application/x-ndjson"
-_CONNECTIONS = 16
+_CONNECTIONS = 64
+_PATIENCE = 6.0  # times the time of an answer, for what writes: a refresh builds graphs
 _TOLD_CHARS = 300  # of a reason that the server gives
 
 
 class Access(NamedTuple):
-    """How the nodes are reached. `urls` without users; `timeout_s` of one try; `ca_file`: whom to trust instead of the system."""
+    """How the nodes are reached. `urls` without users; `timeout_s` of one try; `ca_file`: whom to trust
+    instead of the system.
+    """
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -54,7 +58,9 @@ class Access(NamedTuple):
 
 
 def node_urls(text: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The addresses in a comma-separated list, and the user and password in the first that has them. Raises `ConfigError`."""
+    """The addresses in a comma-separated list, and the user and password in the first that has them. Raises
+    `ConfigError`.
+    """
     urls: list[str] = []
     user = password = None
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -107,14 +113,18 @@ class Client:
         if pool is not None:
             pool.close()
 
-    def ask(self, method: str, path: str, body: JSON = None, *, missing: bool = False) -> JSON:
-        """The reply to a request. `missing`: None where there is no such index, alias or document."""
+    def ask(
+        self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
+    ) -> JSON:
+        """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it may
+        take its time.
+        """
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        return self._answer(method, path, content, "application/json", missing)
+        return self._answer(method, path, content, "application/json", missing=missing, slow=slow)
 
     def send(self, path: str, lines: str) -> JSON:
         """The reply to a request of many lines of JSON (`_bulk`, `_msearch`)."""
-        return self._answer("POST", path, lines.encode(), _LINES, False)
+        return self._answer("POST", path, lines.encode(), _LINES, slow=True)
 
     def pause(self) -> None:
         """A moment before what was refused for want of room is sent again."""
@@ -122,7 +132,7 @@ class Client:
 
     def version(self) -> str:
         """The server's version, checked once. Raises `StoreError` where it is no OpenSearch that ctx knows."""
-        about = self._answer("GET", "/", None, "application/json", False, checked=True)
+        about = self._answer("GET", "/", None, "application/json", checked=True)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))
         major = number.partition(".")[0]
@@ -134,11 +144,20 @@ class Client:
         return number
 
     def _answer(
-        self, method: str, path: str, content: bytes | None, kind: str, missing: bool, checked: bool = False
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        kind: str,
+        *,
+        missing: bool = False,
+        checked: bool = False,
+        slow: bool = False,
     ) -> JSON:
         if not checked and not self._checked:
             self.version()
-        status, data = self._exchange(method, path, content, kind)
+        timeout_s = self._access.timeout_s * (_PATIENCE if slow else 1)
+        status, data = self._exchange(method, path, content, kind, timeout_s)
         try:
             reply = json.loads(data) if data else None
         except ValueError as error:
@@ -153,8 +172,12 @@ class Client:
             return None
         raise refusal(status, reply.get("error") if isinstance(reply, dict) else reply)
 
-    def _exchange(self, method: str, path: str, content: bytes | None, kind: str) -> tuple[int, bytes]:
-        """Status and body of the first answer that is one; asked again, of the next node, until the retries are used up."""
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, kind: str, timeout_s: float
+    ) -> tuple[int, bytes]:
+        """Status and body of the first answer that is one; asked again, of the next node, until the retries
+        are used up.
+        """
         headers = [*self._headers]
         if content is not None:
             headers.append((b"Content-Type", kind.encode()))
@@ -168,7 +191,7 @@ class Client:
                     headers=headers,
                     content=content,
                     extensions={
-                        "timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._access.timeout_s)
+                        "timeout": {**dict.fromkeys(_PHASES, timeout_s), "connect": self._access.timeout_s}
                     },
                 )
                 if reply.status not in _AGAIN or not tries_left:

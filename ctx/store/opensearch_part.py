@@ -4,9 +4,9 @@
     NAME-words-building   one for the index that will take its place, while that is built
     NAME-vectors...       likewise
 
-What an index has applied is a document of the index itself, `state`, so that it is lost with what it tells of. Every
-document is written with an external version, the seq it is of: what comes late, from a machine that was paused or a
-request that was sent twice, changes nothing. Nothing is visible before `publish`.
+What an index has applied is a document of the index itself, `state`, so that it is lost with what it tells
+of. Every document is written with an external version, the seq it is of: what comes late, from a machine that
+was paused or a request that was sent twice, changes nothing. Nothing is visible before `publish`.
 """
 
 import json
@@ -37,7 +37,9 @@ class Layout(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an index has applied. `owner`: whose catalog it is of; `size`: how many documents it had when published."""
+    """What an index has applied. `owner`: whose catalog it is of; `size`: how many documents it had when
+    published.
+    """
 
     name: str
     format: int
@@ -83,7 +85,7 @@ class Part:
         self.building_alias = f"{alias}-building"
         self._layout = layout
 
-    # -- what is there -----------------------------------------------------------------------------------------------
+    # -- what is there ------------------------------------------------------------------------------
 
     def state(self, *, building: bool = False) -> State | None:
         """What the index that answers, or the one that is built, has applied; None where there is none."""
@@ -103,10 +105,12 @@ class Part:
         query = {"query": {"exists": {"field": "document_no"}}}
         return int(self._client.ask("POST", f"/{index}/_count", query)["count"])
 
-    # -- making and replacing ----------------------------------------------------------------------------------------
+    # -- making and replacing ------------------------------------------------------------------------------
 
     def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
-        """A new, empty index; it answers at once where nothing does yet, else it is the one that is built. Its name."""
+        """A new, empty index; it answers at once where nothing does yet, else it is the one that is built.
+        Its name.
+        """
         self.drop_building()
         answers = self._index_of(self.alias) is not None
         name = f"{self.alias}-{os.urandom(4).hex()}"
@@ -125,7 +129,7 @@ class Part:
             "aliases": {self.building_alias if answers else self.alias: {}, _written(name): {}},
         }
         try:
-            self._client.ask("PUT", f"/{name}", body)
+            self._client.ask("PUT", f"/{name}", body, slow=True)
         except Refusal as error:
             if error.kind == "resource_already_exists_exception":
                 return name  # sent twice: the first answer was lost
@@ -142,7 +146,9 @@ class Part:
         self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
 
     def take_place(self, name: str) -> None:
-        """Has an index answer in place of the one that did, in one step, and deletes that. Nothing where it does already."""
+        """Has an index answer in place of the one that did, in one step, and deletes that. Nothing where it
+        does already.
+        """
         former = self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}
         if list(former) == [name]:
             return
@@ -151,7 +157,7 @@ class Part:
             {"remove": {"index": name, "alias": self.building_alias, "must_exist": False}},
             {"add": {"index": name, "alias": self.alias}},
         ]
-        self._client.ask("POST", "/_aliases", {"actions": actions})
+        self._client.ask("POST", "/_aliases", {"actions": actions}, slow=True)
         for index in former:
             if index != name:
                 self._client.ask("DELETE", f"/{index}", missing=True)
@@ -167,7 +173,7 @@ class Part:
         for index in self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}:
             self._client.ask("DELETE", f"/{index}", missing=True)
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------
 
     def write(self, index: str, entries: Iterable[Entry]) -> None:
         """Writes and deletes, a few megabytes a request. Seen, and durable, after `publish`."""
@@ -197,7 +203,8 @@ class Part:
         raise StoreError("OpenSearch has had no room for what was to be written: try again")
 
     def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
-        """Deletes what an index has of documents beside what they have now: number -> (seq, ids). Sees what was published.
+        """Deletes what an index has of documents beside what they have now: number -> (seq, ids). Sees what
+        was published.
 
         What is deleted has an older version than the seq.
         """
@@ -232,10 +239,12 @@ class Part:
 
     def refresh(self, index: str) -> None:
         """Has searches see what was written."""
-        self._client.ask("POST", f"/{index}/_refresh")
+        self._client.ask("POST", f"/{index}/_refresh", slow=True)
 
     def publish(self, state: State, *, written: bool = True) -> State:
-        """Has searches see what was written, if anything was, then says what is applied. The state with its size."""
+        """Has searches see what was written, if anything was, then says what is applied. The state with its
+        size.
+        """
         if written:
             self.refresh(state.name)
             state = state._replace(size=self.count(state.name))

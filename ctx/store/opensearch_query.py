@@ -1,7 +1,7 @@
 """What is asked of OpenSearch, in its query language: the queries of ctx/store/tantivy.py, word for word.
 
-Both engines score alike (the same k1, b, idf and lengths in a byte) but for a constant factor. Our terms are stored ready made, in
-fields that are only split at spaces.
+Both engines score alike (the same k1, b, idf and lengths in a byte) but for a constant factor. Our terms are
+stored ready made, in fields that are only split at spaces.
 """
 
 from collections.abc import Iterable, Sequence
@@ -97,7 +97,7 @@ def passage_entries(stored: StoredDocument) -> list[Entry]:
     ]
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- words ------------------------------------------------------------------------------
 
 
 def term(field: str, value: str, boost: float = 1.0) -> JSON:
@@ -117,7 +117,8 @@ def phrase(field: str, words: Iterable[str], boost: float = 1.0) -> JSON:
 
 
 def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JSON:
-    """What a query asks for: any of its words, all of them, and those that stand side by side; the best of the three counts.
+    """What a query asks for: any of its words, all of them, and those that stand side by side; the best of
+    the three counts.
 
     `counts` are the terms that are looked for, `beginning` finds what the last word may be the beginning of.
     """
@@ -160,7 +161,7 @@ def prefix_query(beginning: str) -> JSON:
     return {"prefix": {"text": {"value": beginning}}}
 
 
-# -- filters -----------------------------------------------------------------------------------------------------------
+# -- filters ------------------------------------------------------------------------------
 
 
 def clauses(filters: Filters) -> list[JSON]:

@@ -1,7 +1,7 @@
 """Which engines a workspace works with.
 
-The record is in a file, or in the database that `[store]` names; the index in the folder of the store, or in the search engine that
-`[index]` names.
+The record is in a file, or in the database that `[store]` names; the index in the folder of the store, or in
+the search engine that `[index]` names.
 """
 
 import os
@@ -35,7 +35,9 @@ def open_database(url: str) -> "Database":
 
 
 def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
-    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
+    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`,
+    `StoreError`.
+    """
     from ctx.store.folder import own_folder
     from ctx.store.leases import machine_name
 
@@ -47,21 +49,25 @@ def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
 
 
 def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
-    """The catalog in a file. What may not be written can still be searched; whoever would write is told by the lock."""
+    """The catalog in a file. What may not be written can still be searched; whoever would write is told by
+    the lock.
+    """
     folder = os.path.dirname(path) or "."
     locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
     return SqliteCatalog(path, read_only=locked or reading)
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`. Raises `ConfigError`,
-    `StoreError`.
+    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`.
+    Raises `ConfigError`, `StoreError`.
     """
     return postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
 
 
 class Plane:
-    """The engine of a configuration. `catalog()` gives the record that its indexes follow; `folder` is beside that."""
+    """The engine of a configuration. `catalog()` gives the record that its indexes follow; `folder` is beside
+    that.
+    """
 
     def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
         self._settings = settings

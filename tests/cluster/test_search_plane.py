@@ -1,4 +1,6 @@
-"""`[index] engine = "opensearch"`: what the commands and a server make of it, with a file and with a PostgreSQL as the record."""
+"""`[index] engine = "opensearch"`: what the commands and a server make of it, with a file and with a
+PostgreSQL as the record.
+"""
 
 import json
 import os

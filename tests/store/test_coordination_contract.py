@@ -7,7 +7,7 @@ import pytest
 
 from ctx.errors import Busy
 from ctx.store.base import Coordination
-from ctx.store.leases import LocalCoordination, turn
+from ctx.store.leases import LocalCoordination, turn, turn_or_done
 
 LATE_S = 30.0
 
@@ -87,3 +87,17 @@ def test_a_turn_ends_when_whoever_asked_for_it_wants_it_to(coordination: Coordin
         assert not ending.is_set()
         stop.set()
         assert ending.is_set()
+
+
+def test_whoever_finds_another_at_the_same_work_waits_until_it_is_done(coordination: Coordination) -> None:
+    with turn_or_done(coordination, "index", "busy", lambda: False) as first:
+        assert first
+        with turn_or_done(coordination, "index", "busy", lambda: True) as second:
+            assert not second, "the work is done, and was not theirs"
+        with (
+            pytest.raises(Busy, match="busy by"),
+            turn_or_done(coordination, "index", "busy", lambda: False, timeout_s=0),
+        ):
+            pass
+    with turn_or_done(coordination, "index", "busy", lambda: False) as third:
+        assert third

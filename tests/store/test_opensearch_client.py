@@ -1,5 +1,6 @@
 """The client of OpenSearch, against servers that answer as nodes do, well and badly."""
 
+import contextlib
 import http.server
 import json
 import socket
@@ -16,6 +17,8 @@ from postgres import free_port
 
 from ctx.errors import Busy, ConfigError, StoreError
 from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
+from ctx.store.opensearch_part import Layout, Part
+from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
 Answer = Callable[[str], tuple[int, Any]]
@@ -23,7 +26,9 @@ Answer = Callable[[str], tuple[int, Any]]
 
 @contextmanager
 def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -> Iterator[str]:
-    """A server that answers a path with a status and JSON (or bytes), and notes paths and credentials; its address."""
+    """A server that answers a path with a status and JSON (or bytes), and notes paths and credentials; its
+    address.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -77,16 +82,16 @@ def test_what_is_no_address_is_told(text: str) -> None:
 
 def test_another_node_is_asked_where_one_does_not_answer() -> None:
     with node(lambda path: (200, ABOUT)) as url:
-        dead = f"http://127.0.0.1:{free_port()}"
-        with client(dead, url) as asking:
+        closed_url = f"http://127.0.0.1:{free_port()}"
+        with client(closed_url, url) as nodes:
             for _ in range(4):
-                assert asking.ask("GET", "/_any") == ABOUT
+                assert nodes.ask("GET", "/_any") == ABOUT
 
 
 def test_a_node_that_is_busy_for_a_moment_is_asked_again() -> None:
     replies = iter([(200, ABOUT), (429, {}), (503, {}), (200, {"ok": 1})])
-    with node(lambda path: next(replies)) as url, client(url) as asking:
-        assert asking.ask("GET", "/_any") == {"ok": 1}
+    with node(lambda path: next(replies)) as url, client(url) as nodes:
+        assert nodes.ask("GET", "/_any") == {"ok": 1}
 
 
 @pytest.mark.parametrize(
@@ -110,19 +115,19 @@ def test_a_node_that_is_busy_for_a_moment_is_asked_again() -> None:
     ],
 )
 def test_what_a_server_refuses_is_told_with_the_mend(answer: Answer, words: str) -> None:
-    with node(answer) as url, client(url, retries=0) as asking, pytest.raises(StoreError, match=words):
-        asking.ask("GET", "/_any")
+    with node(answer) as url, client(url, retries=0) as nodes, pytest.raises(StoreError, match=words):
+        nodes.ask("GET", "/_any")
 
 
 def test_a_server_with_too_much_to_do_is_busy() -> None:
-    with node(refused(429, "rejected")) as url, client(url, retries=0) as asking, pytest.raises(Busy):
-        asking.ask("GET", "/_any")
+    with node(refused(429, "rejected")) as url, client(url, retries=0) as nodes, pytest.raises(Busy):
+        nodes.ask("GET", "/_any")
 
 
 def test_nobody_there_is_told_with_no_address_in_it() -> None:
     port = free_port()
-    with client(f"http://127.0.0.1:{port}", retries=1) as asking, pytest.raises(StoreError) as caught:
-        asking.ask("GET", "/_any")
+    with client(f"http://127.0.0.1:{port}", retries=1) as nodes, pytest.raises(StoreError) as caught:
+        nodes.ask("GET", "/_any")
     assert (
         caught.value.message == "OpenSearch cannot be reached: is it running, and is [index] url its address?"
     )
@@ -132,10 +137,10 @@ def test_who_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with (
-            client(url, retries=0, timeout_s=0.2) as asking,
+            client(url, retries=0, timeout_s=0.2) as nodes,
             pytest.raises(StoreError, match="cannot be reached"),
         ):
-            asking.ask("GET", "/_any")
+            nodes.ask("GET", "/_any")
 
 
 def test_credentials_go_with_every_request() -> None:
@@ -145,16 +150,16 @@ def test_credentials_go_with_every_request() -> None:
         ({}, None),
     ):
         requests: list[tuple[str, str | None]] = []
-        with node(lambda path: (200, ABOUT), requests) as url, client(url, **options) as asking:
-            asking.ask("GET", "/_any")
+        with node(lambda path: (200, ABOUT), requests) as url, client(url, **options) as nodes:
+            nodes.ask("GET", "/_any")
         assert requests == [("/", header), ("/_any", header)]
 
 
 def test_what_is_missing_is_none_where_that_is_an_answer() -> None:
-    with node(refused(404, "index_not_found_exception")) as url, client(url) as asking:
-        assert asking.ask("GET", "/_any", missing=True) is None
+    with node(refused(404, "index_not_found_exception")) as url, client(url) as nodes:
+        assert nodes.ask("GET", "/_any", missing=True) is None
         with pytest.raises(Refusal) as caught:
-            asking.ask("GET", "/_any")
+            nodes.ask("GET", "/_any")
     assert (caught.value.status, caught.value.kind) == (404, "index_not_found_exception")
 
 
@@ -166,11 +171,28 @@ def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:
         {"delete": {"status": 404, "result": "not_found"}},
     ]
     assert check_items({"errors": True, "items": items}) == [1]
-    gone = {
+    missing_index = {
         "index": {"status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}
     }
     with pytest.raises(StoreError):
-        check_items({"errors": True, "items": [*items, gone]})
+        check_items({"errors": True, "items": [*items, missing_index]})
+
+
+def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:
+    reason = "unknown setting [index.knn] please check that any required plugins are installed"
+    error = {"type": "illegal_argument_exception", "reason": reason}
+
+    def answer(path: str) -> tuple[int, Any]:
+        if path == "/":
+            return 200, ABOUT
+        return (404, {"error": "alias missing"}) if "_alias" in path else (400, {"error": error})
+
+    with (
+        node(answer) as url,
+        client(url) as nodes,
+        pytest.raises(StoreError, match="has no k-NN plugin: install"),
+    ):
+        Part(nodes, "ctx-vectors", Layout()).create(vector_mappings(), VECTOR_SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +215,8 @@ def test_a_certificate_is_trusted_by_the_authority_that_is_named(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def setup(self) -> None:
-            self.request = context.wrap_socket(self.request, server_side=True)
+            with contextlib.suppress(ssl.SSLError):  # a client that does not trust it has gone
+                self.request = context.wrap_socket(self.request, server_side=True)
             super().setup()
 
         def handle(self) -> None:
@@ -210,12 +233,14 @@ def test_a_certificate_is_trusted_by_the_authority_that_is_named(
 
     with http_server(Handler) as port:
         url = f"https://127.0.0.1:{port}"
-        with client(url, ca_file=certificate[0]) as asking:
-            assert asking.version() == "3.4.0"
+        with client(url, ca_file=certificate[0]) as nodes:
+            assert nodes.version() == "3.4.0"
+        with client(url) as nodes, pytest.raises(StoreError, match=r"is not trusted: .* \[index\] ca_file"):
+            nodes.version()
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     with (
-        client("https://127.0.0.1:1", ca_file=str(empty)) as asking,
+        client("https://127.0.0.1:1", ca_file=str(empty)) as nodes,
         pytest.raises(ConfigError, match="ca_file"),
     ):
-        asking.version()
+        nodes.version()
