@@ -4,7 +4,6 @@ A bad item is a line of the report, never the end of the run. Each batch is a tr
 run that dies leaves a store that opens, and the next run completes it.
 """
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -122,7 +121,7 @@ def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) ->
 class IndexRun:
     """One run of one source; `run` once.
 
-    `full` reads everything again. `published` is called after each batch, for a projection that wants to follow. `items` stands in for
+    `full` reads everything again. `published` is called after each full batch, for a projection that wants to follow. `items` stands in for
     `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted. Whatever is written is
     written within `writing()`.
     """
@@ -195,8 +194,6 @@ class IndexRun:
                 if departed:
                     self._catalog.delete_documents(self._source, departed)
                 self._record(note, departed)
-                if self._published:
-                    self._published()
         return IndexReport(
             source=self._source,
             ok=note is None,
@@ -392,6 +389,8 @@ def why_no_text(content: Content) -> str:
 
 def _content_hash(content: Content) -> bytes:
     """Of everything that decides what is stored, so that a changed title or address counts as a change."""
+    import hashlib  # it loads OpenSSL: 2 ms, and a run that finds nothing changed hashes nothing
+
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )
