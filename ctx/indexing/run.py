@@ -121,7 +121,7 @@ def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) ->
 class IndexRun:
     """One run of one source; `run` once.
 
-    `full` reads everything again. `published` is called after each full batch, for a projection that wants to follow. `items` stands in for
+    `full` reads everything again. `published` is called after each batch, for a projection that wants to follow. `items` stands in for
     `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted. Whatever is written is
     written within `writing()`.
     """
@@ -189,11 +189,14 @@ class IndexRun:
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
+            written = bool(self._batch.put or self._batch.touch or departed)
             with self._writing():
                 self._store()
                 if departed:
                     self._catalog.delete_documents(self._source, departed)
                 self._record(note, departed)
+                if written and self._published:
+                    self._published()
         return IndexReport(
             source=self._source,
             ok=note is None,
