@@ -11,8 +11,6 @@ from ctx.cli.logs import log_to_stderr
 from ctx.cli.running import Registration, Running, state_folder
 from ctx.clock import now_ms
 from ctx.server.app import create_app
-from ctx.server.endpoints import router
-from ctx.server.openapi import Described, describe
 from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
 from ctx.workspace import Workspace, open_workspace
@@ -99,6 +97,9 @@ def _openapi(argv: list[str]) -> int:
     options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
+    from ctx.server.endpoints import router  # FastAPI: a quarter of a second, and a server starts without it
+    from ctx.server.openapi import Described, describe
+
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
         described = describe(

@@ -2,32 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
-from fastapi import FastAPI
-from starlette.requests import HTTPConnection
-from starlette.responses import Response
+from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ctx import __version__
-from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
-from ctx.server.endpoints import PAGE, State, metrics_router, read_page, router
+from ctx.server.dispatch import dispatched
 from ctx.server.guard import Guard
 from ctx.server.keys import KeyRing
 from ctx.server.metrics import Metrics
-from ctx.server.openapi import Description
 from ctx.server.overview import Overview
-from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
+from ctx.server.policy import Policy, ServerSettings, check_bind
 from ctx.server.work import Work
 from ctx.server.zones import (
+    FIXED_PATHS,
     MATCH,
     MCP,
     MCP_PATHS,
+    METRICS_PATH,
     PACK_MCP_PATHS,
     TABLE,
     Entry,
@@ -40,6 +38,9 @@ from ctx.tools.base import NAME, Call, Toolbox
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
+
+# Until what is dear to import is made although nobody came for it: the first answers go first, also those that load a model.
+UNASKED_S = 1.5
 
 
 class McpDoor(Protocol):
@@ -55,6 +56,19 @@ class McpDoor(Protocol):
     def lifespan(self) -> AbstractAsyncContextManager[None]: ...
 
     def close(self) -> None: ...
+
+
+class State(NamedTuple):
+    """What the fixed endpoints answer from (endpoints.py)."""
+
+    toolbox: Toolbox
+    agents: Agents
+    work: Work
+    health: Callable[[], dict[str, JSON]]
+    advice: Advice
+    key_needed: bool
+    overview: Overview | None = None
+    metrics: Metrics | None = None
 
 
 class Services(NamedTuple):
@@ -79,7 +93,7 @@ class Services(NamedTuple):
     overview: Overview | None = None  # what the page shows beside the tools
 
 
-def create_app(services: Services, settings: ServerSettings, *, page_folder: str = PAGE) -> Guard:
+def create_app(services: Services, settings: ServerSettings, *, page_folder: str | None = None) -> Guard:
     """The ASGI application. Raises `ConfigError` where the settings would leave it open to a network without
     a key.
     """
@@ -88,19 +102,10 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     mcp = services.mcp(work) if services.mcp else None
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
-    app = FastAPI(
-        title="ctx",
-        version=__version__,
-        openapi_url=None,
-        redirect_slashes=False,
-        lifespan=_lifespan(services, work, mcp),
-    )
-    app.state.ctx = _state(services, work, policy, page_folder)
-    entries = _entries(services, work, mcp, metrics=settings.metrics)
+    fixed = _Fixed(_state(services, work, policy), page_folder)
+    app = dispatched(Starlette(lifespan=_lifespan(services, work, mcp, fixed)))
+    entries = _entries(services, work, mcp, fixed, settings)
     app.router.routes[:] = [entry.route for entry in entries]
-    app.router.middleware_stack = _Dispatch(app.router.middleware_stack)
-    app.add_exception_handler(CtxError, _on_error)
-    app.add_exception_handler(Exception, _on_surprise)
 
     def ending() -> None:
         services.ending()
@@ -111,44 +116,42 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
 
 
 def _lifespan(
-    services: Services, work: Work, mcp: McpDoor | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    services: Services, work: Work, mcp: McpDoor | None, fixed: "_Fixed"
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
+        making = asyncio.create_task(fixed.made_unasked())
         try:
             async with mcp.lifespan() if mcp else nullcontext():
                 yield
         finally:
+            making.cancel()
             await asyncio.to_thread(services.stop)
             work.close()
 
     return lifespan
 
 
-def _state(services: Services, work: Work, policy: Policy, page_folder: str) -> State:
-    toolbox, agents, advice = services.toolbox, services.agents, services.advice
+def _state(services: Services, work: Work, policy: Policy) -> State:
     return State(
-        toolbox=toolbox,
-        agents=agents,
+        toolbox=services.toolbox,
+        agents=services.agents,
         work=work,
         health=services.health,
-        advice=advice,
-        description=Description(toolbox, agents, advice, router.routes, key_needed=policy.closed),
-        page=read_page(page_folder),
+        advice=services.advice,
+        key_needed=policy.closed,
         overview=services.overview,
-        metrics=Metrics(toolbox, work, services.health) if policy.settings.metrics else None,
+        metrics=Metrics(services.toolbox, work, services.health) if policy.settings.metrics else None,
     )
 
 
-def _entries(services: Services, work: Work, mcp: McpDoor | None, *, metrics: bool) -> list[Entry]:
+def _entries(
+    services: Services, work: Work, mcp: McpDoor | None, fixed: ASGIApp, settings: ServerSettings
+) -> list[Entry]:
     """Every route in its zone. A pack's own come first: some stand below /mcp."""
     routes = [
-        *(
-            route
-            for route in (*router.routes, *(metrics_router.routes if metrics else ()))
-            if isinstance(route, Route)
-        ),
+        *(Route(path, fixed) for path in (*FIXED_PATHS, *([METRICS_PATH] if settings.metrics else ()))),
         *rest.tool_routes(services.toolbox, work),
         *rest.agent_routes(services.agents, work),
     ]
@@ -160,22 +163,40 @@ def _entries(services: Services, work: Work, mcp: McpDoor | None, *, metrics: bo
     return [*entries, *(Entry(route, TABLE[route.path]) for route in routes)]
 
 
-class _Dispatch:
-    """Runs the route that the guard has matched, in the place of the router's own search."""
+class _Fixed:
+    """The endpoints of FastAPI's, made when the first of them is asked for.
 
-    def __init__(self, router: ASGIApp) -> None:
-        self._router = router
+    FastAPI and pydantic are a quarter of a second of a start, and no search needs them.
+    """
+
+    def __init__(self, state: State, page_folder: str | None) -> None:
+        self._state = state
+        self._page_folder = page_folder
+        self._made: tuple[ASGIApp, Mapping[str, Route]] | None = None
+        self._making = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._router(scope, receive, send)
-            return
+        app, routes = self._made or await self._ready()
         match: Match = scope[MATCH]
-        if match.entry is None:
-            raise NotFound(f"no route for {scope['path'][:80]}; see /openapi.json")
-        route = match.entry.route
-        scope.update(path_params=dict(match.parameters), endpoint=route.endpoint, route=route)
-        await route.handle(scope, receive, send)
+        assert match.entry is not None, "no other request comes here"
+        entry = match.entry._replace(route=routes[match.entry.route.path])
+        await app({**scope, MATCH: match._replace(entry=entry)}, receive, send)
+
+    async def made_unasked(self) -> None:
+        """Makes them although nobody came, so that whoever asks whether the server lives need not wait."""
+        await asyncio.sleep(UNASKED_S)
+        await self._ready()
+
+    async def _ready(self) -> tuple[ASGIApp, Mapping[str, Route]]:
+        async with self._making:
+            if self._made is None:
+                self._made = await asyncio.to_thread(self._make)
+        return self._made
+
+    def _make(self) -> tuple[ASGIApp, Mapping[str, Route]]:
+        from ctx.server.endpoints import application
+
+        return application(self._state, self._page_folder)
 
 
 class _McpResource:
@@ -205,22 +226,3 @@ def _log_call(call: Call) -> None:
         call.outcome,
         call.caller.request_id,
     )
-
-
-async def _on_error(request: HTTPConnection, error: Exception) -> Response:
-    if not isinstance(error, CtxError):  # pragma: no cover - it is registered for ours alone
-        raise error
-    access: Access = request.scope[ACCESS]
-    row = errors.row(error)
-    if row.status >= 500:
-        # The cause is the operator's to see; without one there is nothing to see but the word.
-        cause = error if error.__cause__ else None
-        logger.warning("error id=%s code=%s", access.request_id, error.word, exc_info=cause)
-    response = rest.reply(access.error_body(error), row.status)
-    response.headers.update(errors.headers(error))
-    return response
-
-
-async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:
-    # The guard, to which the error goes on, logs it.
-    return rest.reply(errors.body(errors.internal(request.scope[ACCESS].request_id)), 500)

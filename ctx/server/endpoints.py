@@ -7,26 +7,26 @@ refuse a lone surrogate, which a file name that is not UTF-8 brings along.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
 from ctx.server import errors
-from ctx.server.advice import Advice
-from ctx.server.metrics import Metrics
+from ctx.server.app import State
+from ctx.server.dispatch import dispatched
 from ctx.server.openapi import Description
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
-from ctx.server.work import Work
-from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Tool, Toolbox
+from ctx.tools.agents import Agent
+from ctx.tools.base import Tool
 from ctx.types import JSON
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
@@ -89,26 +89,30 @@ class HealthState(BaseModel):
     status: str
 
 
-class State(NamedTuple):
-    """What the endpoints answer from: `app.state.ctx`."""
-
-    toolbox: Toolbox
-    agents: Agents
-    work: Work
-    health: Callable[[], dict[str, JSON]]
-    advice: Advice
-    description: Description
-    page: Mapping[str, bytes]
-    overview: Overview | None = None
-    metrics: Metrics | None = None
-
-
 router = APIRouter(route_class=Endpoint)
+metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
+
+
+def application(state: State, page_folder: str | None) -> tuple[ASGIApp, Mapping[str, Route]]:
+    """These endpoints, for requests that the guard has matched; and their routes by path."""
+    app = dispatched(FastAPI(title="ctx", version=__version__, openapi_url=None, redirect_slashes=False))
+    app.state.ctx = state
+    app.state.description = Description(
+        state.toolbox, state.agents, state.advice, router.routes, key_needed=state.key_needed
+    )
+    app.state.page = read_page(page_folder or PAGE)
+    routes = (*router.routes, *metrics_router.routes)
+    return app, {route.path: route for route in routes if isinstance(route, Route)}
 
 
 def _state(request: Request) -> State:
     state: State = request.app.state.ctx
     return state
+
+
+def _page(request: Request) -> Mapping[str, bytes]:
+    page: Mapping[str, bytes] = request.app.state.page
+    return page
 
 
 @router.get(
@@ -188,7 +192,7 @@ def _overview(request: Request) -> Overview:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def _openapi(request: Request) -> Response:
-    return Response(_state(request).description.render(), media_type="application/json")
+    return Response(request.app.state.description.render(), media_type="application/json")
 
 
 @router.get("/llms.txt", include_in_schema=False)
@@ -200,7 +204,7 @@ async def _llms(request: Request) -> Response:
 @router.get("/", include_in_schema=False)
 async def _root(request: Request) -> Response:
     # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
-    page = _state(request).page
+    page = _page(request)
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
     response = _page_reply(page, "index.html") if browser else reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
@@ -209,7 +213,7 @@ async def _root(request: Request) -> Response:
 
 @router.get("/page/{name}", include_in_schema=False)
 async def _page_file(request: Request) -> Response:
-    name, page = request.path_params["name"], _state(request).page
+    name, page = request.path_params["name"], _page(request)
     if name not in page:
         raise NotFound(f"the page has no file called {name[:80]}")
     return _page_reply(page, name)
@@ -227,9 +231,6 @@ def read_page(folder: str) -> dict[str, bytes]:
             with open(os.path.join(folder, name), "rb") as file:
                 page[name] = file.read()
     return page
-
-
-metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
 
 
 @metrics_router.get("/metrics", include_in_schema=False)

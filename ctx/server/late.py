@@ -10,12 +10,8 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
-from ctx.server.app import McpDoor
+from ctx.server.app import UNASKED_S, McpDoor
 from ctx.server.work import Lane
-
-UNASKED_S = (
-    1.5  # until it is made although nobody came: the first answers go first, also those that load a model
-)
 
 
 class LateDoor:

@@ -27,6 +27,19 @@ MCP_PATHS = (
     "/mcp/{bank}/",
 )  # each by itself: a redirect loses a client's POST
 PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
+# FastAPI's (endpoints.py), which is not imported to know them.
+FIXED_PATHS = (
+    "/",
+    "/activity",
+    "/agents/list",
+    "/health",
+    "/llms.txt",
+    "/map",
+    "/openapi.json",
+    "/page/{name}",
+    "/tools/list",
+)
+METRICS_PATH = "/metrics"  # likewise, where it is served
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
