@@ -7,6 +7,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOOLS  ?= $(VENV)/tools
 # Two at a time, the tests of a file in one process, in the order of tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# What real clients need is not loaded, and what passed is not kept.
+QUICK := --in-memory -p no:schemathesis -p no:langsmith_plugin -o tmp_path_retention_policy=failed
 
 .DEFAULT_GOAL := help
 
@@ -27,11 +29,11 @@ test: setup clients cluster dist ## set up and run everything that CI runs
 	@$(BIN)/mypy
 	@$(PYTEST) --durations=15
 
-check: setup ## the quick suite: format, lint, types, the tests that take seconds
+check: setup ## the quick suite: format, lint, types, the tests that take no second each
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(PYTEST) -m "not slow and not clients" -q
+	@$(PYTEST) -m "not slow and not clients and not cluster" -q $(QUICK)
 
 bench: setup ## every benchmark, with its yardstick
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
@@ -60,7 +62,7 @@ setup: $(VENV)/.dev ## the virtual environment with everything for development
 
 clients: $(VENV)/.clients ## the real clients that the tests drive: a browser, Node, the MCP tools
 
-cluster: $(VENV)/.cluster ## a PostgreSQL for the tests of several machines
+cluster: $(VENV)/.cluster ## a PostgreSQL and an OpenSearch for the tests of several machines
 
 tools: $(TOOLS)/.ready ## what builds the package and the documentation
 
@@ -101,10 +103,11 @@ $(VENV)/.clients: $(VENV)/.dev .ci/clients requirements-clients.lock requirement
 	@touch $@
 
 # Programs and no library: unpacked beside the environment's packages, not among them.
-$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock
+$(VENV)/.cluster: $(VENV)/.dev requirements-cluster.lock scripts/fetch_opensearch.py .ci/opensearch.xml
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
 	  $(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/cluster -r requirements-cluster.lock && chmod -R a+rX $(VENV)/cluster; \
 	else echo "No PostgreSQL is pinned for this platform: the tests of several machines are left out"; fi
+	@$(BIN)/python scripts/fetch_opensearch.py $(VENV)/cluster/opensearch
 	@touch $@
 
 $(TOOLS)/.ready: requirements-tools.lock

@@ -43,6 +43,12 @@ _THINGS = (
 )  # fmt: skip
 
 
+def ids_in_order() -> Callable[[], str]:
+    """Ids that are the same in every run: where two memories rank alike, the id decides."""
+    numbers = itertools.count()
+    return lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+
+
 class Line(NamedTuple):
     """One line of memory_life.tsv: its kind, a statement, what came of it (or its date), and the question."""
 
@@ -77,7 +83,7 @@ def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
     changes = [
         line
         for line in lines
-        if line.kind.startswith(("change", "later", "value", "phrased", "beside", "one", "both"))
+        if line.kind.startswith(("change", "later", "value", "phrased", "fresh", "beside", "one", "both"))
     ]
     facts = [line.text for line in lines if line.kind == "fact"]
     for text in [line.text for line in changes]:
@@ -136,13 +142,13 @@ def changes() -> dict[str, Any]:
     """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
     `life`.
 
-    Of the pairs called `change`, `later`, `value` and `phrased` the second is to stand first and the first behind it; of those
+    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first behind it; of those
     called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for is to stand first,
     or both are to be among the first five. The pairs called `later` were written when the mechanism was done; those called
     `unseen` were not looked at while it was mended.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv"):
+    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv", "memory_fresh.tsv"):
         lines = read_lines(name)
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
@@ -161,7 +167,9 @@ def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
     """What was replaced when it was stored, and what recall answers to each question."""
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
         with store:
             bank = store.bank("changes")
             fill(bank, clock, [*lines, *(line for line in read_lines() if line.kind == "fact")])
@@ -213,7 +221,9 @@ def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
     lines = read_lines()
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
         with store:
             bank = store.bank("life")
             fill(bank, clock, lines)

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory_life import DAY_MS, NOW, notes
+from memory_life import DAY_MS, NOW, ids_in_order, notes
 
 from ctx.clock import parse_ms
 from ctx.embed import open_embedder
@@ -59,7 +59,9 @@ def reflections() -> dict[str, Any]:
         if statement
     )
     with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0])
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
         with store:
             bank = store.bank("reflect")
             for text in notes(100):

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from memory_life import RECALL
+from memory_life import RECALL, ids_in_order
 
 from ctx.clock import DAY_MS, iso_utc, parse_ms
 from ctx.embed import open_embedder
@@ -110,7 +110,7 @@ def talks(seed: int = SEED) -> dict[str, Any]:
     embedder = open_embedder("local")
     with (
         tempfile.TemporaryDirectory() as folder,
-        MemoryStore(os.path.join(folder, "ctx.db"), embedder) as store,
+        MemoryStore(os.path.join(folder, "ctx.db"), embedder, new_id=ids_in_order()) as store,
     ):
         for name, size in (("turns", 1), ("passages", 4), ("sessions", TURNS)):
             ranks: dict[str, list[int]] = {"keyword": [], "semantic": [], "recall": []}

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.server.advice import Advice
-from ctx.server.keys import KeyRing
+from ctx.server.keys import KeyRing, Keys
+from ctx.store.plane import open_database
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
-    from ctx.server.app import McpDoor, Services
+    from ctx.server.app import Services
+    from ctx.server.late import Door
     from ctx.server.mcp import Context, Entrance, McpServer
     from ctx.server.policy import PackPolicy, ServerSettings
     from ctx.server.rest import PackRoute
@@ -24,14 +26,21 @@ def services(workspace: Workspace) -> "Services":
     from ctx.server.overview import WorkspaceOverview
 
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
+    keys = key_ring(workspace.config)
+    keys.follow()
+
+    def stop() -> None:
+        keys.close()
+        workspace.close()
+
     return Services(
         toolbox=workspace.toolbox,
         agents=workspace.agents,
         health=workspace.health,
         start=workspace.start,
         ending=workspace.wind_down,
-        stop=workspace.close,
-        keys=key_ring(workspace.config),
+        stop=stop,
+        keys=keys,
         advice=server_advice(workspace),
         overview=WorkspaceOverview(workspace),
         pack_routes=_pack_routes(workspace),
@@ -88,23 +97,33 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
     )
 
 
-def mcp_door(workspace: Workspace) -> "Callable[[Work], McpDoor]":
+def mcp_door(workspace: Workspace) -> "Callable[[Work], Door]":
     """MCP over HTTP for a workspace."""
     from ctx.server.late import LateDoor
 
-    def make(work: "Work") -> "McpDoor":
+    def make(work: "Work") -> "Door":
         # The SDK costs half a second to import, and the other commands of this module need none of it.
         from ctx.server.mcp_http import HttpDoor, enter_http
 
         return HttpDoor(mcp_server(workspace, work, enter_http))
 
     # What is wrong with a pack ends the start; without packs there is nothing to be wrong.
-    return make if workspace.packs else lambda work: LateDoor(lambda: make(work))
+    return make if workspace.packs else lambda work: LateDoor("mcp", lambda: make(work))
 
 
-def key_ring(config: Config) -> KeyRing:
-    """The keys that `ctx key create` made for this store."""
-    return KeyRing(os.path.join(config.folder, "keys.json"))
+def key_ring(config: Config) -> Keys:
+    """The keys that `ctx key create` made for this store. Close them."""
+    return open_keys(config.store.url or config.db.path)
+
+
+def open_keys(place: str) -> Keys:
+    """The keys of the store at a place: the address of a database, or a file. Close them."""
+    if "://" not in place:
+        return KeyRing(os.path.join(os.path.dirname(place), "keys.json"))
+    database = open_database(place)
+    from ctx.server.shared_keys import SharedKeyRing  # the client of PostgreSQL comes with an extra
+
+    return SharedKeyRing(database, own=True)
 
 
 def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> "ServerSettings":

@@ -25,6 +25,7 @@ from ctx.settings import (
     Embedding,
     Filesystem,
     Git,
+    Index,
     InlineAgent,
     Llm,
     Lua,
@@ -60,6 +61,7 @@ class Config(Section):
     root: str
     db: Db
     store: Store
+    index: Index
     chunking: Chunking
     embedding: Embedding
     retrieval: Retrieval
@@ -364,9 +366,9 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
 def _own_database(reader: _Reader, db: Db) -> Db:
     path = own_database(db.path) if db.path else db.path
     if path != db.path:
-        own, theirs = os.path.basename(path), os.path.basename(db.path)
+        name, foreign = os.path.basename(path), os.path.basename(db.path)
         reader.warnings.append(
-            f"{reader.shown}: [db] path: {theirs} is Context Harness's and stays as it is; ctx keeps {own} beside it"
+            f"{reader.shown}: [db] path: {foreign} is Context Harness's and stays as it is; ctx keeps {name} beside it"
         )
     return db.replaced(path=path)
 
@@ -423,6 +425,7 @@ def _check_together(reader: _Reader, config: Config) -> None:
             if getattr(embedding, key):
                 mend = f"does nothing with provider '{embedding.provider}'; delete it or set provider"
                 reader.report(f"[embedding] {key}", mend)
+    _check_index(reader, config.index)
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
     host, _, port = config.server.bind.rpartition(":")
@@ -430,6 +433,28 @@ def _check_together(reader: _Reader, config: Config) -> None:
     if not host or not numeric or int(port) > 65535:
         reader.report(
             "[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{config.server.bind}'"
+        )
+
+
+def _check_index(reader: _Reader, index: Index) -> None:
+    """Whether the engine has what it needs, and nothing else has what it does not."""
+    if index.engine == "local":
+        for key in ("url", "api_key", "ca_file"):
+            if getattr(index, key):
+                reader.report(
+                    f"[index] {key}", 'does nothing with the local engine; set engine = "opensearch"'
+                )
+        return
+    if not index.url:
+        reader.report("[index] url", "is required for the engine 'opensearch'")
+    elif not all(url.strip().startswith(("https://", "http://")) for url in index.url.split(",")):
+        reader.report("[index] url", "write https://host:9200, several with commas between")
+    letters = _PACK_LETTERS | {"_"}
+    if not _named_with(letters, index.name) or index.name[0] in "-_":
+        reader.report("[index] name", "has 1 to 64 of a-z 0-9 - _ and begins with a letter or digit")
+    if index.api_key and "@" in (index.url or ""):
+        reader.report(
+            "[index] api_key", "stands in place of the user and password in url: delete one of them"
         )
 
 

@@ -1,10 +1,11 @@
 """The passage that answers: which chunk of a document is shown, and how a ranking is told of (docs/ranking.md)."""
 
 from collections.abc import Container, Mapping, Sequence
+from operator import attrgetter
 
 from ctx import analyze, kinds, ranking, rules
-from ctx.lean import TYPE_CHECKING, NamedTuple
-from ctx.snippet import Matcher, Text, is_bare
+from ctx.lean import TYPE_CHECKING, NamedTuple, records
+from ctx.snippet import Matcher, Terms, Text, is_bare
 from ctx.store.base import Catalog, ChunkRow
 from ctx.types import JSON, Filters, Hit, Passage, SearchResult
 
@@ -78,7 +79,7 @@ class Choice(NamedTuple):
 
     row: ChunkRow
     worth: float
-    terms: frozenset[str]
+    terms: Terms
 
 
 class Rows:
@@ -138,27 +139,28 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
     """
     nearness = _nearness(stage.semantic, number)
-    definition = request.defining.get(number)
-    choices: list[Choice] = []
-    hits = _hits(number, stage, request)
-    for chunk_no in dict.fromkeys(no for hit in hits for no in range(hit.chunk_no, hit.chunk_no + hit.span)):
+    names = request.question.names if number in request.defining else ()
+    entries: list[tuple[ChunkRow, float, Terms]] = []
+    matcher, alpha = request.matcher, stage.alpha
+    chunk_nos: dict[int, None] = {}
+    for hit in _hits(number, stage, request):
+        chunk_nos.update(dict.fromkeys(range(hit.chunk_no, hit.chunk_no + hit.span)))
+    for chunk_no in chunk_nos:
         row = rows.of(number, chunk_no)
         if row is not None:
-            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            worth = (1.0 - stage.alpha) * request.matcher.share(terms) + stage.alpha * nearness.get(
-                chunk_no, 0.0
-            )
-            if definition is not None and _defines(row.text, request.question.names):
+            heading, text = row.heading, row.text
+            terms = matcher.terms_in(f"{heading}\n{text}")
+            worth = (1.0 - alpha) * matcher.share(terms) + alpha * nearness.get(chunk_no, 0.0)
+            if names and _defines(text, names):
                 worth += _DEFINING_SHARE
-            if row.heading and row.text.lstrip("# ").startswith(row.heading.rsplit(" > ", 1)[-1]):
+            if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
                 worth += _OPENING_SHARE
-            choices.append(Choice(row, worth, frozenset(terms)))
-    choices.sort(key=_by_worth)
+            entries.append((row, worth, terms))
+    choices = sorted(records(Choice, entries), key=_worth, reverse=True)
     return _without_bare(number, choices, rows)
 
 
-def _by_worth(choice: Choice) -> float:
-    return -choice.worth
+_worth = attrgetter("worth")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
@@ -206,10 +208,10 @@ def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list
     for row in map(rows.get, rows.current(number)):
         if row is not None:
             terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            choices.append(Choice(row, request.matcher.share(terms), frozenset(terms)))
+            choices.append(Choice(row, request.matcher.share(terms), terms))
     if not choices:
         return []
-    choices.sort(key=lambda choice: -choice.worth)
+    choices.sort(key=_worth, reverse=True)
     row = choices[0].row
     by_words = number not in stage.semantic.hits
     if by_words and not choices[0].terms and not request.matcher.terms_in(f"{row.title} {row.source_id}"):
@@ -231,10 +233,10 @@ def share_of_best(request: Request, choices: list[Choice]) -> float:
 def _terms_of(choices: list[Choice], request: Request) -> list[str]:
     """The terms that the chunks, the title or the path have, in the query's order."""
     row = choices[0].row
-    present = request.matcher.terms_in(f"{row.title} {row.source_id}").union(
-        *(choice.terms for choice in choices)
-    )
-    return [term for term in request.matcher.terms if term in present]
+    terms = request.matcher.terms_in(f"{row.title} {row.source_id}")
+    for choice in choices:
+        terms |= choice.terms
+    return request.matcher.listed(terms)
 
 
 def result_of(request: Request, choices: list[Choice], rows: "Rows", score: float) -> SearchResult:
@@ -270,7 +272,8 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
     text, first, last = _text(row), row, row
     if kinds.is_prose(row.media_type):
         room = _SECTION_CHARS - len(row.text)
-        before, after = (rows.of(row.document_no, row.chunk_no + step) for step in (-1, 1))
+        before = rows.of(row.document_no, row.chunk_no - 1)
+        after = rows.of(row.document_no, row.chunk_no + 1)
         if before is not None and before.heading == row.heading and len(before.text) <= room:
             first, room = before, room - len(before.text)
         if after is not None and after.heading == row.heading:

@@ -7,6 +7,7 @@ patterns seven (docs/decisions/0001-cold-start.md). A type checker sees the orig
 TYPE_CHECKING = False  # true to a type checker, which knows it by this name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from re import compile as compile_pattern
     from threading import Lock as Lock
     from threading import RLock as RLock
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
     from typing import TypeVar as TypeVar
     from typing import dataclass_transform as dataclass_transform
 
+    Row = TypeVar("Row")
     pattern = compile_pattern
+
+    def records(record_type: type[Row], rows: Iterable[tuple[Any, ...]]) -> list[Row]: ...
 else:
     from _thread import RLock as RLock  # `threading` gives these two under the same names, and is 1 ms more
     from _thread import allocate_lock as Lock  # noqa: F401
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
+    from functools import partial
 
     Any = object
     Self = object
@@ -109,6 +114,10 @@ else:
 
         def __getnewargs__(self):
             return tuple(self)
+
+    def records(record_type, rows):
+        """A record of each row, which has a value for every field: a quarter of the time that calling the class takes."""
+        return list(map(partial(tuple.__new__, record_type), rows))
 
     class pattern:
         """A compiled pattern that is compiled, and `re` imported, when it is first used; its methods are then the pattern's own."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import sqrt
 
 from ctx.lean import pattern
-from ctx.types import Hit
+from ctx.types import Hit, best_first
 
 Leg = list[tuple[int, float]]
 
@@ -38,11 +38,7 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        group = groups.get(hit.document_no)
-        if group is None:
-            groups[hit.document_no] = [hit]
-        else:
-            group.append(hit)
+        groups.setdefault(hit.document_no, []).append(hit)
     return groups
 
 
@@ -58,9 +54,10 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     for i, group in enumerate(groups.values()):
         if len(group) > 1:
             raised = True
+            chunk_no, document_no, score, span = group[0]
             further = bonus * sum([hit.score for hit in group[1:counted]])
-            best[i] = best[i]._replace(score=best[i].score + further)
-    return sorted(best, key=lambda hit: (-hit.score, hit.chunk_no)) if raised else best
+            best[i] = Hit(chunk_no, document_no, score + further, span)
+    return best_first(best) if raised else best
 
 
 def of_best(leg: Leg) -> Leg:

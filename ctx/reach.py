@@ -114,11 +114,19 @@ def _store(table: Table, root: str) -> Iterator[str]:
     yield from _others("store", table, ("url",))
 
 
+def _index(table: Table, root: str) -> Iterator[str]:
+    if table.get("url"):
+        nodes = ",".join(_without_password(url.strip()) for url in str(table["url"]).split(","))
+        yield f"gives the words and vectors of documents to the search engine {nodes}"
+    yield from _outside(table, "ca_file", root, "trusts the certificates in", (".git",))
+    yield from _others("index", table, ("url", "ca_file", "api_key"))
+
+
 def _without_password(url: str) -> str:
     """An address as it may be shown: without what stands between the user's name and the host."""
     scheme, mark, after = url.partition("://")
-    user, at, host = after.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"
+    user, separator, host = after.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{separator}{host}"
 
 
 def _embedding(table: Table, root: str) -> Iterator[str]:
@@ -277,6 +285,7 @@ def _listed(value: JSON) -> str:
 _SECTIONS: dict[str, Callable[[Table, str], Iterator[str]]] = {
     "db": _db,
     "store": _store,
+    "index": _index,
     "embedding": _embedding,
     "server": _server,
     "lua": _lua,

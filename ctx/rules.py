@@ -109,7 +109,10 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
     """Where paths say something of the query, and what share of it. By parts, since most paths have none: four hundred are asked."""
     shares: dict[int, float] = {}
     lows = [profile.low for profile in profiles]
+    together = "\n".join(lows)
     for part, share in parts:
+        if part not in together:
+            continue
         for position in [position for position, low in enumerate(lows) if part in low]:
             if _says(profiles[position].named, lows[position], part):
                 shares[position] = shares.get(position, 0.0) + share

@@ -235,8 +235,7 @@ class Searcher:
         met: set[int] = set()
         ceiling = 1.0
         for stage in self._stages(request, rows):
-            entries = [(number, min(score, ceiling)) for number, score in stage.ranked if number not in met]
-            met.update(number for number, _ in entries)
+            entries = [entry for entry in stage.ranked if entry[0] not in met] if met else stage.ranked
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
                 files = self._files
@@ -252,8 +251,9 @@ class Searcher:
                     choices = choices_of(number, stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
                     if choices:
-                        yield number, score, stage, choices
-            ceiling = entries[-1][1] if entries else ceiling
+                        yield number, min(score, ceiling), stage, choices
+            met.update([number for number, _ in entries])
+            ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
         """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never change what is above."""

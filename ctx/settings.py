@@ -32,6 +32,64 @@ class Store(Section):
     )
 
 
+class Index(Section):
+    engine: str = key(
+        "str",
+        "local",
+        "what searches: `local`, an index in the store's folder, or `opensearch` ([operations](operations.md))",
+        choices=("local", "opensearch"),
+        harmless=True,
+    )
+    url: str | None = key(
+        "str",
+        None,
+        "the nodes of an OpenSearch 3 or newer, with commas between; it is given the words and vectors of all documents",
+        shown="https://os1.example.com:9200,https://os2.example.com:9200",
+        unset="needed for `opensearch`",
+    )
+    name: str = key("str", "ctx", "its indices begin so: one name for each catalog", harmless=True)
+    shards: int = key(
+        "int",
+        1,
+        "parts of an index, when it is made: one for each 10 to 30 GB",
+        low=1,
+        high=1024,
+        harmless=True,
+    )
+    replicas: int = key(
+        "int",
+        1,
+        "copies of each part on further nodes, when it is made",
+        low=0,
+        high=10,
+        harmless=True,
+    )
+    api_key: str | None = key(
+        "str",
+        None,
+        "who ctx is there, in place of a user and password in the `url`",
+        shown="${CTX_SEARCH_KEY}",
+    )
+    ca_file: str | None = key(
+        "path",
+        None,
+        "the certificate of the authority that signed the nodes'",
+        shown="./ca.pem",
+        unset="the system's",
+    )
+    timeout_secs: float = key(
+        "float", 10.0, "that a node has for an answer", low=0.1, high=3600, harmless=True
+    )
+    max_retries: int = key(
+        "int",
+        5,
+        "further tries, of the next node each; a quarter of a minute in all",
+        low=0,
+        high=20,
+        harmless=True,
+    )
+
+
 class Chunking(Section):
     max_tokens: int = key(
         "int",
@@ -523,6 +581,7 @@ class InlineAgent(Section):
 SECTIONS: Mapping[str, type[Section]] = {
     "db": Db,
     "store": Store,
+    "index": Index,
     "chunking": Chunking,
     "embedding": Embedding,
     "retrieval": Retrieval,

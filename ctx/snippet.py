@@ -3,10 +3,11 @@
 Texts are looked through by hand: `re` would be 4 ms of a search from the command line, an eighth of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from ctx import analyze
-from ctx.lean import NamedTuple
+from ctx.lean import NamedTuple, records
 
 SNIPPET_CHARS = 240
 _LONG_CHARS = 600  # no heading and no label is so long
@@ -85,12 +86,15 @@ _TAGS = frozenset(
 )
 
 
+Terms = int  # a set of a query's terms: bit i says that the i-th is in it. A search unites thousands of them
+
+
 class Mark(NamedTuple):
     """A word [start, end) of a text that the query has, and which of the query's terms it is."""
 
     start: int
     end: int
-    terms: frozenset[str]
+    terms: Terms
 
 
 class Text(NamedTuple):
@@ -112,61 +116,76 @@ class Matcher:
     def __init__(
         self, terms: Sequence[str], weights: Mapping[str, float], snippet_chars: int = SNIPPET_CHARS
     ) -> None:
-        self.terms = list(terms)
-        self._weights = {term: weights.get(term, 1.0) for term in terms}
+        self.terms = list(dict.fromkeys(terms))
+        self._weights = [weights.get(term, 1.0) for term in self.terms]
         self._snippet_chars = snippet_chars
-        self._total = sum(self._weights.values()) or 1.0
-        self._beginnings = [(term, analyze.beginning(term)) for term in terms]
+        self._total = sum(self._weights) or 1.0
+        self._bits = {term: 1 << i for i, term in enumerate(self.terms)}
+        self._beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
         self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
-        self._terms_of: dict[str, frozenset[str]] = {}  # a word of a text -> which terms of the query it is
+        self._terms_of: dict[str, Terms] = {}  # a word of a text -> which terms of the query it is
+        self._shares: dict[Terms, float] = {0: 0.0}
 
-    def terms_in(self, text: str) -> set[str]:
+    def terms_in(self, text: str) -> Terms:
         """The terms that words of the text seem to begin with."""
         low = text.lower() if text.isascii() else analyze.folded(text)
-        terms = set()
-        for term, part in self._beginnings:
-            if part in low and begins_word(low, part, text):
-                terms.add(term)
+        terms = 0
+        for bit, part in self._beginnings:
+            start = low.find(part)
+            if start >= 0 and begins_word(low, part, text, start):
+                terms |= bit
         return terms
 
-    def share(self, terms: Iterable[str]) -> float:
+    def listed(self, terms: Terms) -> list[str]:
+        """The terms of a set, in the query's order."""
+        return [term for term, bit in self._bits.items() if terms & bit]
+
+    def share(self, terms: Terms) -> float:
         """How much of what the query says these terms are, in [0, 1]: a rare one is more than a common one."""
-        return sum(map(self._weights.__getitem__, terms)) / self._total
+        share = self._shares.get(terms)
+        if share is None:
+            present = [weight for i, weight in enumerate(self._weights) if terms >> i & 1]
+            share = self._shares[terms] = sum(present) / self._total
+        return share
 
     def marks(self, text: str) -> list[Mark]:
         """Where the words stand, in order and apart."""
         low, origins = _folded(text)
         spaced = low.isascii()
-        marks: list[Mark] = []
+        spans: list[tuple[int, int, Terms]] = []
         read_to = 0
-        for start, end in sorted(_places(low, self._parts), key=lambda span: span[0]):
+        for start, end in _places(low, self._parts):
             if start < read_to:
                 continue
             begin, end = _word(low, start, end, read_to, spaced)
-            span = (begin, end) if origins is None else (origins[begin], origins[end])
-            terms = self._known(text[span[0] : span[1]])
+            first, last = (begin, end) if origins is None else (origins[begin], origins[end])
+            word = text[first:last]
+            terms = self._terms_of.get(word)
+            if terms is None:
+                terms = self._terms_of[word] = self._terms_of_word(word)
             if terms:
-                marks.append(Mark(*span, terms))
+                spans.append((first, last, terms))
                 read_to = end
-        return marks + self._snakes(text, low, marks)
+        marks = records(Mark, spans)
+        return marks + self._snakes(text, low, marks) if "_" in text else marks
 
-    def _known(self, word: str) -> frozenset[str]:
-        terms = self._terms_of.get(word)
-        if terms is None:
-            terms = self._terms_of[word] = frozenset(analyze.terms(word)) & self._weights.keys()
+    def _terms_of_word(self, word: str) -> Terms:
+        terms = 0
+        for term in analyze.terms(word):
+            terms |= self._bits.get(term, 0)
         return terms
 
     def _snakes(self, text: str, low: str, marks: list[Mark]) -> list[Mark]:
         """Identifiers with underscores that the query has without them, where no part of one is marked already."""
         absent = [part for part in self._parts if part not in low]
-        if not absent or "_" not in text:
+        if not absent:
             return []
         squeezed = low.replace("_", "")
         if not any(part in squeezed for part in absent):
             return []
         snakes = []
         for start, end in analyze.snake_spans(text):
-            terms = self._known(text[start:end].replace("_", ""))
+            terms = self._terms_of_word(text[start:end].replace("_", ""))
             if terms and not any(mark.start < end and mark.end > start for mark in marks):
                 snakes.append(Mark(start, end, terms))
         return snakes
@@ -203,22 +222,24 @@ class Matcher:
         for i, first in enumerate(marks):
             while last < len(marks) and marks[last].start < first.start + self._snippet_chars - _LEAD_CHARS:
                 last += 1
-            value = self.share(frozenset().union(*(mark.terms for mark in marks[i:last]))) + 0.001 * (
-                last - i
-            )
+            terms = 0
+            for mark in marks[i:last]:
+                terms |= mark.terms
+            value = self.share(terms) + 0.001 * (last - i)
             if value > highest:
                 position, highest = first.start, value
         return position
 
 
-def begins_word(low: str, part: str, text: str) -> bool:
-    """Whether some word of a text (`low`: folded, as long as the text or not) begins with `part`: also a hump, or an ideograph."""
-    start = low.find(part)
-    aligned = len(low) == len(text)
+def begins_word(low: str, part: str, text: str, start: int) -> bool:
+    """Whether some word of a text (`low`: folded, as long as the text or not) begins with `part`: also a hump, or an ideograph.
+
+    `start` is where the part is found first.
+    """
     while start >= 0:
         if start == 0 or not low[start - 1].isalnum() or low[start] >= _FIRST_UNSPACED:
             return True
-        if aligned and text[start].isupper():
+        if len(low) == len(text) and text[start].isupper():
             return True
         start = low.find(part, start + 1)
     return False
@@ -235,13 +256,15 @@ def _folded(text: str) -> tuple[str, list[int] | None]:
     return low, [*origins, len(text)]
 
 
-def _places(text: str, parts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """[start, end) of every part in the text, in no order but for those of one start, where the longer of `parts` comes first."""
+def _places(text: str, parts: Sequence[str]) -> list[tuple[int, int]]:
+    """[start, end) of every part in the text, in order; of those of one start, the one that comes first in `parts`."""
+    places: list[tuple[int, int]] = []
     for part in parts:
         start = text.find(part)
         while start >= 0:
-            yield start, start + len(part)
+            places.append((start, start + len(part)))
             start = text.find(part, start + 1)
+    return sorted(places, key=itemgetter(0))
 
 
 def _word(low: str, start: int, end: int, read_to: int, spaced: bool) -> tuple[int, int]:
@@ -299,41 +322,64 @@ def plain(chunk: Text) -> str:
     named = lines[0].lstrip("# \t").strip()
     if len(lines) > 1 and named and named in (chunk.title, chunk.heading.rsplit(" > ", 1)[-1]):
         lines = lines[1:]
-    line = " ".join(" ".join(_unmarked_lines(lines, chunk.prose)).split())
-    return line or " ".join(chunk.text.split()) or chunk.title
+    line = _in_one_line(" ".join(_unmarked_lines(lines, chunk.prose, _may_be_marked(chunk.text))))
+    return line or _in_one_line(chunk.text) or chunk.title
+
+
+def _in_one_line(text: str) -> str:
+    """The text with a single space wherever there is space, none at the ends."""
+    if text.isprintable() and "  " not in text:  # a space is the only one that is printable
+        return text.strip(" ")
+    return " ".join(text.split())
 
 
 def is_bare(chunk: Text) -> bool:
     """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a label."""
     if not chunk.prose or (len(chunk.text) > _LONG_CHARS and chunk.text[:3] not in ("---", "+++")):
         return False
+    letters = _plain_letters(chunk.text)
+    if letters > len(chunk.heading):
+        return False
     first = chunk.text[:1]
     may_be_heading = first == chunk.heading[:1] or not first.strip()
     if may_be_heading and "".join(chunk.text.split()) == "".join(chunk.heading.split()):
         return True
-    if _begins_plainly(chunk.text):
+    if letters:
         return False
     words = ""
-    for line in _unmarked_lines([line for line in chunk.text.split("\n") if line[:1] != "#"], prose=True):
+    lines = [line for line in chunk.text.split("\n") if line[:1] != "#"]
+    for line in _unmarked_lines(lines, prose=True, inline=_may_be_marked(chunk.text)):
         words += "".join(line.split())
         if len(words) >= LABEL_CHARS:
             return False
     return not words or words.endswith(":")
 
 
-def _begins_plainly(text: str) -> bool:
-    """Whether the first line begins with words enough and no sign that could be markup: most texts, told at once."""
+def _plain_letters(text: str) -> int:
+    """How many letters the first line begins with, where they are words enough and no sign among them could be markup; else 0.
+
+    Most texts begin so, which is told at once.
+    """
     start = text[: 4 * LABEL_CHARS].partition("\n")[0]
     letters = start.replace(" ", "").replace(",", "")
-    return len(letters) >= LABEL_CHARS and letters.isalnum()
+    return len(letters) if len(letters) >= LABEL_CHARS and letters.isalnum() else 0
 
 
-def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
+def _may_be_marked(text: str) -> bool:
+    """Whether a text of prose may have what `_without_inline` looks for; most have none, told at once."""
+    return "`" in text or "*" in text or "]" in text or "<" in text or "{" in text
+
+
+def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str]:
+    """The lines without markup; `inline`: in prose some may have it beyond their beginnings."""
     lines = lines[_front_matter_end(lines) :] if prose else lines
     for line in lines:
-        line = _unmarked(line)
-        if prose and line:
-            line = _without_inline(_without_directive(line))
+        if not line.lstrip()[:1].isalnum():  # else there is no mark before it
+            line = _unmarked(line)
+            if prose and line:
+                line = _without_directive(line)
+        if prose and inline and line:
+            line = _without_inline(line)
         if line:
             yield line
 

@@ -47,10 +47,10 @@ def script_file(script: Script, root: str) -> "ScriptFile":
 
         shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
         file = shelf.script_file(script.path, script.name)
-        own = {
+        settings = {
             key: getattr(script, key) for key in ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls")
         }
-        return file._replace(**own, config=script.config, named=True)
+        return file._replace(**settings, config=script.config, named=True)
     relative = os.path.relpath(script.path, root)
     return ScriptFile(
         script.name,

@@ -40,10 +40,13 @@ class Succession:
         database: str,
         configured: "Callable[[], Embedder | None]",
         notes: str,
+        *,
+        published: Callable[[], str | None] | None = None,
     ) -> None:
         """`configured()` gives the configured embedder; `notes` is the file of the user's where models are
-        noted.
+        noted. `published()` names the model whose vectors answer, where they are not in the store's folder.
         """
+        self._ask_published = published
         self._settings = settings
         self._store = os.path.realpath(database)
         self._state = os.path.join(os.path.dirname(database), "index", "vectors", "state")
@@ -75,6 +78,8 @@ class Succession:
 
     def published(self) -> str | None:
         """The name of the model whose vectors are published; None where there are none."""
+        if self._ask_published is not None:
+            return self._ask_published()
         current_stamp = stamp(self._state)
         if current_stamp != self._seen:
             try:

@@ -5,7 +5,8 @@ frozen dataclass) and `ctx search` must start in the time of a few imports (`dat
 milliseconds). Times are integers: milliseconds since the epoch, UTC.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from ctx.lean import Any, NamedTuple
 
@@ -130,6 +131,14 @@ class Hit(NamedTuple):
     document_no: int
     score: float
     span: int = 1
+
+
+_chunk_no, _score = attrgetter("chunk_no"), attrgetter("score")
+
+
+def best_first(hits: Iterable[Hit]) -> list[Hit]:
+    """The hits by score, those of equal scores by chunk number."""
+    return sorted(sorted(hits, key=_chunk_no), key=_score, reverse=True)  # stable, in reverse too
 
 
 class Passage(NamedTuple):

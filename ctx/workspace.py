@@ -7,15 +7,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from types import TracebackType
 
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.config import Config
-from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, StoreError
+from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
-from ctx.store.local import LocalIndex
+from ctx.store.plane import Plane, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import JSON, SourceStatus
 
@@ -33,10 +32,13 @@ if TYPE_CHECKING:
     from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
+    from ctx.packs.sessions import Sessions
     from ctx.search import Searcher
-    from ctx.store.base import Projection
+    from ctx.store.base import Projection, SearchIndex
+    from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
@@ -60,28 +62,6 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     return workspace
 
 
-def _postgres_catalog(url: str, path: str) -> "PostgresCatalog":
-    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`, `StoreError`."""
-    from ctx.store.folder import own_folder
-    from ctx.store.leases import machine_name
-
-    try:
-        from ctx.store.postgres_catalog import PostgresCatalog
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
-    own_folder(path)
-    return PostgresCatalog(url, machine=machine_name(os.path.dirname(path)))
-
-
-def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`. Raises `ConfigError`,
-    `StoreError`.
-    """
-    return _postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
-
-
 class Workspace:
     """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
 
@@ -98,9 +78,7 @@ class Workspace:
     def __enter__(self) -> "Workspace":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @cached_property
@@ -137,6 +115,7 @@ class Workspace:
                 self.config.db.path,
                 lambda: self.embedder,
                 notes_path(os.environ),
+                published=self.plane.published_model if self.plane.remote else None,
             )
             self._opened.append(succession.close)
             return succession
@@ -153,35 +132,35 @@ class Workspace:
     @cached_property
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
-            if self.config.store.url:
-                shared = _postgres_catalog(self.config.store.url, self.config.db.path)
-                self._opened.append(shared.close)
-                return shared
-            path = self.config.db.path
-            # What may not be written can still be searched; whoever would write is told by the lock.
-            locked = os.path.exists(path) and not (
-                os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
-            )
-            catalog = SqliteCatalog(path, read_only=locked or self._reading)
+            url, path = self.config.store.url, self.config.db.path
+            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
             self._opened.append(catalog.close)
             return catalog
 
     @cached_property
-    def index(self) -> LocalIndex:
+    def plane(self) -> Plane:
+        """The engine that searches: in this process, or the one that `[index]` names."""
+        with self._lock:
+            plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
+            self._opened.append(plane.close)
+            return plane
+
+    @cached_property
+    def index(self) -> "SearchIndex":
         """The index as readers see it: it follows what this process or another one publishes."""
         with self._lock:
             index = self._open_index(writable=False)
             self._opened.append(index.close)
             return index
 
-    def _open_index(self, *, writable: bool) -> LocalIndex:
+    def _open_index(self, *, writable: bool) -> "SearchIndex":
         def embedding() -> tuple[str | None, int | None]:
             from ctx.succession import key_of
 
             succession = self.succession
             return key_of(succession.indexed(self.catalog) if writable else succession.answering())
 
-        return LocalIndex(os.path.join(self.config.folder, "index"), embedding, writable=writable)
+        return self.plane.open(embedding, writable=writable)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
@@ -252,47 +231,41 @@ class Workspace:
             self._all_indexed = True
         if self.behind():
             indexer = self.__dict__.get("indexer")
-            if (
-                indexer is None or indexer.activity.phase != "embedding"
-            ):  # whose writes add nothing to what words find
+            # What embedding writes adds nothing to what words find.
+            if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
         return None
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
         pending = self.catalog.pending_count(self.model) if self.model else 0
+        # No model: embeddings are disabled.
         answer: dict[str, JSON] = {
             "status": "ok",
             "version": __version__,
             "model": self.model,
-        }  # None: embeddings are disabled
-        answer |= {"pending": pending, "index_behind": self.behind()}
+            "pending": pending,
+        }
+        ailments: list[str] = []
+        try:
+            answer["index_behind"] = self.behind()
+        except StoreError as error:  # a search engine that is away is no reason to be taken for dead
+            answer["index_behind"] = None
+            ailments.append(f"index: {error.message}")
         answering = self.succession.answering() if pending else None
         if answering is not None and answering.model != self.model:
             answer["answering"] = answering.model  # until the configured one has read as much
-        oldest = (
-            min(
-                (s.oldest_pending_ms for s in self.statuses() if s.oldest_pending_ms is not None),
-                default=None,
-            )
-            if pending
-            else None
-        )
-        answer["oldest_pending_at"] = None if oldest is None else iso_utc(oldest)
+        waiting = [status.oldest_pending_ms for status in self.statuses()] if pending else []
+        oldest_ms = min((moment for moment in waiting if moment is not None), default=None)
+        answer["oldest_pending_at"] = None if oldest_ms is None else iso_utc(oldest_ms)
         answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
         indexer = self.__dict__.get("indexer")
         if indexer is not None:
             activity = indexer.activity
-            answer["activity"] = activity.phase
-            if activity.total is not None:
-                answer["progress"] = {
-                    "done": activity.done,
-                    "total": activity.total,
-                    "rate": None if activity.rate is None else round(activity.rate, 2),
-                    "left_s": None if activity.left_s is None else round(activity.left_s),
-                }
-            answer["watching"] = activity.watching
-            answer["degraded"] = list(activity.degraded)
+            answer |= activity.health()
+            ailments += activity.degraded
+        if indexer is not None or ailments:
+            answer["degraded"] = ailments
         return answer
 
     # -- indexing --------------------------------------------------------------------------------------------------
@@ -304,6 +277,8 @@ class Workspace:
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock, source_lock
 
+        shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
+
         def open_projection() -> "Projection":
             return self._open_index(writable=True) if self._projecting else NoProjection()
 
@@ -313,7 +288,10 @@ class Workspace:
                 configured_connectors(self.config, self.runner),
                 self.catalog,
                 open_projection,
-                WriterLock(os.path.join(self.config.folder, "lock")) if self._projecting else NoLock(),
+                # Who writes to an index that machines share has its turn by a lease.
+                NoLock()
+                if shared or not self._projecting
+                else WriterLock(os.path.join(self.config.folder, "lock")),
                 lambda: self.embedder,
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
@@ -364,10 +342,6 @@ class Workspace:
         """The sources that this configuration lacks and whose documents are still there: perhaps they are another one's."""
         return [status for status in self.statuses() if not status.configured]
 
-    def drop_unconfigured(self) -> list[tuple[str, int]]:
-        """Forgets the documents of sources that are not configured; (name, documents). Only ever where the user asks for it."""
-        return [(status.name, self.indexer.forget([status.name])) for status in self.unconfigured()]
-
     def _say_unconfigured(self) -> None:
         import logging  # 8 ms that a search does without
 
@@ -417,10 +391,14 @@ class Workspace:
         """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
         if self.config.path is None:
             return None
-        from ctx.extensions.store import ScriptStore
+        from ctx.extensions.store import FileScriptStore
 
         with self._lock:
-            store = ScriptStore(self.config.db.path)
+            store: ScriptStore = FileScriptStore(self.config.db.path)
+            if self.config.store.url:
+                from ctx.extensions.shared_store import SharedScriptStore
+
+                store = SharedScriptStore(self._database)
             self._opened.append(store.close)
             return store
 
@@ -478,19 +456,41 @@ class Workspace:
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories, in the catalog's file."""
+        """The memories, where the catalog is."""
         from ctx.memory import MemoryStore
 
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self.config.db.path,
+                self._memory_rows() if self.config.store.url else self.config.db.path,
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
             )
             self._opened.append(store.close)
             return store
+
+    def _sessions(self, pack: str, path: str | None) -> "Sessions":
+        """The sessions of a pack's clients, which it keeps in a file at the path, or not at all."""
+        from ctx.packs.sessions import FileSessions
+
+        if path is None or not self.config.store.url:
+            return FileSessions(path)
+        from ctx.packs.shared_sessions import SharedSessions
+
+        return SharedSessions(self._database, pack)
+
+    def _memory_rows(self) -> "MemoryRows":
+        from ctx.memory.postgres_engine import PostgresRows
+
+        return PostgresRows(self._database)
+
+    @property
+    def _database(self) -> "Database":
+        """The database of the catalog, where it is in one."""
+        catalog = self.catalog
+        assert not isinstance(catalog, SqliteCatalog)
+        return catalog.database
 
     def _language_model(self) -> "LanguageModel | None":
         from ctx.memory.llm import ChatCompletion
@@ -523,6 +523,7 @@ class Workspace:
                 root=config.root,
                 environ=os.environ,
                 database=config.db.path,
+                sessions=self._sessions,
             )
             self._opened.extend(pack.close for pack in packs)
             return packs

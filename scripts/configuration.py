@@ -46,7 +46,7 @@ GROUPS = {
         "connectors.s3",
         "connectors.script",
     ),
-    "Store, text, embeddings, ranking": ("db", "store", "chunking", "embedding", "retrieval"),
+    "Store, text, embeddings, ranking": ("db", "store", "index", "chunking", "embedding", "retrieval"),
     "Server": ("server", "mcp", "watch"),
     "Lua: tools and agents of your own": ("lua", "tools.script", "agents.inline", "agents.script"),
     "Memory": ("packs", "memory", "memory.llm"),

@@ -1,29 +1,38 @@
 """Whether the tests would notice: changes one thing at a time in a room that keeps data or a door, and runs its tests.
 
-    python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE:LINE]
+    python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE[:LINE]]
 
 Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that
-fell. The tree is copied to a temporary folder, so the working copy is never touched. What survives on purpose
-is named in docs/decisions/0007-mutants.md.
+fell. A mutant is shown to the quick tests that run its line, the quickest first, up to the first that fails:
+one run of the room's tests beforehand tells who they are. What only another process runs is shown to all
+tests of the room. The tree is copied to a temporary folder, so the working copy is never touched. What
+survives on purpose is named in docs/decisions/0007-mutants.md.
 """
 
 import argparse
-import ast
-import copy
+import contextlib
+import importlib
 import os
+import pickle
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import coverage
+import hypothesis
+import pytest
+from mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[1]
-SLACK_S = 20.0  # beyond four times what the room's tests take unchanged: a mutant that loops has been noticed
+SLACK_S = 20.0  # beyond four times what the tests take unchanged: a mutant that loops has been noticed
+# Threads of these would not outlive the fork of a process that has loaded them.
+THREADED = ("numpy", "onnxruntime", "tantivy", "lupa", "pyarrow", "psycopg")
 
 
 class Room(NamedTuple):
@@ -34,10 +43,7 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "indexing": Room(
-        ("ctx/indexing/run.py",),
-        ("tests/indexing/test_index_run.py", "tests/indexing/test_runs_cut_short.py"),
-    ),
+    "indexing": Room(("ctx/indexing/run.py",), ("tests/indexing",)),
     "store": Room(
         (
             "ctx/store/record.py",
@@ -49,7 +55,23 @@ ROOMS = {
             "tests/store/test_catalog_contract.py",
             "tests/store/test_embeddings_contract.py",
             "tests/store/test_store_schema.py",
+            "tests/store/test_store_folder.py",
+            "tests/store/test_store_moving.py",
+            "tests/indexing/test_index_run.py",
         ),
+    ),
+    "memory": Room(
+        (
+            "ctx/memory/change.py",
+            "ctx/memory/filters.py",
+            "ctx/memory/reader.py",
+            "ctx/memory/records.py",
+            "ctx/memory/rows.py",
+            "ctx/memory/store.py",
+            "ctx/memory/vectors.py",
+            "ctx/memory/writer.py",
+        ),
+        ("tests/memory",),
     ),
     "guard": Room(
         ("ctx/server/guard.py", "ctx/server/zones.py"),
@@ -57,6 +79,7 @@ ROOMS = {
             "tests/server/test_zones.py",
             "tests/server/test_guard.py",
             "tests/server/test_guard_documents.py",
+            "tests/server/test_policy.py",
         ),
     ),
     "policy": Room(
@@ -67,167 +90,185 @@ ROOMS = {
     "frames": Room(("ctx/lua/frames.py",), ("tests/lua/test_lua_frames.py",)),
 }
 
-_COMPARISONS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+
+class Map(NamedTuple):
+    """Which test runs which line, how long each takes, and what else is imported for them."""
+
+    contexts: dict[
+        str, dict[int, list[str]]
+    ]  # of a file, of a line: ids of tests, and files whose set-up ran it
+    seconds: dict[str, float]
+    modules: list[str]
+
+    def witnesses(self, mutant: Mutant) -> list[str]:
+        """The tests that could notice a mutant, the quickest first."""
+        by_line = self.contexts.get(mutant.path, {})
+        contexts = {context for line in mutant.lines for context in by_line.get(line, [])}
+        tests = [test for test in self.seconds if not contexts or {test, test.partition("::")[0]} & contexts]
+        return sorted(tests, key=self.seconds.__getitem__)
 
 
-class Mutant(NamedTuple):
-    """One change of a file: on what line, its kind, the node's number in the walk of the tree, and its substitute."""
+class Chosen:
+    """A pytest plugin: only these tests, in this order, and no smaller example of what has failed."""
 
-    path: str
-    line: int
-    change: str
-    number: int
-    substitute: ast.AST
+    def __init__(self, tests: list[str] | None = None) -> None:
+        self._ranks = None if tests is None else {test: rank for rank, test in enumerate(tests)}
 
-    def text(self, source: str) -> str:
-        """The whole file with the change."""
-        changed = _Replace(self.number, self.substitute).visit(_numbered(source))
-        return ast.unparse(ast.fix_missing_locations(changed))
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile("mutants", phases=phases, database=None)
+        hypothesis.settings.load_profile("mutants")
 
-
-def _numbered(source: str) -> ast.Module:
-    tree = ast.parse(source)
-    for number, node in enumerate(ast.walk(tree)):
-        node.number = number  # type: ignore[attr-defined]
-    return tree
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._ranks is not None:
+            items[:] = [item for item in items if item.nodeid in self._ranks]
+            items.sort(key=lambda item: self._ranks[item.nodeid])
 
 
-def _is_statement(node: ast.stmt) -> bool:
-    """Whether leaving a statement out leaves a program that means something else."""
-    if isinstance(node, ast.Expr):
-        return not isinstance(node.value, ast.Constant) and "logger" not in ast.unparse(node)
-    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
-        return False  # saves memory, and means nothing else
-    return isinstance(node, ast.Assign | ast.AugAssign | ast.Raise | ast.Delete | ast.Break | ast.Continue)
+class Witness:
+    """A pytest plugin that notes which test runs which line, and how long it takes."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._coverage = coverage.Coverage(data_file=None, config_file=False, include=files)
+        self._files = files
+        self._seconds: dict[str, float] = {}
+
+    def pytest_sessionstart(self) -> None:
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        began_s = time.monotonic()
+        # What a fixture does may be for the tests after this one too.
+        self._coverage.switch_context(item.nodeid.partition("::")[0])
+        result = yield
+        self._coverage.switch_context("")
+        self._seconds[item.nodeid] = time.monotonic() - began_s
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._coverage.switch_context(item.nodeid.partition("::")[0])
+
+    def map(self, folder: Path) -> Map:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        contexts = {
+            os.path.relpath(file, folder): {
+                line: [context for context in names if context]
+                for line, names in data.contexts_by_lineno(file).items()
+            }
+            for file in self._files
+        }
+        return Map(contexts, self._seconds, _others(folder))
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What else could stand in a node's place, each with its name."""
-    match node:
-        case ast.Compare(ops=[operator, *_]) if type(operator) in _COMPARISONS:
-            twin = copy.deepcopy(node)
-            twin.ops[0] = _COMPARISONS[type(operator)]()
-            yield "comparison", twin
-        case ast.BoolOp():
-            twin = copy.deepcopy(node)
-            twin.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            yield "and/or", twin
-        case ast.UnaryOp(op=ast.Not()):
-            yield "not", node.operand
-        case ast.Constant(value=bool() as value):
-            yield "true/false", ast.Constant(not value)
-        case ast.Constant(value=int() as value):
-            yield "plus one", ast.Constant(value + 1)
-        case ast.Call(args=[_, _, *_]) if not any(isinstance(entry, ast.Starred) for entry in node.args):
-            twin = copy.deepcopy(node)
-            twin.args[0], twin.args[1] = twin.args[1], twin.args[0]
-            yield "swapped arguments", twin
-        case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
-            yield "return None", ast.Return(ast.Constant(None))
-        case ast.If() | ast.While():
-            twin = copy.deepcopy(node)
-            twin.test = ast.UnaryOp(ast.Not(), node.test)
-            yield "condition turned", twin
-        case ast.stmt() if _is_statement(node):
-            yield "left out", ast.Pass()
-
-
-class _Replace(ast.NodeTransformer):
-    """Puts another node in the place of one."""
-
-    def __init__(self, number: int, substitute: ast.AST) -> None:
-        self._number = number
-        self._substitute = substitute
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if getattr(node, "number", None) == self._number:
-            return ast.copy_location(self._substitute, node)
-        return self.generic_visit(node)
-
-
-def _spared(tree: ast.Module) -> set[ast.AST]:
-    """What no test could notice: annotations, docstrings, limits and tables at the top of a module."""
-    spared: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        parts: list[ast.AST | None] = []
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            parts = [
-                node.returns,
-                *(argument.annotation for argument in ast.walk(node.args) if isinstance(argument, ast.arg)),
-            ]
-        elif isinstance(node, ast.AnnAssign):
-            parts = [node.annotation]
-        elif isinstance(node, ast.Module):
-            parts = [child for child in node.body if isinstance(child, ast.Assign | ast.AnnAssign | ast.Expr)]
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            parts = [node]
-        for part in filter(None, parts):
-            spared.update(ast.walk(part))
-    return spared
-
-
-def mutants(path: str, source: str) -> list[Mutant]:
-    """Every mutant of a file, in the order of its lines."""
-    tree = _numbered(source)
-    spared = _spared(tree)
-    result = [
-        Mutant(path, node.lineno, change, node.number, substitute)
-        for node in ast.walk(tree)
-        if node not in spared and hasattr(node, "lineno")
-        for change, substitute in _changes(node)
+def _others(folder: Path) -> list[str]:
+    """The modules of this process that no mutant changes: those of other packages."""
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] not in THREADED
+        and "site-packages" in (getattr(module, "__file__", None) or "")
+        and not (getattr(module, "__file__", None) or "").startswith(str(folder))
     ]
-    return sorted(result, key=lambda mutant: mutant.line)
 
 
-def _passes(folder: Path, tests: tuple[str, ...], limit_s: float) -> bool:
-    """Whether the room's tests pass in a copy of the tree. One that is still at it after `limit_s` has failed."""
-    environ = {
-        **os.environ,
-        "CTX_FUZZ_SECONDS": "0.5",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(folder),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
+def _in_a_child(work: Callable[[], Any], limit_s: float, log: str = os.devnull) -> Any:
+    """What `work` gives in a process of its own, or None where it ended otherwise or takes longer than `limit_s`.
+
+    A fork, since what is imported for every mutant need not be imported again. What it prints goes to `log`.
+    """
+    with tempfile.TemporaryFile() as reply:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            for stream, name in enumerate((os.devnull, log, log)):
+                os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), stream)
+            try:
+                pickle.dump(work(), reply)
+                reply.flush()
+            finally:
+                os._exit(0)
+        until_s = time.monotonic() + limit_s
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until_s:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return None
+            time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what a test had started
+        reply.seek(0)
+        try:
+            return pickle.load(reply)  # noqa: S301 - our own process wrote it
+        except EOFError:
+            return None
+
+
+def _pytest(folder: Path, tests: list[str], limit_s: float, *plugins: object) -> int:
+    """pytest's status; a test that takes longer than `limit_s` fails."""
+    os.chdir(folder)
+    sys.path[:0] = [str(folder), str(folder / "tests")]
+    importlib.invalidate_caches()
+    options = [
         "-x",
         "-q",
         "-m",
         "not slow",
-        "-p",
-        "no:cacheprovider",
-        "--timeout=60",
+        f"--timeout={limit_s:.0f}",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
     ]
-    process = subprocess.Popen(
-        [*command, *(test for test in tests if (folder / test).exists())],
-        cwd=folder,
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    spared = [f"-pno:{name}" for name in ("cacheprovider", "schemathesis", "langsmith_plugin", "xdist")]
+    return int(pytest.main([*options, *spared, *tests], list(plugins)))
+
+
+def survey(room: Room, folder: Path) -> Map:
+    """One run of a room's tests without any change."""
+    tests = [test for test in room.tests if (folder / test).exists()]
+
+    def work() -> tuple[int, Map]:
+        witness = Witness([str(folder / path) for path in room.files])
+        status = _pytest(folder, tests, 300, Chosen(), witness)
+        return status, witness.map(folder)
+
+    log = folder.with_name("survey.log")
+    status, answer = _in_a_child(work, 1200, str(log)) or (None, None)
+    if status != 0:
+        raise SystemExit(f"{log.read_text()[-4000:]}\nThe tests fail without any change.")
+    for name in answer.modules:
+        with contextlib.suppress(Exception):  # a module that is imported in a way of its own
+            importlib.import_module(name)
+    return answer
+
+
+def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
+    """Whether every test that could notice a mutant passes with it. One that is still at it long after has failed."""
+    tests = answer.witnesses(mutant)
+    files = sorted({test.partition("::")[0] for test in tests})
+    path = folder / mutant.path
+    stamps = path.stat()
+    path.write_text(mutant.text(source))
+    os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 10**10))  # no compiled file is taken for it
+    seconds = [answer.seconds[test] for test in tests]
+
+    def work() -> int:
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        return _pytest(folder, files, 4 * max(seconds) + SLACK_S / 2, Chosen(tests))
+
     try:
-        return process.wait(limit_s) == 0
-    except subprocess.TimeoutExpired:
-        return False
+        return _in_a_child(work, 4 * sum(seconds) + SLACK_S) == 0
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # and what a test had started
-        except ProcessLookupError:
-            pass
-        process.wait()
+        path.write_text(source)
+        os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
 
 
 def sweep(
@@ -239,22 +280,22 @@ def sweep(
     every = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
     chosen = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - the same ones each time
     if lines:
-        chosen = [mutant for mutant in every if f"{mutant.path}:{mutant.line}" in lines]
-    began_s = time.monotonic()
-    if not _passes(folder, room.tests, 300):
-        raise SystemExit(f"{name}: its tests fail without any change")
-    limit_s = 4 * (time.monotonic() - began_s) + SLACK_S
+        chosen = [
+            mutant for mutant in every if {mutant.path, f"{mutant.path}:{mutant.line}"}.intersection(lines)
+        ]
+    if not chosen:
+        return 0, 0
+    answer = survey(room, folder)
     fell = tried = 0
     for mutant in sorted(chosen, key=lambda mutant: (mutant.path, mutant.line)):
         if time.monotonic() > until_s:
             break
-        (folder / mutant.path).write_text(mutant.text(sources[mutant.path]))
-        noticed = not _passes(folder, room.tests, limit_s)
-        (folder / mutant.path).write_text(sources[mutant.path])
+        source = sources[mutant.path]
+        survived = _survives(mutant, folder, source, answer)
         tried += 1
-        fell += noticed
-        if not noticed:
-            line = sources[mutant.path].splitlines()[mutant.line - 1].strip()
+        fell += not survived
+        if survived:
+            line = source.splitlines()[mutant.line - 1].strip()
             print(f"survived  {mutant.path}:{mutant.line}  {mutant.change}: {line}", flush=True)
     print(f"{name}: {fell} of {tried} fell, of {len(every)} possible; seed {seed}", flush=True)
     return fell, tried
@@ -269,15 +310,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600, help="in all; what is left then is not tried")
     parser.add_argument(
-        "--at", action="append", default=[], metavar="FILE:LINE", help="only this line's mutants"
+        "--at", action="append", default=[], metavar="FILE[:LINE]", help="only the mutants of this line"
     )
     options = parser.parse_args()
     until_s = time.monotonic() + options.seconds
     fell = tried = 0
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "tree"
+        folder = Path(name).resolve() / "tree"
         spared = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", ".hypothesis")
         shutil.copytree(ROOT, folder, ignore=spared)
+        os.environ |= {"CTX_FUZZ_SECONDS": "0.5", "PYTHONPATH": str(folder)}
         for room in options.rooms or ROOMS:
             counts = sweep(room, folder, options.sample, options.seed, until_s, options.at)
             fell, tried = fell + counts[0], tried + counts[1]

@@ -1,10 +1,14 @@
 """What holds for every test."""
 
+import itertools
 import os
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
+import opensearch
 import postgres
 import pytest
 
@@ -17,6 +21,36 @@ hypothesis.settings.load_profile("ctx")
 
 # Minutes each: they come first, so that nothing waits for them at the end.
 LONGEST = ("test_soak", "test_kills", "test_memory_crash", "test_pack_crash", "test_store_crash")
+
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 << 30  # two quick suites and the databases of what they start
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--in-memory",
+        action="store_true",
+        help="keep files in memory where there is room for them (a disk's waits are half the time of the quick suite)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    _keep_files_in_memory(config)
+    _begin_node(config)
+
+
+def _keep_files_in_memory(config: pytest.Config) -> None:
+    """Chooses the folder for temporary files before anybody has asked for it; processes at its side inherit it."""
+    if not config.getoption("--in-memory") or "TMPDIR" in os.environ or not MEMORY.is_dir():
+        return
+    memory = os.statvfs(MEMORY)
+    # Scripts are started from temporary folders; a container may forbid it, or give 64 MB.
+    if memory.f_flag & os.ST_NOEXEC or memory.f_bavail * memory.f_frsize < MEMORY_BYTES:
+        return
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,3 +96,44 @@ def postgres_server(postgres_programs: postgres.Programs) -> Iterator[postgres.S
 def database_url(postgres_server: postgres.Server) -> str:
     """The address of a new, empty database on a real PostgreSQL."""
     return postgres_server.database()
+
+
+_early = pytest.StashKey[opensearch.Cluster]()
+
+
+def _begin_node(config: pytest.Config) -> None:
+    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test needs one."""
+    chief = not hasattr(config, "workerinput")
+    if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
+        config.stash[_early] = opensearch.Cluster()
+        os.environ[opensearch.URL] = config.stash[_early].url
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _early in config.stash:
+        config.stash[_early].discard()
+
+
+@pytest.fixture(scope="session")
+def opensearch_url() -> Iterator[str]:
+    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not there."""
+    if opensearch.URL in os.environ:
+        opensearch.wait_for(os.environ[opensearch.URL])
+        yield os.environ[opensearch.URL]
+        return
+    nodes = opensearch.Cluster()
+    try:
+        yield nodes.wait().url
+    finally:
+        nodes.discard()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def index_name(opensearch_url: str) -> Iterator[str]:
+    """A name for an index that no other test has; what it has is deleted afterwards."""
+    name = f"t{os.getpid()}x{next(_numbers)}"
+    yield name
+    opensearch.forget(opensearch_url, name)

@@ -23,7 +23,7 @@ OFFICE, TEXT, DRAW, TABLE, PRESENTATION = (
 def zipped(parts: Mapping[str, str | bytes]) -> bytes:
     """A zip of the parts, in order."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in parts.items():
             archive.writestr(name, content)
     return buffer.getvalue()

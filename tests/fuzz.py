@@ -1,4 +1,4 @@
-"""How long the tests that try things at random go on: `CTX_FUZZ_SECONDS`, a few seconds where it is not set."""
+"""How long the tests that try things at random go on: `CTX_FUZZ_SECONDS`, a second where it is not set."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import hypothesis
 import pytest
 
-SECONDS = float(os.environ.get("CTX_FUZZ_SECONDS", "4"))
+SECONDS = float(os.environ.get("CTX_FUZZ_SECONDS", "1"))
 patient = pytest.mark.timeout(SECONDS + 120)
 
 

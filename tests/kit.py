@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 
 from ctx.config import load_config
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
@@ -151,12 +152,4 @@ def ctx(
         if not name.startswith("CTX_") and name not in ("FORCE_COLOR",)
     }
     environ |= {"XDG_CONFIG_HOME": str(cwd / "no-such-folder"), "PYTHONWARNINGS": "ignore"} | (env or {})
-    return subprocess.run(
-        [sys.executable, "-m", "ctx", *arguments],
-        cwd=cwd,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        input=input_text,
-    )
+    return run_command([*arguments], cwd, environ, timeout_s, input_text)

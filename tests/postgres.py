@@ -33,7 +33,7 @@ def missing(what: str) -> None:
     pytest.skip(message)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -60,7 +60,7 @@ class Programs:
         if _USER and self._run("initdb", "--version", check=False).returncode:
             # A checkout below a folder that only root may enter.
             self._copy = Path(tempfile.mkdtemp(prefix="ctx-postgresql-"))
-            shutil.copytree(HOME, self._copy, dirs_exist_ok=True)
+            shutil.copytree(HOME, self._copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("opensearch"))
             self._copy.chmod(0o755)
             self.folder = self._copy / _PROGRAMS
 
@@ -96,7 +96,7 @@ class Server:
         if _USER:
             shutil.chown(self._folder, _USER, "nogroup")
         self.data = self._folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = () if durable else _HASTE
         self._count = 0
 

@@ -1,6 +1,7 @@
 """The floors of the house: a room imports only lower floors. The drawing of docs/architecture.md is read, and the code held to it."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -42,14 +43,15 @@ def room_of(module: str, rooms: dict[str, int]) -> str:
     return ".".join(parts)
 
 
-def imports(path: Path) -> set[str]:
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     targets = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ctx":
             targets.update(f"{node.module}.{name.name}" for name in node.names)
         elif isinstance(node, ast.Import):
             targets.update(name.name for name in node.names if name.name.split(".")[0] == "ctx")
-    return targets
+    return frozenset(targets)
 
 
 def test_lua_needs_of_the_house_only_errors_json_and_text() -> None:

@@ -80,6 +80,7 @@ def test_a_backup_is_of_one_moment_and_waits_for_no_writer(tmp_path: Path) -> No
         assert json.loads(archive.read(MANIFEST))["rows"]["document"] == 2
 
 
+@pytest.mark.slow
 def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
     config = indexed(tmp_path)
     before = answers(config)

@@ -50,9 +50,10 @@ def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp
         written(tmp_path, "", name)
     text = "\n".join(lines)
     tables = tomli.loads(text)
-    loaded(
-        tmp_path, text.replace('provider = "local"', 'provider = "ollama"')
-    )  # the one section whose keys depend on each other
+    # The two sections whose keys depend on each other.
+    whole = text.replace('provider = "local"', 'provider = "ollama"')
+    whole = whole.replace('engine = "local"', 'engine = "opensearch"')
+    loaded(tmp_path, whole, {"CTX_SEARCH_KEY": "secret"})
     # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means something else).
     defaults = loaded(tmp_path, "")
     for section in ("chunking", "retrieval", "watch", "mcp"):
@@ -175,3 +176,24 @@ def test_other_keys_of_a_script_are_its_configuration(tmp_path: Path) -> None:
 def test_relative_paths_mean_the_project_from_wherever_the_file_lies(tmp_path: Path, place: str) -> None:
     path = written(tmp_path, "[connectors.filesystem]\nroot = './docs'", place)
     assert load_config(str(path), {}).filesystems[0].root == str(tmp_path / "docs")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint_words"),
+    [
+        ('engine = "opensearch"', "[index] url: is required for the engine 'opensearch'"),
+        ('engine = "opensearch"\nurl = "os1:9200"', "[index] url: write https://host:9200, several with"),
+        (
+            'url = "https://os1:9200"',
+            '[index] url: does nothing with the local engine; set engine = "opensearch"',
+        ),
+        ('engine = "elastic"', "[index] engine: must be one of local, opensearch, got 'elastic'"),
+        ('engine = "opensearch"\nurl = "https://os1"\nname = "Ctx*"', "[index] name: has 1 to 64 of a-z 0-9"),
+        (
+            'engine = "opensearch"\nurl = "https://me:pw@os1"\napi_key = "k"',
+            "[index] api_key: stands in place of the user and password in url",
+        ),
+    ],
+)
+def test_a_search_engine_is_told_what_it_lacks(tmp_path: Path, text: str, complaint_words: str) -> None:
+    assert complaint_words in complaint(tmp_path, f"[index]\n{text}")

@@ -5,12 +5,14 @@ heard meanwhile. So whoever compiles something else than a literal says here wha
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MODULES = frozenset(["re", "re2", "fnmatch", "glob"])
 METHODS = frozenset(["glob", "rglob", "full_match"])  # of pathlib
+WORDS = re.compile(rf"\b({'|'.join(MODULES | METHODS | {'pattern'})})\b")
 HARMLESS = frozenset(["escape", "error", "purge", "Options", "Match", "Pattern", "translate"])
 
 ALLOWED = {
@@ -55,7 +57,10 @@ def _constants(tree: ast.Module) -> frozenset[str]:
 
 
 def _compilations(path: Path) -> Iterator[tuple[str, int]]:
-    tree = ast.parse(path.read_text())
+    source = path.read_text()
+    if not WORDS.search(source):
+        return  # many files, which need not be parsed
+    tree = ast.parse(source)
     constants = _constants(tree)
     aliases = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"

@@ -148,3 +148,9 @@ def test_an_index_run_that_finds_nothing_changed_imports_nothing_that_only_a_cha
         "typing",
     }
     assert not dear & set(completed.stdout.split())
+
+
+def test_records_of_rows_are_what_calling_the_class_gives() -> None:
+    assert lean.records(Lean, [("a", 1, ()), ("b", 2, ("x",))]) == [Lean("a", 1), Lean("b", 2, ("x",))]
+    assert type(lean.records(Lean, [("a", 1, ())])[0]) is Lean
+    assert lean.records(Lean, []) == []

@@ -29,6 +29,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config
 
 
+@pytest.mark.slow
 def test_a_table_has_a_row_for_each_chunk_and_its_embeddings_spare_another_store_the_work(
     indexed: Path, tmp_path: Path
 ) -> None:

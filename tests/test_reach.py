@@ -14,6 +14,10 @@ HOSTILE = {
         '[store]\nurl = "postgresql://me:secret@db.example.com/ctx"',
         "keeps the documents in the database postgresql://me@db.example.com/ctx",
     ),
+    "search-engine": (
+        '[index]\nengine = "opensearch"\nurl = "https://me:secret@os1:9200, https://os2:9200"',
+        "gives the words and vectors of documents to the search engine https://me@os1:9200,https://os2:9200",
+    ),
     "tool-script": ('[tools.script.t]\npath = "./t.lua"', "runs the script ./t.lua as the tool t"),
     "agent-script": ('[agents.script.a]\npath = "./a.lua"', "runs the script ./a.lua as the agent a"),
     "source-script": ('[connectors.script.s]\npath = "./s.lua"', "runs the script ./s.lua as the source s"),

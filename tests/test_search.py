@@ -289,7 +289,7 @@ def test_a_source_is_named_whole_or_by_its_type() -> None:
     st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), min_size=1, max_size=4),
     st.sampled_from(["keyword", "semantic", "hybrid"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_order_does_not_depend_on_limit_or_offset(
     texts: list[list[str]], query: list[str], pages: list[tuple[int, int]], mode: str
 ) -> None:

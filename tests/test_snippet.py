@@ -85,15 +85,26 @@ def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) 
 
 def test_rare_words_say_more_than_common_ones() -> None:
     matcher = Matcher(["the", "otter"], {"the": 0.1, "otter": 3.9})
-    assert matcher.share({"otter"}) > 0.9
-    assert matcher.share({"the"}) < 0.1
-    assert matcher.share({"the", "otter"}) == pytest.approx(1.0)
+    assert matcher.share(matcher.terms_in("an otter")) > 0.9
+    assert matcher.share(matcher.terms_in("the cat")) < 0.1
+    assert matcher.share(matcher.terms_in("the otter")) == pytest.approx(1.0)
+    assert matcher.share(matcher.terms_in("a cat")) == 0.0
+
+
+def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_has_them() -> None:
+    terms = [f"word{i}" for i in range(12)]
+    matcher = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
+    backwards = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
+    assert matcher.share(matcher.terms_in(" ".join(terms[2:]))) == backwards.share(
+        backwards.terms_in(" ".join(reversed(terms[2:])))
+    )
+    assert matcher.listed(matcher.terms_in("word7 and word3")) == ["word3", "word7"]
 
 
 def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
     matcher = Matcher(["app"], {})
-    assert matcher.terms_in("the app") == matcher.terms_in("myApp") == {"app"}
-    assert matcher.terms_in("mapper") == set()
+    assert matcher.listed(matcher.terms_in("the app")) == matcher.listed(matcher.terms_in("myApp")) == ["app"]
+    assert not matcher.terms_in("mapper")
 
 
 @pytest.mark.parametrize("size", [80, 240, 1000])

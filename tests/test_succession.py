@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import ctx, named, project, workspace
 from kit import found as matches
-from kit import project, workspace
 
-from ctx.errors import CtxError
+from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.files import state_folder
+from ctx.pruning import prune_models, replaced_models
 
 PAGES = {f"{number}.md": f"# Page {number}\n\nThe word{number} stands here.\n" for number in range(12)}
 DIMS = {"elder": 32, "younger": 48, "gone": 16}
@@ -211,6 +212,7 @@ def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Se
     assert not (tmp_path / "state" / "ctx" / "embedders.json").exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
     tmp_path: Path, service: Service
 ) -> None:
@@ -236,3 +238,77 @@ def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
         space.indexer.embed()
         assert answering(space, service) == "younger"
         assert space.index.check() == []
+
+
+def outputs(folder: Path, config: Path, *commands: str) -> list[str]:
+    """What each of these commands prints."""
+    runs = [ctx(*command.split(), cwd=folder, env=named(config)) for command in commands]
+    assert all(run.returncode in (0, 1, 3) for run in runs), [run.stderr for run in runs]
+    return [run.stdout for run in runs]
+
+
+def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
+    tmp_path: Path, service: Service
+) -> None:
+    read_by(tmp_path, service, "elder", PAGES)
+    config = read_by(tmp_path, service, "younger")
+    with workspace(config) as space:
+        (share,) = replaced_models(space)
+        assert share.model.startswith("openai/elder@")
+        assert share.embeddings == len(PAGES)
+    stats, diagnosis, trial = outputs(tmp_path, config, "stats", "doctor", "embed prune --dry-run")
+    line = f"{len(PAGES)} embeddings of {share.model}, about 0.0 MB"
+    assert f"replaced    {line}; `ctx embed prune` drops them\n" in stats
+    assert f"{line}, a model that was replaced" in diagnosis
+    assert trial == f"would drop {line}\n"
+    stats, dropped, again = outputs(
+        tmp_path, config, "stats --json", "embed prune --json", f"embed prune {share.model} --json"
+    )
+    assert json.loads(stats)["replaced_models"] == json.loads(dropped)["models"]
+    assert "is not a replaced model (those are: none)" in again
+    (remainder,) = outputs(tmp_path, config, "embed prune")
+    assert remainder == "no embeddings of a replaced model are kept\n"
+    with workspace(config) as space:
+        assert replaced_models(space) == []
+        assert space.catalog.stats()["embeddings"] == len(PAGES)
+        assert space.catalog.check() == space.index.check() == []
+        assert answering(space, service) == "younger"
+        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
+
+
+def test_neither_the_model_that_answers_nor_the_one_that_fills_is_dropped(
+    tmp_path: Path, service: Service
+) -> None:
+    read_by(tmp_path, service, "gone", PAGES)
+    read_by(tmp_path, service, "elder")
+    config = project(tmp_path, config=service.config("younger"))
+    with workspace(config) as space:
+        space.indexer.embed(limit=5)
+        models = {share.model.split("@")[0]: share.embeddings for share in space.catalog.model_shares()}
+        assert models == {"openai/gone": 12, "openai/elder": 12, "openai/younger": 5}
+        for share in space.catalog.model_shares()[1:]:
+            with pytest.raises(NotFound, match="is not a replaced model"):
+                prune_models(space, [share.model])
+        assert [share.model.split("@")[0] for share in prune_models(space)] == ["openai/gone"]
+        assert answering(space, service) == "elder"
+        space.indexer.embed()
+        assert answering(space, service) == "younger"
+
+
+def test_where_machines_share_a_database_a_replaced_model_is_dropped_by_name_only(
+    tmp_path: Path, service: Service, database_url: str
+) -> None:
+    folder = f'[store]\nurl = "{database_url}"\n'
+    pages = {"a.md": PAGES["1.md"]}
+    for model in ("elder", "younger"):
+        config = project(tmp_path, pages, folder + service.config(model))
+        with workspace(config) as space:
+            space.indexer.run()
+            space.indexer.embed()
+    with workspace(config) as space:
+        (share,) = replaced_models(space)
+        with pytest.raises(BadRequest, match="ctx embed prune NAME"):
+            prune_models(space)
+        assert prune_models(space, [share.model]) == [share]
+        assert [entry.model.split("@")[0] for entry in space.catalog.model_shares()] == ["openai/younger"]
+        assert answering(space, service) == "younger"

@@ -36,7 +36,10 @@ COMMANDS = {
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),
     "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
-    "embed": ("ctx.cli.index", "embed what is pending, or everything anew"),
+    "embed": (
+        "ctx.cli.embed",
+        "embed what is pending or everything anew, or drop a replaced model's embeddings",
+    ),
     "worker": ("ctx.cli.worker", "index and embed beside other machines that share a database"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),

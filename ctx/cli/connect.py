@@ -94,8 +94,9 @@ def _check(args: Any) -> None:
     if not (args.client or args.list or args.all):
         raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
     if args.client and args.client not in CLIENTS:
+        mend = did_you_mean(args.client, CLIENTS)
         raise BadRequest(
-            f"unknown client '{args.client}'; {did_you_mean(args.client, CLIENTS)}. Any client of MCP "
+            f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of MCP "
             "can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
         )
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
@@ -283,9 +284,9 @@ def _remove(client: Client, name: str, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
-    done = f"{client.title}: took '{name}' out of {path}"
+    report = f"{client.title}: took '{name}' out of {path}"
     private = args.scope != "project"
-    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=done)
+    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=report)
 
 
 def _path(client: Client, template: str, name: str) -> str:

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.embed import described
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
+from ctx.pruning import replaced_models
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -125,6 +128,13 @@ def _database(config: Config) -> Iterator[Finding]:
         yield Finding("database", OK if sound else WARNING, line)
 
 
+def _search_engine(workspace: Workspace) -> Iterator[Finding]:
+    """What answers by [index] url, and whether all of the index is on some node."""
+    if workspace.plane.remote:
+        sound, line = workspace.plane.reader().server(workspace.catalog)
+        yield Finding("search engine", OK if sound else WARNING, line)
+
+
 def _catalog(config: Config, *, fix: bool) -> Finding:
     """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
     try:
@@ -185,6 +195,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    yield from _search_engine(workspace)
     if not workspace.catalog.stats()["documents"]:
         return
     behind = workspace.behind()
@@ -224,6 +235,12 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         WARNING if pending else OK,
         detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
     )
+    for share in replaced_models(workspace):
+        yield Finding(
+            "embeddings",
+            WARNING,
+            f"{described(share)}, a model that was replaced: `ctx embed prune` drops them",
+        )
 
 
 def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
@@ -252,7 +269,7 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 
 def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     """Whether every memory, its words and its vector agree, and every pack loads."""
-    banks = workspace.memory.banks() if os.path.exists(workspace.config.db.path) else []
+    banks = workspace.memory.banks() if workspace.config.stored else []
     if not banks and not workspace.config.packs.enabled:
         return
     problems = workspace.memory.check(deep=True)
@@ -272,10 +289,15 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             "packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs)
         )
     for pack in workspace.packs:
-        if pack.manifest.key_required and not pack.keys and not key_ring(workspace.config).candidates():
+        if pack.manifest.key_required and not pack.keys and not _server_keys(workspace):
             yield Finding(
                 "pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`"
             )
+
+
+def _server_keys(workspace: Workspace) -> int:
+    with closing(key_ring(workspace.config)) as ring:
+        return len(ring.candidates())
 
 
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:

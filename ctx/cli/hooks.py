@@ -156,9 +156,9 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict JSON, so it was left alone; delete the hooks with 'ctx memory' in it"
         )
-    done = f"{client.title}: took the hooks of ctx out of {path}"
+    report = f"{client.title}: took the hooks of ctx out of {path}"
     private = args.scope != "project"
-    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=done)
+    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=report)
 
 
 # ---- entries -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`ctx index` (alias `sync`) and `ctx embed`."""
+"""`ctx index` (alias `sync`)."""
 
 import json
 import logging
@@ -15,15 +15,12 @@ from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
+from ctx.pruning import drop_unconfigured
 from ctx.types import JSON, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
 SHOWN = 10  # lines of a kind under a report: more than that is for --json
 SHOWN_CHANGES = 20  # documents named of one run that --watch tells of
-
-
-def run(command: str, argv: list[str]) -> int:
-    return _embed(argv) if command == "embed" else _index(command, argv)
 
 
 class _Options:
@@ -88,7 +85,7 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     return options.parse_args(argv, namespace=_Options())
 
 
-def _index(command: str, argv: list[str]) -> int:
+def run(command: str, argv: list[str]) -> int:
     args = _options(command, argv)
     if args.prune and args.sources:
         raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
@@ -144,7 +141,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if progress is json_line:
             _tell_ends(reports)
         if not args.dry_run:
-            dropped = workspace.drop_unconfigured() if args.prune else []
+            dropped = drop_unconfigured(workspace) if args.prune else []
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
     strays = [] if args.sources else workspace.unconfigured()
     if args.json:
@@ -158,7 +155,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if not reports:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
         if embedded and (embedded.embedded or embedded.pending):
-            _print_embedded(embedded)
+            print_embedded(embedded)
     return 0 if all(report.ok for report in reports) else 1
 
 
@@ -299,42 +296,6 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
         print(f"  ... and {total - SHOWN:,} more (--json lists them)", file=sys.stderr)
 
 
-def _print_embedded(report: EmbedReport) -> None:
+def print_embedded(report: EmbedReport) -> None:
     pending = f", {report.pending:,} pending" if report.pending else ""
     print(f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}")
-
-
-def _embed(argv: list[str]) -> int:
-    options = parser(
-        "embed",
-        "Embed what no embedding covers yet (pending), or drop all embeddings and start anew (rebuild).",
-        json=True,
-    )
-    options.add_argument("what", choices=("pending", "rebuild"))
-    options.add_argument("--limit", type=int, help="stop after so many chunks")
-    options.add_argument("--dry-run", action="store_true", help="only count")
-    options.add_argument("--batch-size", type=int, help="texts a request, for ollama and openai")
-    add_options(options)
-    args = options.parse_args(argv)
-    if args.batch_size is not None and args.batch_size < 1:
-        raise BadRequest("--batch-size must be at least 1")
-    config = configuration(args.config)
-    if args.batch_size is not None:
-        config = config.replaced(embedding=config.embedding.replaced(batch_size=args.batch_size))
-    with open_workspace(config) as workspace:
-        workspace.require_embeddings()
-        if args.dry_run:
-            pending = workspace.catalog.pending_count(workspace.model or "")
-            print_json({"pending": pending}) if args.json else print(f"{counted(pending, 'chunk')} pending")
-            return 0
-        with shown_progress(args) as progress:
-            report = workspace.indexer.embed(
-                limit=args.limit, rebuild=args.what == "rebuild", progress=progress
-            )
-    if args.json:
-        print_json(
-            {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
-        )
-    else:
-        _print_embedded(report)
-    return 0

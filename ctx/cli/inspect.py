@@ -9,9 +9,11 @@ from typing import TextIO
 
 from ctx import files
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
+from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
+from ctx.pruning import replaced_models
 from ctx.store.base import StoredDocument
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
@@ -58,6 +60,7 @@ def _stats(argv: list[str]) -> int:
         stats = dict(workspace.catalog.stats())
         statuses = workspace.statuses()
         behind = workspace.behind()
+        replaced = replaced_models(workspace)
     pending = sum(status.pending for status in statuses)
     oldest = min(
         (status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None),
@@ -69,6 +72,7 @@ def _stats(argv: list[str]) -> int:
             "pending": pending,
             "oldest_pending_at": None if oldest is None else iso_utc(oldest),
             "index_behind": behind,
+            "replaced_models": shares_json(replaced),
         }
         print_json({**answer, "sources": [source_json(status) for status in statuses]})
         return 0
@@ -80,6 +84,8 @@ def _stats(argv: list[str]) -> int:
     if pending:
         print(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
     print(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
+    for share in replaced:
+        print(f"replaced    {described(share)}; `ctx embed prune` drops them")
     if behind:
         print(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
     rows = [

@@ -7,7 +7,7 @@ from ctx.assemble import key_ring
 from ctx.cli.common import action, configuration, parser, print_json, table
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
-from ctx.server.keys import EVERY_BANK, KeyRecord, KeyRing
+from ctx.server.keys import EVERY_BANK, KeyRecord, Keys
 from ctx.types import JSON
 
 
@@ -29,9 +29,11 @@ def run(command: str, argv: list[str]) -> int:
         return _ACTIONS[args.action](ring, args)
     except OSError as error:
         raise StoreError(f"the keys in {config.folder} cannot be changed: {error.strerror}") from error
+    finally:
+        ring.close()
 
 
-def _create(ring: KeyRing, args: Any) -> int:
+def _create(ring: Keys, args: Any) -> int:
     key, record = ring.create(args.name, args.bank or [EVERY_BANK])
     if args.json:
         print_json({"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)})
@@ -43,13 +45,13 @@ def _create(ring: KeyRing, args: Any) -> int:
     return 0
 
 
-def _revoke(ring: KeyRing, args: Any) -> int:
+def _revoke(ring: Keys, args: Any) -> int:
     record = ring.revoke(args.name)
     print_json({"revoked": record.id}) if args.json else print(f"Revoked '{record.name}' ({record.id}).")
     return 0
 
 
-def _list(ring: KeyRing, args: Any) -> int:
+def _list(ring: Keys, args: Any) -> int:
     records = ring.list()
     if args.json:
         print_json({"keys": [_record_json(record) for record in records]})

@@ -1,7 +1,6 @@
 """`ctx memory`: look into the memories, correct and forget them, move them."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 
@@ -32,7 +31,7 @@ def run(command: str, argv: list[str]) -> int:
     if args.action in ("recall", "capture"):
         return run_session(args)
     config = memory_configuration(args.config)
-    if config.path is None and not os.path.exists(config.db.path):
+    if config.path is None and not config.stored:
         raise ConfigError(NO_PROJECT)  # nor has the user memories of their own
     with open_workspace(config) as workspace:
         return _ACTIONS[args.action](workspace, args)

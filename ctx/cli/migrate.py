@@ -1,4 +1,4 @@
-"""`ctx migrate`: moves the catalog to a database, or back to a file."""
+"""`ctx migrate`: moves a store to a database, or back to a file."""
 
 import os
 import sys
@@ -6,16 +6,15 @@ import sys
 from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
+from ctx.migration import migrate
 from ctx.store.lock import WriterLock
-from ctx.workspace import open_catalog
 
 
 def run(command: str, argv: list[str]) -> int:
     options = parser(
         "migrate",
-        "Copy the catalog (documents, embeddings, how the sources went) to another store under the same ids, "
-        "and compare the two. "
-        "It may be broken off and run again. Stop whoever indexes; memories and keys stay where they are.",
+        "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one under the "
+        "same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
         json=True,
     )
     options.add_argument(
@@ -45,16 +44,8 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         if sys.stderr.isatty():
             print(f"\r\x1b[K{count:,} of {total:,} {step}", end="", file=sys.stderr, flush=True)
 
-    with (
-        WriterLock(os.path.join(config.folder, "lock")),
-        open_catalog(origin_place, config.db.path) as origin,
-        open_catalog(target_place, config.db.path) as target,
-    ):
-        from ctx.store.moving import (
-            move,  # it needs the client of PostgreSQL, which `open_catalog` asks for by name
-        )
-
-        report = move(origin, target, replace=replace, progress=progress)
+    with WriterLock(os.path.join(config.folder, "lock")):
+        report = migrate(config, origin_place, target_place, replace=replace, progress=progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if as_json:
@@ -64,6 +55,10 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
         "are there, and equal; "
         f"{report.passed_over:,} documents were there before"
+    )
+    print(
+        f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} sessions and "
+        f"{report.values:,} values of scripts are there, and equal"
     )
     print(
         "Now name it in ctx.toml: [store] url; `ctx index` builds the index from it without embedding anything."

@@ -97,7 +97,7 @@ def _openapi(argv: list[str]) -> int:
     options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
-    from ctx.server.endpoints import router  # FastAPI: a quarter of a second, and a server starts without it
+    from ctx.server.endpoints import router  # FastAPI: 0.35 s, which a starting server is spared
     from ctx.server.openapi import Described, describe
 
     with open_workspace(configuration(args.config)) as workspace:

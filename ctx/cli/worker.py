@@ -19,7 +19,9 @@ def run(command: str, argv: list[str]) -> int:
         json=True,
     )
     options.add_argument(
-        "--roles", default=",".join(ROLES), help="scan, embed, or both with a comma between (the default)"
+        "--roles",
+        default=",".join(ROLES),
+        help="scan, embed and pump (to the engine of [index]), with commas between",
     )
     options.add_argument("--once", action="store_true", help="end when nothing is left to do")
     options.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
@@ -36,7 +38,9 @@ def run(command: str, argv: list[str]) -> int:
     log_to_stderr(args.log_level, "text")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with open_workspace(config, projecting=False) as workspace:
+    # An index of its own it has no use for; one that machines share it brings up to date.
+    projecting = config.index.engine != "local" and "pump" in roles
+    with open_workspace(config, projecting=projecting) as workspace:
         worker = Worker(workspace.indexer, roles, intervals_s(workspace.config))
         try:
             if args.once:

@@ -9,7 +9,7 @@ Progress = Callable[[str, int, int | None], None]
 """`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""
 
 
-SLOW_KINDS = frozenset({"web"})
+SLOW_KINDS = frozenset({"web", "s3", "script"})
 """The types of sources whose reading waits for others most of the time: minutes, for what is stored in seconds.
 The writer's lock is not held while they are read, but for each batch."""
 

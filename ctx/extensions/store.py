@@ -1,4 +1,5 @@
-"""What scripts keep between calls: a few values each, by key, in the catalog's file.
+"""What scripts keep between calls: a few values each, by key, in the catalog's file or the database that machines
+share.
 
 Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
 there for the next call as soon as `set` has answered, whatever happens to the process.
@@ -8,10 +9,11 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ctx.errors import Busy, ToolError
+from ctx.store.record import Statements
 from ctx.store.schema import Connection, attached, connect, migrate, transaction, translating
 from ctx.types import JSON
 
@@ -34,12 +36,78 @@ _MIGRATIONS = (
 
 
 class ScriptStore:
-    """The values of all scripts. Safe from several threads and beside other processes. `path`: the catalog's
-    file, made if need be.
+    """The values of all scripts, wherever they are kept. Safe from several threads and beside other processes.
 
     `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an
     answer, or raises `Busy`; it raises `ToolError` for what is not to be kept, and `StoreError`.
     """
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
+        """All that is kept, by script and key: `(script, key, bytes, value)`, the value as JSON."""
+
+        def read(connection: Statements) -> list[tuple[str, str, int, str]]:
+            cursor = connection.execute(
+                "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
+            )
+            return [(row[0], row[1], row[2], row[3]) for row in cursor]
+
+        return self._within("", deadline_s, read, write=False)
+
+    def take_over(self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float) -> None:
+        """Keeps what another store gave as `rows`, in place of what is here under the same keys."""
+
+        def write(connection: Statements) -> None:
+            connection.executemany(
+                "INSERT INTO script_value VALUES (?, ?, ?, ?) ON CONFLICT (script, key)"
+                " DO UPDATE SET bytes = excluded.bytes, value = excluded.value",
+                rows,
+            )
+
+        self._within("", deadline_s, write, write=True)
+
+    def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
+        """What `act` gives, in one transaction; nobody else writes the script's values while it writes."""
+        raise NotImplementedError
+
+    def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
+        """The value, None where there is none."""
+        return self._within(
+            script, deadline_s, lambda connection: _value(connection, script, _key(key)), write=False
+        )
+
+    def keys(self, script: str, deadline_s: float) -> list[str]:
+        """The keys that have a value, sorted."""
+
+        def read(connection: Statements) -> list[str]:
+            select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
+            return [row[0] for row in connection.execute(select, (script,))]
+
+        return self._within(script, deadline_s, read, write=False)
+
+    def set(self, script: str, key: JSON, value: JSON, deadline_s: float) -> None:
+        """Keeps a value in place of the one there was; None drops it."""
+        self._within(
+            script, deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True
+        )
+
+    def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
+        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes between."""
+
+        def add(connection: Statements) -> int | float:
+            total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
+            if not (abs(total) < 1 << 63 if isinstance(total, int) else math.isfinite(total)):
+                raise ToolError("context.store.add: the sum is larger than a number can be")
+            _put(connection, script, _key(key), total)
+            return total
+
+        return self._within(script, deadline_s, add, write=True)
+
+
+class FileScriptStore(ScriptStore):
+    """The values in the catalog's file at `path`, which is made if need be."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -52,37 +120,7 @@ class ScriptStore:
                 self._connection.close()
                 self._connection = None
 
-    def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
-        """The value, None where there is none."""
-        return self._within(deadline_s, lambda connection: _value(connection, script, _key(key)), write=False)
-
-    def keys(self, script: str, deadline_s: float) -> list[str]:
-        """The keys that have a value, sorted."""
-
-        def read(connection: Connection) -> list[str]:
-            select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
-            return [row[0] for row in connection.execute(select, (script,))]
-
-        return self._within(deadline_s, read, write=False)
-
-    def set(self, script: str, key: JSON, value: JSON, deadline_s: float) -> None:
-        """Keeps a value in place of the one there was; None drops it."""
-        self._within(deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True)
-
-    def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes between."""
-
-        def add(connection: Connection) -> int | float:
-            total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
-            if not (abs(total) < 1 << 63 if isinstance(total, int) else math.isfinite(total)):
-                raise ToolError("context.store.add: the sum is larger than a number can be")
-            _put(connection, script, _key(key), total)
-            return total
-
-        return self._within(deadline_s, add, write=True)
-
-    def _within(self, deadline_s: float, act: Callable[[Connection], T], *, write: bool) -> T:
-        """What `act` gives, in one transaction."""
+    def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         if not self._lock.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
             raise Busy("context.store: other calls keep it; try again")
         try:
@@ -111,20 +149,21 @@ class ScriptStore:
         return connection
 
 
-def _value(connection: Connection, script: str, key: str) -> JSON:
+def _value(connection: Statements, script: str, key: str) -> JSON:
     row = connection.execute(
         "SELECT value FROM script_value WHERE script = ? AND key = ?", (script, key)
     ).fetchone()
     return None if row is None else json.loads(row[0])
 
 
-def _put(connection: Connection, script: str, key: str, value: JSON) -> None:
+def _put(connection: Statements, script: str, key: str, value: JSON) -> None:
     connection.execute("DELETE FROM script_value WHERE script = ? AND key = ?", (script, key))
     if value is None:
         return
     text = _encoded(value)
     count, total = connection.execute(
-        "SELECT count(*), coalesce(sum(bytes), 0) FROM script_value WHERE script = ?", (script,)
+        "SELECT count(*), CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM script_value WHERE script = ?",
+        (script,),
     ).fetchone()
     size = len(key.encode()) + len(text.encode())
     if count >= MAX_KEYS:

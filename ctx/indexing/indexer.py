@@ -1,7 +1,8 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
 One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a
-site), or for a batch of embeddings, never longer, so that `ctx index` beside a server waits seconds at most.
+site, a bucket, a script), or for a batch of embeddings, never longer, so that `ctx index` beside a server
+waits seconds at most.
 Searches never wait for any of this.
 """
 
@@ -400,6 +401,13 @@ class Indexer:
                 self.catalog.delete_source(name)
             index.catch_up(self.catalog)
         return dropped
+
+    def forget_models(self, choose: Callable[[], Sequence[str]]) -> int:
+        """Drops the embeddings of the models that `choose()` names once nobody else writes; how many."""
+        with self.writing() as index:
+            count = sum(self.catalog.forget_embeddings(model) for model in choose())
+            index.catch_up(self.catalog)
+        return count
 
     def repair(self) -> None:
         """Brings the index to the catalog's state, rebuilding what is missing or damaged."""

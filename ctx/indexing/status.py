@@ -3,6 +3,7 @@
 from collections import deque
 
 from ctx.lean import NamedTuple
+from ctx.types import JSON
 
 PACE_OVER_S = (
     60.0  # a rate is of the last minute: long enough to be steady, short enough to follow the machine's load
@@ -21,6 +22,15 @@ class Activity(NamedTuple):
     degraded: tuple[str, ...] = ()  # sentences: what does not work as it should, and why
     rate: float | None = None  # documents or chunks a second, lately; None: not known yet
     left_s: float | None = None  # how long the rest takes at that rate
+
+    def health(self) -> dict[str, JSON]:
+        """What `/health` tells of it."""
+        state: dict[str, JSON] = {"activity": self.phase}
+        if self.total is not None:
+            rate = None if self.rate is None else round(self.rate, 2)
+            left_s = None if self.left_s is None else round(self.left_s)
+            state["progress"] = {"done": self.done, "total": self.total, "rate": rate, "left_s": left_s}
+        return state | {"watching": self.watching}
 
 
 IDLE = Activity()

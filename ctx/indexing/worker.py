@@ -16,7 +16,7 @@ from ctx.store.base import Catalog
 
 logger = logging.getLogger(__name__)
 
-ROLES = ("scan", "embed")
+ROLES = ("scan", "embed", "pump")
 SCAN_EVERY_S = 60.0  # of sources without an interval of their own
 LOOK_EVERY_S = 2.0  # between two looks at what is pending
 
@@ -71,7 +71,17 @@ class Worker:
                     whole = self._scan(name, stop) and whole
         if "embed" in self._roles and not stop.is_set():
             whole = self._embed(stop) and whole
+        if "pump" in self._roles and not stop.is_set():
+            whole = self._pump() and whole
         return whole
+
+    def _pump(self) -> bool:
+        try:
+            self._indexer.repair()
+        except CtxError as error:
+            logger.error("index not brought up to date reason=%s", error.message)
+            return False
+        return True
 
     def _scan(self, name: str, stop: threading.Event) -> bool:
         self._next_s[name] = time.monotonic() + self._intervals_s.get(name, SCAN_EVERY_S)

@@ -335,6 +335,38 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
     return shared if cosine is None else max(cosine, shared)
 
 
+class Clues(NamedTuple):
+    """What stands in every statement that a later one can replace: each term of `every`, or any of `some`."""
+
+    every: frozenset[str]
+    some: frozenset[str]
+
+
+@cache
+def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
+    """What stands in the statements of a slot that is put in several ways."""
+    return {
+        ("home",): frozenset(terms("home live lives lived living reside resides based located situated")),
+        ("work",): frozenset(terms("work works working employed")),
+    }
+
+
+def clues(later: Statement) -> Clues:
+    """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are none."""
+    every: frozenset[str] = frozenset()
+    some: set[str] = set()
+    if later.slot is not None and "state" in later.slot.types:
+        group = later.slot.key[0]
+        some.update(terms(" ".join([group, *(state for state in _STATES if _STATES[state] == group)])))
+    elif later.slot is not None and later.slot.key in _named_clues():
+        some |= _named_clues()[later.slot.key]
+    elif later.slot is not None:
+        every = frozenset(later.slot.key)
+    if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
+        some.update(form for term in _ended_terms(later) for form in (term, *terms(f"{term}es")))
+    return Clues(every, frozenset(some))
+
+
 def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str | None:
     """Why a later statement plainly takes an earlier one's place; None where it does not.
 

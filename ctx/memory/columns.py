@@ -115,7 +115,7 @@ def _kind(name: str, value: JSON) -> str:
 def _importance(name: str, value: JSON) -> float | None:
     if value is None:
         return None
-    return number(name, value, 0, 10)
+    return plain_number(number(name, value, 0, 10))
 
 
 def _ordinal(name: str, value: JSON) -> int | None:
@@ -142,6 +142,11 @@ def whole(name: str, value: JSON, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise BadRequest(f"{name}: a whole number from {low} to {high}")
     return value
+
+
+def plain_number(value: float | None) -> float | None:
+    """The same number, an integer where it is one: an engine that keeps floating point only gives 5 as 5.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _metadata(name: str, value: JSON) -> JSON:
@@ -326,8 +331,8 @@ def order_key(name: str) -> str:
     column = ORDERS[name]
     stand_in = COLUMNS[column].order
     if column == "said_ms":
-        return "ifnull(m.said_ms, m.created_ms)"
-    return f"m.{column}" if stand_in is _REQUIRED else f"ifnull(m.{column}, {_sql_literal(stand_in)})"
+        return "coalesce(m.said_ms, m.created_ms)"
+    return f"m.{column}" if stand_in is _REQUIRED else f"coalesce(m.{column}, {_sql_literal(stand_in)})"
 
 
 def order_value(name: str, memory: Memory) -> JSON:

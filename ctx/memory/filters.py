@@ -25,29 +25,33 @@ from ctx.types import JSON
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
-MAX_CHOICES = 1000  # of `in`: each is one bound variable, of which SQLite takes 32766
+MAX_CHOICES = 1000  # of `in`: each is one bound variable, of which SQLite takes 32766 and PostgreSQL 65535
 
 FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}
 LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
 OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
-_COMPARE = {"eq": "IS", "ne": "IS NOT", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_COMPARE = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 OPERATORS = (*_COMPARE, "in", "not_in", "exists", "contains", "starts", "under")
 LIST_OPERATORS = ("has", "has_any", "has_all", "has_only", "exists")
 _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
 class Condition(NamedTuple):
-    """SQL over the table alias `m`, and the values it binds, in order."""
+    """SQL over the table alias `m` that SQLite and PostgreSQL both know, and the values it binds, in order."""
 
     sql: str
     values: tuple[JSON, ...]
 
 
+EVERYTHING = Condition("TRUE", ())
+_NOTHING = Condition("FALSE", ())
+
+
 def compile_filter(filter: JSON) -> Condition:
     """The condition of a filter; `None` and `{}` hold of everything. Raises `BadRequest`."""
     if filter is None:
-        return Condition("1", ())
+        return EVERYTHING
     return _Compiler().group(filter, "all", 0)
 
 
@@ -132,8 +136,8 @@ class _Compiler:
             if None in names:
                 raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
             if operator == "has_only":
-                marks = ",".join("?" * len(names))
-                foreign = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value NOT IN ({marks}))"
+                unless = f" WHERE value NOT IN ({','.join('?' * len(names))})" if names else ""
+                foreign = f"EXISTS (SELECT 1 FROM json_each({column}){unless})"
                 parts.append(Condition(f"NOT {foreign}", names))
                 continue
             each = [Condition(member, (name,)) for name in names]
@@ -160,7 +164,9 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
         if None in values:
             raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
         sql = f"{column} IN ({','.join('?' * len(values))})"
-        return Condition(sql if operator == "in" else f"NOT ifnull({sql}, 0)", values)
+        if not values:
+            return _NOTHING if operator == "in" else EVERYTHING
+        return Condition(sql if operator == "in" else f"NOT coalesce({sql}, FALSE)", values)
     if operator in ("contains", "starts", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
@@ -168,14 +174,23 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
     bound = _operand(key, kind, operator, operand)
     if bound is None and operator not in ("eq", "ne"):
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
+    if bound is None:
+        return Condition(f"{column} IS {'NOT ' if operator == 'ne' else ''}NULL", ())
+    if operator == "ne":
+        return Condition(f"({column} <> ? OR {column} IS NULL)", (bound,))
     return Condition(f"{column} {_COMPARE[operator]} ?", (bound,))
+
+
+def same(column: str, value: JSON) -> Condition:
+    """Whether a column has a value, or has none where that is None."""
+    return Condition(f"{column} IS NULL", ()) if value is None else Condition(f"{column} = ?", (value,))
 
 
 def _json_compared(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
     """One operator on what a JSON column holds under a path."""
     if operator == "exists":
         sign = "<>" if _boolean(key, operand) else "="
-        return Condition(f"ifnull(json_type({column}, ?), 'null') {sign} 'null'", (json_path,))
+        return Condition(f"coalesce(json_type({column}, ?), 'null') {sign} 'null'", (json_path,))
     if operator in ("eq", "ne"):
         equal = _json_equal(key, column, json_path, operand)
         return equal if operator == "eq" else _join("none", [equal])
@@ -195,12 +210,13 @@ def _json_compared(key: str, column: str, json_path: str, operator: str, operand
 def _join(group: str, parts: list[Condition]) -> Condition:
     values = tuple(value for part in parts for value in part.values)
     if group == "none":
-        # ifnull: a comparison with NULL is unknown, and NOT unknown would drop the row.
-        return Condition(" AND ".join(f"NOT ifnull(({part.sql}), 0)" for part in parts) or "1", values)
+        # A comparison with NULL is unknown, and NOT unknown would drop the row.
+        negations = [f"NOT coalesce(({part.sql}), FALSE)" for part in parts]
+        return Condition(" AND ".join(negations), values) if parts else EVERYTHING
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Condition("1" if group == "all" else "0", ())
+        return EVERYTHING if group == "all" else _NOTHING
     return Condition(
         "(" + (" AND " if group == "all" else " OR ").join(part.sql for part in parts) + ")", values
     )
@@ -217,7 +233,7 @@ def _part_of(column: str, operator: str, value: JSON) -> Condition:
 
 def _json_equal(key: str, column: str, json_path: str, operand: JSON) -> Condition:
     if operand is None:
-        return Condition(f"ifnull(json_type({column}, ?), 'null') = 'null'", (json_path,))
+        return Condition(f"coalesce(json_type({column}, ?), 'null') = 'null'", (json_path,))
     if isinstance(operand, bool):
         return Condition(f"json_type({column}, ?) = ?", (json_path, "true" if operand else "false"))
     if isinstance(operand, str):
@@ -229,15 +245,17 @@ def _json_equal(key: str, column: str, json_path: str, operand: JSON) -> Conditi
 
 
 def _json_order(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
+    value = f"json_extract({column}, ?)"
     if isinstance(operand, str):
         types, bound = "('text')", _operand(key, TEXT, operator, operand)
     else:
         types, bound = "('integer', 'real')", _operand(key, NUMBER, operator, operand)
+        value = f"CAST({value} AS NUMERIC)"  # PostgreSQL gives texts; SQLite leaves a number as it is
     if bound is None:
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
-    sign = "=" if operator == "eq" else _COMPARE[operator]
+    # CASE and not AND, of which PostgreSQL may look at the second half first.
     return Condition(
-        f"(json_type({column}, ?) IN {types} AND json_extract({column}, ?) {sign} ?)",
+        f"CASE WHEN json_type({column}, ?) IN {types} THEN {value} {_COMPARE[operator]} ? ELSE FALSE END",
         (json_path, json_path, bound),
     )
 
@@ -277,7 +295,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
 
 def _column(alias: str, column: str) -> str:
     if column == "said_ms":  # absent where it is the moment of storing
-        return f"ifnull({alias}.said_ms, {alias}.created_ms)"
+        return f"coalesce({alias}.said_ms, {alias}.created_ms)"
     return f"{alias}.{column}"
 
 

@@ -8,16 +8,6 @@ from ctx.memory.writer import journal_hash
 # What must count nothing, and what is said of it.
 _STRAYS = (
     (
-        "SELECT count(*) FROM memory_words_content w LEFT JOIN memories m ON m.no = w.id"
-        " WHERE m.no IS NULL OR m.deleted_ms IS NOT NULL",
-        "{} entries of the word index belong to no memory",
-    ),
-    (
-        "SELECT count(*) FROM memories m LEFT JOIN memory_words_content w ON w.id = m.no"
-        " WHERE m.deleted_ms IS NULL AND w.id IS NULL",
-        "{} memories are missing from the word index",
-    ),
-    (
         "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m ON m.no = v.memory_no AND m.bank_no = v.bank_no"
         " WHERE m.no IS NULL",
         "{} vectors belong to no memory",
@@ -35,10 +25,8 @@ def problems(rows: MemoryRows, *, deep: bool = False) -> list[str]:
     """What does not agree, a sentence each; `deep` also reads every memory's text and compares its terms with
     those stored."""
     with rows.reading() as reader:
-        sentences = []
-        if (verdict := reader.scalar("PRAGMA quick_check(1)")) != "ok":
-            sentences.append(f"the catalog file is damaged: {verdict}")
-        for sql, sentence in _STRAYS:
+        sentences = reader.engine.damage()
+        for sql, sentence in (*reader.engine.strays, *_STRAYS):
             if count := reader.scalar(sql):
                 sentences.append(sentence.format(count))
         banks = reader.banks()
@@ -51,7 +39,7 @@ def problems(rows: MemoryRows, *, deep: bool = False) -> list[str]:
 def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
     bank, sentences = reader.bank, []
     live = reader.scalar(_LIVE.format("count(*)"), bank.bank_no)
-    live_terms = reader.scalar(_LIVE.format("ifnull(sum(term_count), 0)"), bank.bank_no)
+    live_terms = reader.scalar(_LIVE.format("CAST(coalesce(sum(term_count), 0) AS BIGINT)"), bank.bank_no)
     if (live, live_terms) != (bank.live, bank.live_terms):
         sentences.append(f"bank '{bank.bank}' counts {bank.live} memories and holds {live}")
     if (line := _broken_line(reader)) is not None:

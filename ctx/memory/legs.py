@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
+from ctx.memory.change import MAX_CHARS
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
@@ -66,11 +67,11 @@ def search_legs(
     vector = embedding.query_vector(query) if vectors is not None else None
     vector_nos: list[int] = []
     if vectors is not None and vector is not None:
-        vector_nos = _nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
+        vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
     return Legs(question, word_nos, vector_nos, vectors, vector)
 
 
-def _nearest(
+def nearest(
     reader: Reader,
     vectors: BankVectors,
     vector: Floats,
@@ -82,10 +83,10 @@ def _nearest(
     """Numbers of the nearest memories under the conditions. They are asked of the nearest first, and only
     where too few pass is the whole bank put through them."""
     for width in (depth, depth * _WIDER):
-        nearest = [neighbour.no for neighbour in vectors.nearest(vector, width, superseded=superseded)]
-        passing = set(reader.numbers(conditions, nearest))
-        matches = [no for no in nearest if no in passing]
-        if len(matches) >= depth or len(nearest) < width:
+        nos = [neighbour.no for neighbour in vectors.nearest(vector, width, superseded=superseded)]
+        passing = set(reader.numbers(conditions, nos))
+        matches = [no for no in nos if no in passing]
+        if len(matches) >= depth or len(nos) < width:
             return matches[:depth]
     allowed = reader.numbers(conditions)
     return [
@@ -128,6 +129,20 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         }
         hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
     return sorted(hits, key=rank_key)
+
+
+def neighbours(
+    reader: Reader,
+    embedding: Embedding,
+    text: str,
+    mode: str,
+    conditions: Sequence[Condition],
+    count: int,
+) -> list[tuple[Candidate, float | None]]:
+    """The memories nearest to a text under the conditions, best first, with the cosine."""
+    legs = search_legs(reader, embedding, text[:MAX_CHARS], mode, conditions, count, superseded=False)
+    hits = weighed(reader, legs, embedding.model)[:count]
+    return [(hit.memory, hit.signals["cosine"]) for hit in hits]
 
 
 def _share_of_meaning(

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, StoreError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.briefing import briefing
 from ctx.memory.columns import SETTABLE
@@ -112,4 +112,9 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     for name in operation.required:
         if name not in arguments:
             raise BadRequest(f"memory.{op}: missing argument '{name}'")
-    return operation.run(bank, **arguments)
+    try:
+        return operation.run(bank, **arguments)
+    except StoreError as error:
+        if operation.writes or not bank.broken(error):
+            raise
+        return operation.run(bank, **arguments)  # of whoever took over

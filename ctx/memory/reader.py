@@ -1,32 +1,41 @@
 """Questions to one snapshot of one bank's tables: SQL alone.
 
-Every statement binds the number of its bank, and the words of a bank are terms of their own (`7:oauth`), so neither a row nor a
-document frequency crosses from one bank into another. A bank that is not there has the number -1, of which there are no rows.
+Every statement binds the number of its bank, so neither a row nor a document frequency crosses from one bank into another. A bank that is
+not there has the number -1, of which there are no rows.
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ctx.memory.columns import JSON_COLUMNS, Memory
+from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
+from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, Posting, listed
 from ctx.memory.filters import Condition
+from ctx.store.record import EVERY
 from ctx.types import JSON
 
 # The bank of a number, and those that were merged into it, however often: their journals go on in its own.
 LINEAGE = (
-    "(WITH RECURSIVE lineage (no) AS (SELECT ? UNION SELECT b.bank_no FROM memory_banks b JOIN lineage l"
-    " ON json_extract(b.config, '$.merged_into') = l.no WHERE b.bank LIKE '/%') SELECT no FROM lineage)"
+    "(WITH RECURSIVE lineage (no) AS (SELECT CAST(? AS BIGINT) UNION SELECT b.bank_no FROM memory_banks b"
+    " JOIN lineage l ON CAST(json_extract(b.config, '$.merged_into') AS TEXT) = CAST(l.no AS TEXT)"
+    " WHERE b.bank LIKE '/%') SELECT no FROM lineage)"
 )
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
 TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-PARTING = "|"  # between the terms of two passages; the tokenizer drops it
+# Another group: what stands under a path in the metadata, as a letter and the value; the path is bound each time. A list or an object is no
+# group's name and counts as absent, as null does.
+SCALAR = (
+    "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
+    " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
+    " WHEN json_type(m.metadata, ?) = 'true' THEN 'n1' WHEN json_type(m.metadata, ?) = 'false' THEN 'n0' END"
+)
 
 COLUMN_NAMES = Memory._fields
 _JSON_INDEXES = tuple(COLUMN_NAMES.index(name) for name in JSON_COLUMNS)
 _SELECT = "SELECT " + ", ".join(f"m.{name}" for name in COLUMN_NAMES) + " FROM memories m"
-_NUMBERED = "m.no IN (SELECT value FROM json_each(?))"
+_NUMBERED = f"m.no {IN_NUMBERS}"
+_IMPORTANCE_INDEX = COLUMN_NAMES.index("importance")
 UNDELETED = Condition("m.deleted_ms IS NULL", ())
 
 
@@ -95,13 +104,6 @@ class JournalLine(NamedTuple):
     hash: str
 
 
-class Posting(NamedTuple):
-    """Which terms of a query are read from the word index, and from which memory on."""
-
-    match: str
-    first_no: int
-
-
 FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # what can be brought back
 
 
@@ -122,9 +124,11 @@ def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = Fals
 class Reader:
     """One bank in one snapshot; `bank.bank_no` is `ABSENT` where nothing was ever written to it."""
 
-    def __init__(self, connection: sqlite3.Connection, bank: str) -> None:
-        self.connection = connection
-        self.bank = self.bank_row(bank) or BankRow(ABSENT, bank, config={})
+    def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
+        """`locked`: nobody else writes the bank until the transaction ends."""
+        self.engine = engine
+        self.connection = engine.connection
+        self.bank = self._bank_row(bank, locked=locked) or BankRow(ABSENT, bank, config={})
         self.bank_no = self.bank.bank_no
 
     @property
@@ -132,9 +136,11 @@ class Reader:
         """Whether the bank is there."""
         return self.bank_no != ABSENT
 
-    def bank_row(self, bank: str) -> BankRow | None:
+    def _bank_row(self, bank: str, *, locked: bool) -> BankRow | None:
         row = self.connection.execute(
-            f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?", (bank,)
+            f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?"
+            f"{self.engine.for_update if locked else ''}",
+            (bank,),
         ).fetchone()
         return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]]) if row else None
 
@@ -155,7 +161,7 @@ class Reader:
 
     def _numbered(self, select: str, nos: Iterable[int], make: JSON) -> Iterator[JSON]:
         cursor = self.connection.execute(
-            f"{select} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, json.dumps(list(nos)))
+            f"{select} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, listed(nos))
         )
         return map(make, cursor)
 
@@ -191,17 +197,17 @@ class Reader:
         """Which memory took the place of each of these, where one did."""
         cursor = self.connection.execute(
             "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
-            " AND id IN (SELECT value FROM json_each(?))",
-            (self.bank_no, json.dumps(list(ids))),
+            f" AND id {IN_TEXTS}",
+            (self.bank_no, listed(ids)),
         )
-        return dict(cursor)
+        return dict(cursor.fetchall())
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Candidate]]:
         """The memories whose place each of these took, latest first; those that took none are left out."""
         cursor = self.connection.execute(
             f"{_CANDIDATE} WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
-            " AND m.superseded_by IN (SELECT value FROM json_each(?)) ORDER BY m.valid_from_ms DESC, m.no DESC",
-            (self.bank_no, json.dumps(list(ids))),
+            f" AND m.superseded_by {IN_TEXTS} ORDER BY m.valid_from_ms DESC, m.no DESC",
+            (self.bank_no, listed(ids)),
         )
         replaced: dict[str, list[Candidate]] = {}
         for candidate in map(Candidate._make, cursor):
@@ -209,7 +215,7 @@ class Reader:
         return replaced
 
     def select(
-        self, conditions: Sequence[Condition], order: str = "m.no", limit: int = -1
+        self, conditions: Sequence[Condition], order: str = "m.no", limit: int = EVERY
     ) -> Iterator[Memory]:
         """Rows under all conditions. `order` is the caller's constant, never a user's text."""
         clause, values = self._where(conditions)
@@ -227,12 +233,12 @@ class Reader:
         conditions: Sequence[Condition],
         among: Sequence[int] | None = None,
         order: str | None = None,
-        limit: int = -1,
+        limit: int = EVERY,
     ) -> list[int]:
         """The numbers of the rows under all conditions, of those given if any are."""
         clause, values = self._where(conditions)
         if among is not None:
-            clause, values = f"+{clause} AND {_NUMBERED}", (*values, json.dumps(list(among)))
+            clause, values = f"+{clause} AND {_NUMBERED}", (*values, listed(among))
         ending = f" ORDER BY {order} LIMIT {limit:d}" if order else ""
         cursor = self.connection.execute(f"SELECT m.no FROM memories m WHERE {clause}{ending}", values)
         return [row[0] for row in cursor]
@@ -248,26 +254,31 @@ class Reader:
         """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
         clause, values = self._where(conditions)
         table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
-        return self.connection.execute(
-            f"SELECT {group or 'NULL'} AS value, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
-            f" sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY value ORDER BY count(*) DESC, value",
+        groups: list[JSON] = self.connection.execute(
+            f"SELECT {group or 'NULL'} AS name, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
+            f" sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY name",
             (*group_values, *values),
         ).fetchall()
+        if group == SCALAR:
+            groups = [(_scalar(name), *figures) for name, *figures in groups]
+        return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
     def stale(self, conditions: Sequence[Condition]) -> list[tuple[str, str | None, int, float | None]]:
         """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread first."""
         clause, values = self._where(conditions)
-        return self.connection.execute(
+        cursor = self.connection.execute(
             f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY m.accessed_ms, m.no",
             values,
-        ).fetchall()
+        )
+        return [(*row[:3], plain_number(row[3])) for row in cursor]
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
         """What containers hold: (members, their characters, the first one's text) by the container's id."""
         cursor = self.connection.execute(
-            "SELECT parent, count(*), sum(length(text)), text, min(ifnull(ordinal, 0)) FROM memories"
-            " WHERE bank_no = ? AND deleted_ms IS NULL AND parent IN (SELECT value FROM json_each(?)) GROUP BY parent",
-            (self.bank_no, json.dumps(list(ids))),
+            "SELECT m.parent, count(*), sum(length(m.text)), (SELECT f.text FROM memories f WHERE f.bank_no = ?"
+            " AND f.parent = m.parent AND f.deleted_ms IS NULL ORDER BY coalesce(f.ordinal, 0), f.no LIMIT 1)"
+            f" FROM memories m WHERE m.bank_no = ? AND m.deleted_ms IS NULL AND m.parent {IN_TEXTS} GROUP BY m.parent",
+            (self.bank_no, self.bank_no, listed(ids)),
         )
         return {row[0]: (row[1], row[2], row[3]) for row in cursor}
 
@@ -285,9 +296,9 @@ class Reader:
         """The names that memories were given, by number; those without are left out."""
         aliases: dict[int, list[str]] = {}
         for no, alias in self.connection.execute(
-            "SELECT memory_no, alias FROM memory_aliases INDEXED BY memory_aliases_by_memory"
-            " WHERE memory_no IN (SELECT value FROM json_each(?)) AND bank_no = ? ORDER BY alias",
-            (json.dumps(list(nos)), self.bank_no),
+            f"SELECT memory_no, alias FROM memory_aliases {self.engine.indexed_by('memory_aliases_by_memory')}"
+            f" WHERE memory_no {IN_NUMBERS} AND bank_no = ? ORDER BY alias",
+            (listed(nos), self.bank_no),
         ):
             aliases.setdefault(no, []).append(alias)
         return aliases
@@ -295,10 +306,10 @@ class Reader:
     def links(self, memory_no: int) -> list[tuple[str, float]]:
         """(id, likeness) of near duplicates, both ways, most alike first."""
         cursor = self.connection.execute(
-            "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?1"
-            " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?1) l"
-            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ?2 AND m.deleted_ms IS NULL ORDER BY l.score DESC, m.id",
-            (memory_no, self.bank_no),
+            "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?"
+            " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?) l"
+            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ? AND m.deleted_ms IS NULL ORDER BY l.score DESC, m.id",
+            (memory_no, memory_no, self.bank_no),
         )
         return [(row[0], row[1]) for row in cursor]
 
@@ -318,14 +329,7 @@ class Reader:
     # -- words ---------------------------------------------------------------------------------------------------
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
         """How many memories of the bank hold each term; terms of none are left out."""
-        frequencies = {}
-        for word in words:
-            row = self.connection.execute(
-                "SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{self.bank_no}:{word}",)
-            ).fetchone()
-            if row:
-                frequencies[word] = row[0]
-        return frequencies
+        return self.engine.frequencies(self.bank_no, words)
 
     def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
         """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
@@ -336,22 +340,13 @@ class Reader:
         posting = self._posting(frequencies)
         if posting is None:
             return []
-        cursor = self.connection.execute(
-            "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank LIMIT ?",
-            (*posting, k),
-        )
-        likeliest = [row[0] for row in cursor]
+        likeliest = self.engine.likeliest(self.bank_no, posting, k)
         passing = set(self.numbers(conditions, likeliest))
         if len(passing) == len(likeliest) or len(likeliest) < k:
             return [no for no in likeliest if no in passing]
         # The conditions took some: ask again with them inside, which looks up a row for every entry read.
         clause, values = self._where(conditions)
-        cursor = self.connection.execute(
-            "SELECT m.no FROM memory_words w CROSS JOIN memories m ON m.no = w.rowid"
-            f" WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {clause} ORDER BY w.rank LIMIT ?",
-            (*posting, *values, k),
-        )
-        return [row[0] for row in cursor]
+        return self.engine.likeliest(self.bank_no, posting, k, clause, values)
 
     def _posting(self, frequencies: dict[str, int]) -> Posting | None:
         chosen: list[str] = []
@@ -363,26 +358,18 @@ class Reader:
             entries += frequencies[word]
         if not chosen:
             return None
-        match = " OR ".join('"{}:{}"'.format(self.bank_no, word.replace('"', "")) for word in chosen)
+        terms = {word: frequencies[word] for word in chosen}
         if entries <= MAX_POSTINGS:
-            return Posting(match, 0)
+            return Posting(terms, 0)
         newest = self.connection.execute(
             "SELECT no FROM memories WHERE bank_no = ? ORDER BY created_ms DESC, no DESC LIMIT 1 OFFSET ?",
             (self.bank_no, MAX_POSTINGS),
         ).fetchone()
-        return Posting(match, newest[0] if newest else 0)
+        return Posting(terms, newest[0] if newest else 0)
 
     def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
         """The terms stored for these memories, as `segments` gave them."""
-        cursor = self.connection.execute(
-            "SELECT rowid, terms FROM memory_words WHERE rowid IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(nos)),),
-        )
-        prefix_length = len(f"{self.bank_no}:")
-        return {
-            no: [[word[prefix_length:] for word in part.split()] for part in stored.split(PARTING)]
-            for no, stored in cursor
-        }
+        return self.engine.words(self.bank_no, nos)
 
     # -- vectors -------------------------------------------------------------------------------------------------
     def model_no(self, model: str) -> int | None:
@@ -393,9 +380,9 @@ class Reader:
 
     def vectors(self, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
         """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
-        narrowed = "" if nos is None else " AND memory_no IN (SELECT value FROM json_each(?))"
-        values = () if nos is None else (json.dumps(list(nos)),)
-        yield from self.connection.execute(
+        narrowed = "" if nos is None else f" AND memory_no {IN_NUMBERS}"
+        values = () if nos is None else (listed(nos),)
+        yield from self.engine.stream(
             "SELECT memory_no, vector FROM memory_vectors WHERE bank_no = ? AND model_no = ?"
             f"{narrowed} ORDER BY memory_no, ordinal",
             (self.bank_no, model_no, *values),
@@ -404,7 +391,7 @@ class Reader:
     def withdrawn(self) -> list[tuple[int, bool]]:
         """(number, deleted?) of memories that were deleted or superseded."""
         cursor = self.connection.execute(
-            "SELECT no, deleted_ms IS NOT NULL FROM memories INDEXED BY memories_withdrawn"
+            f"SELECT no, deleted_ms IS NOT NULL FROM memories {self.engine.indexed_by('memories_withdrawn')}"
             " WHERE bank_no = ? AND (deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL)",
             (self.bank_no,),
         )
@@ -413,7 +400,8 @@ class Reader:
     def changed_since(self, seq: int) -> list[tuple[int, bool, bool]]:
         """(number, deleted?, superseded?) of memories changed after `seq`."""
         cursor = self.connection.execute(
-            "SELECT no, deleted_ms IS NOT NULL, valid_to_ms IS NOT NULL FROM memories INDEXED BY memories_by_seq"
+            "SELECT no, deleted_ms IS NOT NULL, valid_to_ms IS NOT NULL"
+            f" FROM memories {self.engine.indexed_by('memories_by_seq')}"
             " WHERE bank_no = ? AND seq > ?",
             (self.bank_no, seq),
         )
@@ -461,7 +449,7 @@ class Reader:
             for row in cursor
         ]
 
-    def journal(self, after: int = 0, limit: int = -1) -> Iterator[JournalLine]:
+    def journal(self, after: int = 0, limit: int = EVERY) -> Iterator[JournalLine]:
         """The bank's journal, in order, with those of the banks that were merged into it."""
         cursor = self.connection.execute(
             f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal"
@@ -491,7 +479,15 @@ class Reader:
 def memory_of(row: Sequence[JSON]) -> Memory:
     """The memory in a row of all columns."""
     fields = list(row)
+    fields[_IMPORTANCE_INDEX] = plain_number(fields[_IMPORTANCE_INDEX])
     for index in _JSON_INDEXES:
         stored = fields[index]
         fields[index] = {} if stored == "{}" else [] if stored == "[]" else json.loads(stored)
     return Memory(*fields)
+
+
+def _scalar(name: str | None) -> JSON:
+    """The value of a group named by `SCALAR`."""
+    if name is None:
+        return None
+    return name[1:] if name[0] == "s" else json.loads(name[1:])

@@ -1,24 +1,25 @@
-"""The memory tables of one catalog file, opened: who reads and who writes, each in one transaction.
+"""The memory tables, opened: who reads and who writes, each in one transaction.
 
-One write is the row, its words (FTS5 over ready-made terms), its vectors, what it replaced (`memory_history`) and a line of the bank's
-journal, whose hash covers the line before it. It is on the disk (`synchronous=FULL`) and visible when `writing()` ends.
-`seq` of a row is the number of the journal line that last changed it: what a projection in memory has yet to apply.
+One write is the row, its words, its vectors, what it replaced (`memory_history`) and a line of the bank's journal, whose hash covers the line
+before it. It is on the disk and visible when `writing()` ends. `seq` of a row is the number of the operation that last changed it: what a
+projection in memory has yet to apply.
 """
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ctx.errors import Busy, StoreError
+from ctx.memory.engine import Engine
 from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.schema import bring_up_to_date
-from ctx.memory.writer import EMPTYING, Writer
+from ctx.memory.sqlite_engine import SqliteEngine
+from ctx.memory.writer import Writer, empty
 from ctx.store.schema import Connection, attached, connect, transaction
 from ctx.types import JSON
 
 # What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with their journals.
-_OF_BANK = (
-    *EMPTYING,
+_ENDING = (
     f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
@@ -27,10 +28,65 @@ WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for
 
 
 class MemoryRows:
-    """The memory tables of one catalog file. Safe from several threads and beside other processes.
+    """The memory tables of a store. Safe from several threads and beside other processes.
 
-    Raises `StoreError` where SQLite fails and `Busy` where another writer holds the file too long.
+    Raises `StoreError` where the engine fails and `Busy` where another writer is in the way for too long.
     """
+
+    def view(self) -> AbstractContextManager[Engine]:
+        """One snapshot of the tables."""
+        raise NotImplementedError
+
+    def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
+        """One transaction, which leaves no trace if the block raises."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def shred(self) -> None:
+        """Overwrites what was deleted, as far as the engine can."""
+        raise NotImplementedError
+
+    def broken(self, error: StoreError) -> bool:
+        """Whether it was the connection that failed, so that what only reads may ask again."""
+        return False
+
+    @contextmanager
+    def reading(self, bank: str = "") -> Iterator[Reader]:
+        """One snapshot of the tables, seen from a bank; "" is no bank's name."""
+        with self.view() as engine:
+            yield Reader(engine, bank)
+
+    @contextmanager
+    def writing(
+        self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
+    ) -> Iterator[Writer]:
+        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises.
+
+        Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
+        """
+        with self.change(durable=durable) as engine:
+            writer = Writer(engine, bank, op, at_ms, actor)
+            yield writer
+            writer.finish()
+
+    def rename_bank(self, bank: str, name: str) -> None:
+        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes."""
+        with self.change() as engine:
+            engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
+
+    def drop_bank(self, bank: str) -> None:
+        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection may know it."""
+        with self.change() as engine:
+            bank_no = Reader(engine, bank, locked=True).bank_no
+            empty(engine, bank_no)
+            for sql in _ENDING:
+                engine.connection.execute(sql, (bank_no,))
+
+
+class SqliteRows(MemoryRows):
+    """The memory tables of one catalog file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -79,8 +135,7 @@ class MemoryRows:
         return successor
 
     @contextmanager
-    def reading(self, bank: str = "") -> Iterator[Reader]:
-        """One snapshot of the file, seen from a bank; "" is no bank's name."""
+    def view(self) -> Iterator[Engine]:
         self._check_open()
         try:
             connection = self._idle.pop()
@@ -91,7 +146,7 @@ class MemoryRows:
             connection = self._reattached(connection)
         try:
             with transaction(connection, write=False):
-                yield Reader(connection, bank)
+                yield SqliteEngine(connection)
         finally:
             with self._lock_of_idle:
                 self._idle.append(connection)
@@ -99,13 +154,7 @@ class MemoryRows:
                     self._close_idle()
 
     @contextmanager
-    def writing(
-        self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
-    ) -> Iterator[Writer]:
-        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises.
-
-        Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
-        """
+    def change(self, *, durable: bool = True) -> Iterator[Engine]:
         if not self._lock.acquire(timeout=WRITE_WAIT_S):
             raise Busy("the memory store is busy with other writes; try again")
         try:
@@ -115,26 +164,12 @@ class MemoryRows:
                 self._writer.execute("PRAGMA synchronous = NORMAL")
             try:
                 with transaction(self._writer):
-                    writer = Writer(self._writer, bank, op, at_ms, actor)
-                    yield writer
-                    writer.finish()
+                    yield SqliteEngine(self._writer)
             finally:
                 if not durable:
                     self._writer.execute("PRAGMA synchronous = FULL")
         finally:
             self._lock.release()
-
-    def rename_bank(self, bank: str, name: str) -> None:
-        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes."""
-        with self._lock, transaction(self._writer):
-            self._writer.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
-
-    def drop_bank(self, bank: str) -> None:
-        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection may know it."""
-        with self._lock, transaction(self._writer):
-            bank_no = Reader(self._writer, bank).bank_no
-            for sql in _OF_BANK:
-                self._writer.execute(sql, (bank_no,))
 
     def shred(self) -> None:
         """Overwrites what was deleted: in the pages of the file, in the word index, and in the log."""

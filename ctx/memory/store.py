@@ -1,4 +1,4 @@
-"""All banks of one catalog file."""
+"""All banks of one store: a catalog's file, or a database that machines share."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.health import problems
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id
-from ctx.memory.rows import MemoryRows
+from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
 from ctx.memory.wording import LanguageModel
 from ctx.types import JSON
@@ -24,15 +24,25 @@ _EMBED_BATCH = 64
 _ALL = 1_000_000_000
 
 
-class MemoryStore:
-    """All banks of one catalog file. Safe from several threads and beside other processes; closes as a context manager.
+def open_rows(place: str) -> MemoryRows:
+    """The memory tables at a place: a file, or the address of a database. Raises `StoreError`, `Busy`."""
+    if "://" not in place:
+        return SqliteRows(place)
+    from ctx.memory.postgres_engine import PostgresRows  # the client of PostgreSQL comes with an extra
+    from ctx.store.postgres import Database
 
-    `clock` gives milliseconds since the epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
+    return PostgresRows(Database(place), own=True)
+
+
+class MemoryStore:
+    """All banks of one store. Safe from several threads and beside other processes; closes as a context manager.
+
+    `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
     """
 
     def __init__(
         self,
-        path: str,
+        place: str | MemoryRows,
         embedder: Embedder | None = None,
         clock: Callable[[], int] = now_ms,
         *,
@@ -43,7 +53,7 @@ class MemoryStore:
     ) -> None:
         if secrets not in POLICIES:
             raise BadRequest(f"secrets: one of {', '.join(POLICIES)}")
-        self.rows = MemoryRows(path)
+        self.rows = open_rows(place) if isinstance(place, str) else place
         self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
         self._closing = threading.Event()
         self._behind: threading.Thread | None = None

@@ -1,25 +1,25 @@
 """Changes to one bank within one transaction: SQL alone."""
 
 import hashlib
-import json
-import re
-import sqlite3
 import uuid
 from collections.abc import Sequence
 
 from ctx.errors import Conflict
 from ctx.memory.columns import JSON_COLUMNS, Memory, canonical
+from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.memory.filters import Condition
 from ctx.memory.passages import segments, weighed_length
-from ctx.memory.reader import COLUMN_NAMES, PARTING, UNDELETED, BankRow, Reader
+from ctx.memory.reader import COLUMN_NAMES, UNDELETED, Reader
 from ctx.types import JSON
 
-_INSERT = f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"
+_INSERT = (
+    f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"
+    " ON CONFLICT DO NOTHING RETURNING no"
+)
 _NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
 _MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
 # What a bank holds and what belongs to it, but for its journal; the memories come behind what is found by them.
-EMPTYING = (
-    f"DELETE FROM memory_words WHERE rowid IN {_MEMBERS}",
+_EMPTYING = (
     f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
     f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
     f"DELETE FROM memory_history WHERE memory_no IN {_MEMBERS}",
@@ -28,23 +28,29 @@ EMPTYING = (
         for table in ("memory_vectors", "memory_aliases", "memory_replies", "memories")
     ),
 )
-_DOOMED = "(SELECT no FROM doomed)"
 # What belongs to a memory and goes with it when it is purged.
 _BELONGINGS = (
-    "DELETE FROM memory_vectors WHERE bank_no = :bank AND memory_no = :no",
-    "DELETE FROM memory_aliases WHERE bank_no = :bank AND memory_no = :no",
-    "DELETE FROM memory_links WHERE memory_no = :no OR other_no = :no",
-    "DELETE FROM memory_sessions WHERE memory_no = :no",
-    "DELETE FROM memory_history WHERE memory_no = :no",
-    "DELETE FROM memories WHERE no = :no AND bank_no = :bank",
+    "DELETE FROM memory_vectors WHERE memory_no = ? AND bank_no = ?",
+    "DELETE FROM memory_aliases WHERE memory_no = ? AND bank_no = ?",
+    "DELETE FROM memory_links WHERE memory_no = ?",
+    "DELETE FROM memory_links WHERE other_no = ?",
+    "DELETE FROM memory_sessions WHERE memory_no = ?",
+    "DELETE FROM memory_history WHERE memory_no = ?",
+    "DELETE FROM memories WHERE no = ? AND bank_no = ?",
 )
 
 
 class Writer(Reader):
     """One bank, changed by one operation; the bank is made if it is not there."""
 
-    def __init__(self, connection: sqlite3.Connection, bank: str, op: str, at_ms: int, actor: JSON) -> None:
-        super().__init__(connection, bank)
+    def __init__(self, engine: Engine, bank: str, op: str, at_ms: int, actor: JSON) -> None:
+        super().__init__(engine, bank, locked=True)
+        while not self.exists:  # once, unless another process makes or drops it just now
+            engine.connection.execute(
+                "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (bank, at_ms),
+            )
+            super().__init__(engine, bank, locked=True)
         self.op = op
         self.op_id = str(uuid.uuid4())
         self.at_ms = at_ms
@@ -52,28 +58,17 @@ class Writer(Reader):
         self._ids: list[str] = []
         self._count = 0
         self._detail: dict[str, JSON] = {}
-        if not self.exists:
-            connection.execute("INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?)", (bank, at_ms))
-            self.bank = self._bank_as_stored(bank)
-            self.bank_no = self.bank.bank_no
-        self.op_no: int = self.scalar("SELECT ifnull(max(no), 0) + 1 FROM memory_journal")
-
-    def _bank_as_stored(self, bank: str) -> BankRow:
-        row = self.bank_row(bank)
-        assert row is not None
-        return row
+        self.op_no = engine.next_op_no()
 
     # -- rows ----------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
         """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
-        try:
-            no = self.connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).lastrowid
-        except sqlite3.IntegrityError as error:
-            raise Conflict(f"a memory with the id {memory.id} is there already") from error
-        assert no is not None
-        memory = memory._replace(no=no)
+        row = self.connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).fetchone()
+        if row is None:
+            raise Conflict(f"a memory with the id {memory.id} is there already")
+        memory = memory._replace(no=row[0])
         if memory.deleted_ms is None:
             self._put_words(memory, parts)
         self.put_vectors(memory, model, vectors)
@@ -108,23 +103,21 @@ class Writer(Reader):
 
     def delete_under(self, conditions: Sequence[Condition], deleted_ms: int) -> int:
         """Soft-deletes every undeleted row under the conditions with all that it contains; how many."""
-        self._mark_doomed(conditions)
-        run = self.connection.execute
-        ids = [row[0] for row in run(f"SELECT id FROM memories WHERE no IN {_DOOMED} ORDER BY no")]
-        if not ids:
+        doomed = self._doomed(conditions)
+        if not doomed:
             return 0
-        lost_terms = self.scalar(f"SELECT sum(term_count) FROM memories WHERE no IN {_DOOMED}")
-        run(
+        nos, ids = [row[0] for row in doomed], [row[1] for row in doomed]
+        self.connection.execute(
             "INSERT INTO memory_history SELECT no, version + 1, ?, '{\"deleted_ms\":null}' FROM memories"
-            f" WHERE no IN {_DOOMED}",
-            (self.op_no,),
+            f" WHERE no {IN_NUMBERS}",
+            (self.op_no, listed(nos)),
         )
-        run(
-            f"UPDATE memories SET deleted_ms = ?, version = version + 1, seq = ? WHERE no IN {_DOOMED}",
-            (deleted_ms, self.op_no),
+        self.connection.execute(
+            f"UPDATE memories SET deleted_ms = ?, version = version + 1, seq = ? WHERE no {IN_NUMBERS}",
+            (deleted_ms, self.op_no, listed(nos)),
         )
-        run(f"DELETE FROM memory_words WHERE rowid IN {_DOOMED}")
-        self._count_live(-len(ids), -lost_terms)
+        self.engine.drop_words(self.bank_no, nos)
+        self._count_live(-len(ids), -sum(row[2] for row in doomed))
         self._ids += ids
         self._count += len(ids)
         self._revive(ids)
@@ -132,25 +125,21 @@ class Writer(Reader):
 
     def _revive(self, ids: Sequence[str]) -> None:
         """What a forgotten memory had taken the place of holds again."""
-        outdated = Condition("m.superseded_by IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))
+        outdated = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
         for memory in list(self.select([UNDELETED, outdated])):
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
 
-    def _mark_doomed(self, conditions: Sequence[Condition]) -> None:
-        """Puts the numbers of the rows under the conditions, and of all that they contain, into a table of its own."""
+    def _doomed(self, conditions: Sequence[Condition]) -> list[tuple[int, str, int]]:
+        """(number, id, terms) of the undeleted rows under the conditions, and of all that they contain, however deep, by number."""
         clause, values = self._where([UNDELETED, *conditions])
-        run = self.connection.execute
-        run("CREATE TEMP TABLE IF NOT EXISTS doomed (no INTEGER PRIMARY KEY)")
-        run("DELETE FROM doomed")
-        run(f"INSERT INTO doomed SELECT m.no FROM memories m WHERE {clause}", values)
-        added = -1
-        while added:  # what is inside goes too, however deep
-            added = run(
-                "INSERT OR IGNORE INTO doomed SELECT c.no FROM doomed d JOIN memories m ON m.no = d.no"
-                " JOIN memories c ON c.bank_no = m.bank_no AND c.parent = m.id"
-                " WHERE c.bank_no = ? AND c.deleted_ms IS NULL",
-                (self.bank_no,),
-            ).rowcount
+        rows = self.connection.execute(
+            "WITH RECURSIVE doomed (no, id, term_count) AS ("
+            f"SELECT m.no, m.id, m.term_count FROM memories m WHERE {clause} UNION "
+            "SELECT c.no, c.id, c.term_count FROM doomed d JOIN memories c ON c.parent = d.id"
+            " WHERE c.bank_no = ? AND c.deleted_ms IS NULL) SELECT no, id, term_count FROM doomed ORDER BY no",
+            (*values, self.bank_no),
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
 
     def purge(self, memory: Memory) -> None:
         """Removes a memory for good, with its history: only its id stays, in the journal."""
@@ -158,10 +147,10 @@ class Writer(Reader):
             self._drop_words(memory)
             self._revive([memory.id])
         for sql in _BELONGINGS:
-            self.connection.execute(sql, {"bank": self.bank_no, "no": memory.no})
+            self.connection.execute(sql, (memory.no, self.bank_no)[: sql.count("?")])
         # A reply that was kept names the memory; what it named is gone.
         self.connection.execute(
-            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?)", (self.bank_no, memory.id)
+            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?) > 0", (self.bank_no, memory.id)
         )
         self.connection.execute(
             "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
@@ -176,28 +165,33 @@ class Writer(Reader):
         operation on a memory that was moved can be taken back here.
         """
         run = self.connection.execute
-        home, theirs, members = self.bank_no, other.bank_no, json.dumps(list(nos))
-        moving = "(SELECT value FROM json_each(?))"
+        home, theirs, members = self.bank_no, other.bank_no, listed(nos)
         live = run(
-            f"SELECT count(*), ifnull(sum(term_count), 0) FROM memories WHERE no IN {moving} AND deleted_ms IS NULL",
+            "SELECT count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT) FROM memories"
+            f" WHERE no {IN_NUMBERS} AND deleted_ms IS NULL",
             (members,),
         ).fetchone()
-        prefix, successor = re.compile(rf"(?<!\S){theirs}:"), f"{home}:"
-        words = run(f"SELECT rowid, terms FROM memory_words WHERE rowid IN {moving}", (members,))
-        for no, terms in words.fetchall():
-            run("UPDATE memory_words SET terms = ? WHERE rowid = ?", (prefix.sub(successor, terms), no))
-        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no IN {moving}", (home, self.op_no, members))
-        for table in ("memory_vectors", "memory_aliases"):
-            run(
-                f"UPDATE OR IGNORE {table} SET bank_no = ? WHERE bank_no = ? AND memory_no IN {moving}",
-                (home, theirs, members),
-            )
-        run("UPDATE OR IGNORE memory_replies SET bank_no = ? WHERE bank_no = ?", (home, theirs))
+        self.engine.move_words(nos, theirs, home)
+        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no {IN_NUMBERS}", (home, self.op_no, members))
+        run(
+            f"UPDATE memory_vectors SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}",
+            (home, theirs, members),
+        )
+        # A name or a key that is taken here stays behind, and goes.
+        run(
+            f"UPDATE memory_aliases SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}"
+            " AND alias NOT IN (SELECT alias FROM memory_aliases WHERE bank_no = ?)",
+            (home, theirs, members, home),
+        )
+        run(
+            "UPDATE memory_replies SET bank_no = ? WHERE bank_no = ?"
+            " AND key NOT IN (SELECT key FROM memory_replies WHERE bank_no = ?)",
+            (home, theirs, home),
+        )
         self._count_live(live[0], live[1])
         # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory reads them anew.
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
-        for sql in EMPTYING:
-            run(sql, (theirs,))
+        empty(self.engine, theirs)
         run(
             "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = purges + 1"
             " WHERE bank_no = ?",
@@ -209,21 +203,23 @@ class Writer(Reader):
     def touch(self, nos: Sequence[int], session: str | None) -> None:
         """Counts a reading: not a new version."""
         self.connection.execute(
-            "UPDATE memories SET accessed_ms = max(accessed_ms, ?), access_count = access_count + 1"
-            " WHERE +bank_no = ? AND no IN (SELECT value FROM json_each(?))",
-            (self.at_ms, self.bank_no, json.dumps(list(nos))),
+            "UPDATE memories SET accessed_ms = CASE WHEN accessed_ms < ? THEN ? ELSE accessed_ms END,"
+            f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}",
+            (self.at_ms, self.at_ms, self.bank_no, listed(nos)),
         )
         if session:
             for no in nos:
                 self.join_session(no, session)
 
     def join_session(self, memory_no: int, session: str) -> None:
-        self.connection.execute("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", (memory_no, session))
+        self.connection.execute(
+            "INSERT INTO memory_sessions VALUES (?, ?) ON CONFLICT DO NOTHING", (memory_no, session)
+        )
 
     def next_ordinal(self, parent: str) -> int:
         return int(
             self.scalar(
-                "SELECT ifnull(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?",
+                "SELECT coalesce(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?",
                 self.bank_no,
                 parent,
             )
@@ -231,17 +227,19 @@ class Writer(Reader):
 
     def alias(self, memory: Memory, alias: str) -> None:
         """Gives a memory another name. Raises `Conflict` where another has it."""
-        try:
-            self.connection.execute(
-                "INSERT INTO memory_aliases VALUES (?, ?, ?)", (self.bank_no, alias, memory.no)
-            )
-        except sqlite3.IntegrityError as error:
-            raise Conflict(f"another memory is called '{alias[:80]}'") from error
+        added = self.connection.execute(
+            "INSERT INTO memory_aliases VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (self.bank_no, alias, memory.no),
+        ).rowcount
+        if not added:
+            raise Conflict(f"another memory is called '{alias[:80]}'")
 
     def link(self, memory: Memory, other_no: int, score: float) -> None:
         """Notes that two memories are nearly the same."""
         self.connection.execute(
-            "INSERT OR REPLACE INTO memory_links VALUES (?, ?, 'near', ?)", (memory.no, other_no, score)
+            "INSERT INTO memory_links VALUES (?, ?, 'near', ?)"
+            " ON CONFLICT (memory_no, other_no, kind) DO UPDATE SET score = excluded.score",
+            (memory.no, other_no, score),
         )
 
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
@@ -258,12 +256,11 @@ class Writer(Reader):
 
     # -- words and vectors ---------------------------------------------------------------------------------------
     def _put_words(self, memory: Memory, parts: list[list[str]]) -> None:
-        stored = f" {PARTING} ".join(" ".join(f"{self.bank_no}:{word}" for word in part) for part in parts)
-        self.connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (memory.no, stored))
+        self.engine.put_words(self.bank_no, memory.no, parts)
         self._count_live(1, memory.term_count)
 
     def _drop_words(self, memory: Memory) -> None:
-        self.connection.execute("DELETE FROM memory_words WHERE rowid = ?", (memory.no,))
+        self.engine.drop_words(self.bank_no, [memory.no])
         self._count_live(-1, -memory.term_count)
 
     def _count_live(self, memories: int, terms: int) -> None:
@@ -283,9 +280,10 @@ class Writer(Reader):
             return
         model_no = self.model_no(model)
         if model_no is None:
-            model_no = self.connection.execute(
-                "INSERT INTO memory_models (model) VALUES (?)", (model,)
-            ).lastrowid
+            self.connection.execute(
+                "INSERT INTO memory_models (model) VALUES (?) ON CONFLICT DO NOTHING", (model,)
+            )
+            model_no = self.model_no(model)
         self.connection.executemany(
             "INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)",
             [(self.bank_no, model_no, memory.no, ordinal, vector) for ordinal, vector in enumerate(vectors)],
@@ -334,6 +332,13 @@ class Writer(Reader):
         self.connection.execute(
             "UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no)
         )
+
+
+def empty(engine: Engine, bank_no: int) -> None:
+    """Removes what a bank holds and what belongs to it, but for its journal."""
+    engine.empty_words(bank_no)
+    for sql in _EMPTYING:
+        engine.connection.execute(sql, (bank_no,))
 
 
 def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:

@@ -32,7 +32,7 @@ from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
-from ctx.packs.sessions import Rate, Sessions
+from ctx.packs.sessions import OpenSessions, Rate, file_sessions
 from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.arguments import from_text
@@ -65,6 +65,7 @@ class Pack:
         environ: Mapping[str, str],
         home: str,
         database: str,
+        sessions: OpenSessions,
     ) -> None:
         self.manifest = manifest
         self.name = manifest.name
@@ -79,10 +80,7 @@ class Pack:
         self.default_bank = _nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
         self.rate = Rate(rate_limit(manifest, settings, environ))
-        sessions_file = settings.get("sessions_file") or manifest.sessions_file
-        self.sessions = Sessions(
-            os.path.join(home, str(sessions_file).removeprefix("~/")) if sessions_file else None
-        )
+        self.sessions = sessions(self.name, _sessions_path(manifest, settings, home))
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
         self._shared_text = shared_text(manifest)
@@ -418,6 +416,26 @@ def _nameable(bank: str) -> str:
     return bank
 
 
+def _sessions_path(manifest: Manifest, settings: Mapping[str, JSON], home: str) -> str | None:
+    """Where the sessions of a pack's clients are kept; None: nowhere."""
+    name = settings.get("sessions_file") or manifest.sessions_file
+    return os.path.join(home, str(name).removeprefix("~/")) if name else None
+
+
+def session_files(
+    enabled: Sequence[str], settings: Mapping[str, Mapping[str, JSON]], root: str, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The files in which the enabled packs keep the sessions of their clients, by pack. Raises `ConfigError`."""
+    paths = {}
+    for name in enabled:
+        pack_settings = settings.get(name, {})
+        manifest = read_manifest(pack_folder(name, pack_settings, root)).served(profile(name, pack_settings))
+        path = _sessions_path(manifest, pack_settings, environ.get("HOME") or root)
+        if path is not None:
+            paths[manifest.name] = path
+    return paths
+
+
 def load_packs(
     enabled: Sequence[str],
     settings: Mapping[str, Mapping[str, JSON]],
@@ -430,6 +448,7 @@ def load_packs(
     root: str,
     environ: Mapping[str, str],
     database: str,
+    sessions: OpenSessions = file_sessions,
 ) -> list[Pack]:
     """The enabled packs, loaded. Raises `ConfigError`."""
     packs = []
@@ -447,6 +466,7 @@ def load_packs(
             environ=environ,
             home=environ.get("HOME") or root,
             database=database,
+            sessions=sessions,
         )
         pack.load(toolbox, agents)
         packs.append(pack)

@@ -10,7 +10,8 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from ctx import files
 from ctx.clock import now_ms
@@ -25,8 +26,57 @@ SAVE_EVERY_MS = 5_000  # a call's time is worth a write that often; anything els
 MAX_SESSIONS = 10_000
 
 
-class Sessions:
+class Sessions(Protocol):
     """The sessions of one pack. Safe from several threads and processes."""
+
+    def open(self, id: str | None, *, place: str | None = None) -> str:
+        """The session of that id, else the last of this place (a project folder), else a new one."""
+        ...
+
+    def touch(self, id: str) -> None:
+        """Counts a call of the session."""
+        ...
+
+    def data(self, id: str) -> dict[str, JSON]:
+        """What is known of a session: `id`, `startTime`, `lastActivity`, `toolCalls`, `project`, `kv`; {} of none."""
+        ...
+
+    def get(self, id: str, key: str) -> JSON:
+        """What is kept with the session under a key; None: nothing."""
+        ...
+
+    def set(self, id: str, key: str, value: JSON) -> None:
+        """Keeps a value with the session, durably. Raises `StoreError`."""
+        ...
+
+    def counts(self) -> tuple[int, int]:
+        """How many there are, and how many were active in the last five minutes."""
+        ...
+
+    def all(self) -> list[dict[str, JSON]]:
+        """What is known of each session, as `data` gives it."""
+        ...
+
+    def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
+        """Keeps sessions that another store gave as `all`, in place of those of the same id. Raises `StoreError`."""
+        ...
+
+    def close(self) -> None:
+        """Saves what is not. Raises `StoreError`."""
+        ...
+
+
+OpenSessions = Callable[[str, str | None], Sessions]
+"""`open_sessions(pack, path)`: `path` is where a pack's file of them would be, None where it keeps none."""
+
+
+def new_id(present_ms: int) -> str:
+    """The name of a new session."""
+    return f"session_{present_ms}_{secrets.token_hex(4)}"
+
+
+class FileSessions:
+    """The sessions in a file."""
 
     def __init__(self, path: str | None, *, clock: Callable[[], int] = now_ms) -> None:
         """`path` None: kept in memory only."""
@@ -40,14 +90,13 @@ class Sessions:
         self._learn()
 
     def open(self, id: str | None, *, place: str | None = None) -> str:
-        """The session of that id, else the last of this place (a project folder), else a new one."""
         with self._lock:
             match = self._find(id, place)
             if match is None:
                 self._learn()  # another process may have begun it
                 match = self._find(id, place)
             present_ms = self._clock()
-            id = match or id or f"session_{present_ms}_{secrets.token_hex(4)}"
+            id = match or id or new_id(present_ms)
             data = self._session(id)
             data["lastActivity"] = present_ms
             if place is not None:
@@ -58,7 +107,6 @@ class Sessions:
             return id
 
     def touch(self, id: str) -> None:
-        """Counts a call of the session."""
         with self._lock:
             data = self._session(id)
             data["lastActivity"] = self._clock()
@@ -77,21 +125,29 @@ class Sessions:
             return values.get(key) if isinstance(values, dict) else None
 
     def set(self, id: str, key: str, value: JSON) -> None:
-        """Keeps a value with the session, durably. Raises `StoreError`."""
         with self._lock:
             values = self._session(id).setdefault("kv", {})
             values[key] = value
             self._save()
 
     def counts(self) -> tuple[int, int]:
-        """How many there are, and how many were active in the last five minutes."""
         with self._lock:
             present_ms = self._clock()
             active = sum(present_ms - _activity_ms(data) < ACTIVE_MS for data in self._known.values())
             return len(self._known), active
 
+    def all(self) -> list[dict[str, JSON]]:
+        with self._lock:
+            return [{**data, "id": id} for id, data in self._known.items()]
+
+    def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
+        with self._lock:
+            for data in entries:
+                self._known[str(data["id"])] = data
+                self._changed.add(str(data["id"]))
+            self._save()
+
     def close(self) -> None:
-        """Saves what is not. Raises `StoreError`."""
         with self._lock:
             self._save()
 
@@ -163,6 +219,11 @@ class Sessions:
             self._saved_ms = self._clock()
         except (OSError, ValueError) as error:
             raise StoreError(f"the sessions cannot be saved: {error}") from error
+
+
+def file_sessions(pack: str, path: str | None) -> Sessions:
+    """The sessions of a pack in a file of its own."""
+    return FileSessions(path)
 
 
 def _is_entry(entry: JSON) -> bool:

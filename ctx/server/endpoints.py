@@ -1,32 +1,32 @@
-"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
-server runs is in rest.py.
+"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the server runs is in rest.py.
 
-The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
-refuse a lone surrogate, which a file name that is not UTF-8 brings along.
+The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would refuse a lone surrogate,
+which a file name that is not UTF-8 brings along. All this is imported once the server listens (late.py).
 """
 
 import asyncio
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ExceptionHandler, Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
 from ctx.server import errors
-from ctx.server.app import State
-from ctx.server.dispatch import dispatched
+from ctx.server.advice import Advice
+from ctx.server.metrics import Metrics
 from ctx.server.openapi import Description
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
-from ctx.tools.agents import Agent
-from ctx.tools.base import Tool
+from ctx.server.work import Work
+from ctx.tools.agents import Agent, Agents
+from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
@@ -89,30 +89,58 @@ class HealthState(BaseModel):
     status: str
 
 
+class State(NamedTuple):
+    """What the endpoints answer from."""
+
+    toolbox: Toolbox
+    agents: Agents
+    work: Work
+    health: Callable[[], dict[str, JSON]]
+    advice: Advice
+    overview: Overview | None = None
+    metrics: Metrics | None = None
+
+
+class Endpoints:
+    """The application of FastAPI's that answers them, as a door of the server (late.py).
+
+    `handlers` make replies of errors, `page_folder` is instead of the page's own.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        handlers: Mapping[type[Exception], ExceptionHandler],
+        *,
+        key_needed: bool,
+        page_folder: str | None = None,
+    ) -> None:
+        self._app = FastAPI(openapi_url=None, redirect_slashes=False)
+        for error, handler in handlers.items():
+            self._app.add_exception_handler(error, handler)
+        self._app.router.routes[:] = [*router.routes, *(metrics_router.routes if state.metrics else ())]
+        self._app.state.ctx = state
+        self._app.state.page = read_page(page_folder or PAGE)
+        self._app.state.description = Description(
+            state.toolbox, state.agents, state.advice, router.routes, key_needed=key_needed
+        )
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing streams."""
+
+
 router = APIRouter(route_class=Endpoint)
-metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
-
-
-def application(state: State, page_folder: str | None) -> tuple[ASGIApp, Mapping[str, Route]]:
-    """These endpoints, for requests that the guard has matched; and their routes by path."""
-    app = dispatched(FastAPI(title="ctx", version=__version__, openapi_url=None, redirect_slashes=False))
-    app.state.ctx = state
-    app.state.description = Description(
-        state.toolbox, state.agents, state.advice, router.routes, key_needed=state.key_needed
-    )
-    app.state.page = read_page(page_folder or PAGE)
-    routes = (*router.routes, *metrics_router.routes)
-    return app, {route.path: route for route in routes if isinstance(route, Route)}
 
 
 def _state(request: Request) -> State:
     state: State = request.app.state.ctx
     return state
-
-
-def _page(request: Request) -> Mapping[str, bytes]:
-    page: Mapping[str, bytes] = request.app.state.page
-    return page
 
 
 @router.get(
@@ -204,7 +232,7 @@ async def _llms(request: Request) -> Response:
 @router.get("/", include_in_schema=False)
 async def _root(request: Request) -> Response:
     # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
-    page = _page(request)
+    page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
     response = _page_reply(page, "index.html") if browser else reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
@@ -213,7 +241,8 @@ async def _root(request: Request) -> Response:
 
 @router.get("/page/{name}", include_in_schema=False)
 async def _page_file(request: Request) -> Response:
-    name, page = request.path_params["name"], _page(request)
+    name = request.path_params["name"]
+    page: Mapping[str, bytes] = request.app.state.page
     if name not in page:
         raise NotFound(f"the page has no file called {name[:80]}")
     return _page_reply(page, name)
@@ -231,6 +260,9 @@ def read_page(folder: str) -> dict[str, bytes]:
             with open(os.path.join(folder, name), "rb") as file:
                 page[name] = file.read()
     return page
+
+
+metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
 
 
 @metrics_router.get("/metrics", include_in_schema=False)

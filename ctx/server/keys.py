@@ -2,7 +2,7 @@
 
 A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared
 whole and in constant time. The file is JSON, 0600, replaced as a whole under a lock; a running server sees a
-change at the next request.
+change at the next request. Where machines share a database, the keys are in it (shared_keys.py).
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from ctx import files
@@ -76,20 +76,34 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
 _Records = list[KeyRecord]  # the class below has a method of that name
 
 
-class KeyRing:
-    """The keys in a file. Safe from several threads and processes. The file need not exist yet."""
+class Keys:
+    """The keys of a store, wherever they are kept. Safe from several threads and processes."""
 
-    def __init__(self, path: str) -> None:
-        """Raises `ConfigError` where the file cannot be read as a key ring."""
-        self.path = path
-        self._folder = (
-            -1
-        )  # the one that held the file at the last look, open, so that no other gets its number
-        self._lock = threading.Lock()
-        self._stamp: tuple[int, int, int] | None = None
+    def __init__(self) -> None:
         self._records: tuple[KeyRecord, ...] = ()
         self._candidates: tuple[tuple[bytes, Grant], ...] = ()
-        self._refresh(first=True)
+
+    def _refresh(self) -> None:
+        """Sees to it that what was read of them is what is kept."""
+        raise NotImplementedError
+
+    def _writing(self) -> AbstractContextManager[_Records]:
+        """The keys as they are kept, of which the changed list is kept at the end. Nobody else writes them meanwhile."""
+        raise NotImplementedError
+
+    def _take(self, records: Iterable[KeyRecord]) -> None:
+        self._records = tuple(records)
+        self._candidates = tuple(
+            (bytes.fromhex(record.sha256), _grant(record))
+            for record in self._records
+            if record.revoked_ms is None
+        )
+
+    def follow(self) -> None:
+        """Keeps itself up to date from now on, until it is closed, where it does not at every look."""
+
+    def close(self) -> None:
+        """Ends what follows."""
 
     @property
     def closed(self) -> bool:
@@ -145,6 +159,43 @@ class KeyRing:
                     records[position] = record._replace(revoked_ms=revoked_ms)
                     return records[position]
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
+
+    def add(self, records: Iterable[KeyRecord]) -> int:
+        """Takes over keys that are kept elsewhere; how many are new or revoked by it. Raises `BadRequest` where another key in force
+        has the name of one.
+        """
+        with self._writing() as present:
+            places = {record.id: place for place, record in enumerate(present)}
+            names = {record.name: record.id for record in present if record.revoked_ms is None}
+            changes = 0
+            for record in records:
+                place = places.get(record.id)
+                if place is None:
+                    if record.revoked_ms is None and record.name in names:
+                        raise BadRequest(
+                            f"another key called '{record.name}' is there: revoke one of the two"
+                        )
+                    present.append(record)
+                elif record.revoked_ms is not None and present[place].revoked_ms is None:
+                    present[place] = record
+                else:
+                    continue
+                changes += 1
+        return changes
+
+
+class KeyRing(Keys):
+    """The keys in a file. The file need not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `ConfigError` where the file cannot be read as a key ring."""
+        super().__init__()
+        self.path = path
+        # The one that held the file at the last look, open, so that no other gets its number.
+        self._folder = -1
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._refresh(first=True)
 
     @contextmanager
     def _writing(self) -> Iterator[_Records]:
@@ -210,10 +261,7 @@ class KeyRing:
                 return
             if status.st_mode & 0o077:
                 logger.warning("keys file=%s mode=%o mend='chmod 600'", self.path, status.st_mode & 0o777)
-            self._candidates = tuple(
-                (bytes.fromhex(r.sha256), _grant(r)) for r in records if r.revoked_ms is None
-            )
-            self._records = records
+            self._take(records)
             self._stamp = stamp
             self._hold_folder()
 

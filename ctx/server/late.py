@@ -1,26 +1,45 @@
-"""An MCP door that is made once the server listens.
+"""Doors that are made once the server listens.
 
-The MCP SDK costs half a second to import. A search over REST need not wait for it, and who comes to `/mcp`
-meanwhile waits that long.
+The MCP SDK costs half a second to import, FastAPI with pydantic a third of one. A search over REST need not wait for them, and who
+comes to such a door meanwhile waits that long.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from ctx.server.app import UNASKED_S, McpDoor
 from ctx.server.work import Lane
+
+UNASKED_S = (
+    1.5  # until it is made although nobody came: the first answers go first, also those that load a model
+)
+
+
+class Door(Protocol):
+    """A part of the server that answers by itself: MCP over HTTP, the fixed endpoints. It lives for one `lifespan`.
+
+    MCP's `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of the request is the
+    `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop, without waiting.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
+
+    def close(self) -> None: ...
 
 
 class LateDoor:
     """Stands for the door that `make` gives, in a thread; what that raises, every request is told."""
 
-    def __init__(self, make: Callable[[], McpDoor]) -> None:
+    def __init__(self, name: str, make: Callable[[], Door]) -> None:
+        self._name = name
         self._make = make
-        self._door: McpDoor | None = None
-        self._made: asyncio.Future[McpDoor] | None = None
+        self._door: Door | None = None
+        self._made: asyncio.Future[Door] | None = None
         self._asked = asyncio.Event()
         self._ending = asyncio.Event()
 
@@ -38,13 +57,13 @@ class LateDoor:
             if not self._made.done():
                 self._made.cancel()
 
-    async def _live(self, made: "asyncio.Future[McpDoor]") -> None:
+    async def _live(self, made: "asyncio.Future[Door]") -> None:
         try:
             await asyncio.wait_for(self._asked.wait(), UNASKED_S)
         except TimeoutError:
             pass  # nobody came yet
         # Not asyncio's own thread: for that the end of the process would wait.
-        lane = Lane("mcp", threads=1, waiting=0)
+        lane = Lane(self._name, threads=1, waiting=0)
         try:
             door = await lane.run(self._make)
         except Exception as error:  # it is the requests' to report: they go through the server's top handler

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Unauthorized
 from ctx.server import errors
-from ctx.server.keys import Grant, KeyRing, digest
+from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
@@ -81,7 +81,7 @@ def is_loopback(host: str) -> bool:
         return False  # a name may resolve to anything
 
 
-def check_bind(settings: ServerSettings, ring: KeyRing | None = None) -> None:
+def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     """Refuses to open the server to a network without a key. Raises `ConfigError`."""
     host, _ = split_bind(settings.bind)
     if (
@@ -131,7 +131,7 @@ class Policy:
         self,
         settings: ServerSettings,
         *,
-        ring: KeyRing | None = None,
+        ring: Keys | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         host, _ = split_bind(settings.bind)

@@ -27,19 +27,6 @@ MCP_PATHS = (
     "/mcp/{bank}/",
 )  # each by itself: a redirect loses a client's POST
 PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
-# FastAPI's (endpoints.py), which is not imported to know them.
-FIXED_PATHS = (
-    "/",
-    "/activity",
-    "/agents/list",
-    "/health",
-    "/llms.txt",
-    "/map",
-    "/openapi.json",
-    "/page/{name}",
-    "/tools/list",
-)
-METRICS_PATH = "/metrics"  # likewise, where it is served
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
@@ -95,11 +82,10 @@ MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
 PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
 PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
 
-TABLE: Mapping[str, Zone] = {
+FIXED: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
     "/activity": PAGE,
     "/agents/list": CALLS,
-    "/agents/{name}/prompt": CALLS,
     "/health": SHOWN,
     "/llms.txt": OPEN,
     "/map": PAGE,
@@ -107,6 +93,11 @@ TABLE: Mapping[str, Zone] = {
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,
     "/tools/list": CALLS,
+}
+"""What endpoints.py answers."""
+TABLE: Mapping[str, Zone] = {
+    **FIXED,
+    "/agents/{name}/prompt": CALLS,
     "/tools/sources": CALLS,
     "/tools/{name}": CALLS,
     **dict.fromkeys(MCP_PATHS, MCP),

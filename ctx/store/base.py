@@ -4,7 +4,7 @@ The catalog is the record; every write of it takes the next `seq`. The index is 
 `seq` it has applied and catches up from the catalog, so it may be deleted at any moment.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
@@ -60,6 +60,18 @@ class VectorBatch(NamedTuple):
     sources: list[str]
     updated_ms: "np.ndarray"  # int64 (n,)
     vectors: "np.ndarray"  # float32 (n, dim), of unit length
+
+
+class ModelShare(NamedTuple):
+    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
+
+    `filling`: another machine is embedding texts with it just now.
+    """
+
+    model: str
+    embeddings: int
+    size_bytes: int
+    filling: bool
 
 
 class PendingChunk(NamedTuple):
@@ -232,6 +244,17 @@ class Catalog(Protocol):
         """Drops every embedding of a model (`ctx embed rebuild`); how many."""
         ...
 
+    def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
+        """What is held of each model but those of `besides`, the first one first."""
+        ...
+
+    def give_back(self) -> None:
+        """Gives the room of what was deleted back to the system, where this engine does not do it by itself.
+
+        Seconds for each gigabyte that stays, and as much room again while it lasts. Raises `Busy`, `StoreError`.
+        """
+        ...
+
     def trim_embeddings(self) -> int:
         """Deletes the embeddings of texts that no chunk holds any more, where they outnumber the others; how
         many.
@@ -329,6 +352,10 @@ class SearchIndex(Projection, Protocol):
         `model` is whose vector it is, for a moment in which another one takes over; None: the one that
         answers now.
         """
+        ...
+
+    def hold(self, model: str) -> bool:
+        """Whether `semantic` has vectors of this model in hand, so that a question may be put to it."""
         ...
 
     def applied_seq(self) -> int: ...

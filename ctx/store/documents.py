@@ -6,9 +6,10 @@ number is never used again, nor is a document's.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from ctx.errors import StoreError
-from ctx.lean import Any, NamedTuple
+from ctx.lean import Any, NamedTuple, records
 from ctx.store.base import ChunkRow, Listing, StoredDocument
 from ctx.store.record import (
     EVERY,
@@ -282,11 +283,8 @@ class Documents(Record):
                         document_nos,
                     )
                 }
-                for document_no, no, start_line, end_line, heading, start, end in chunks:
-                    _, body, first, *columns = documents[document_no]
-                    chunk_rows[no] = ChunkRow(
-                        no, document_no, no - first, start_line, end_line, heading, body[start:end], *columns
-                    )
+                numbers = map(itemgetter(1), chunks)
+                chunk_rows.update(zip(numbers, records(ChunkRow, _joined(chunks, documents)), strict=True))
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
@@ -412,6 +410,17 @@ def _chunks(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]
         (first, first, first + count - 1),
     )
     return tuple(map(Chunk._make, rows))
+
+
+def _joined(
+    chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
+) -> Iterator[tuple[Any, ...]]:
+    """The fields of `ChunkRow` of chunks and the documents that they are of, as `chunk_rows` reads both."""
+    columns = {no: row[3:] for no, row in documents.items()}
+    for document_no, no, start_line, end_line, heading, start, end in chunks:
+        document = documents[document_no]
+        text = document[1][start:end]
+        yield (no, document_no, no - document[2], start_line, end_line, heading, text, *columns[document_no])
 
 
 def _same_chunks(connection: Statements, first: int, count: int, chunks: Sequence[Chunk]) -> bool:

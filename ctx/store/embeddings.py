@@ -6,12 +6,12 @@ the text moves. They are kept as float16: half the file, and the cosine moves by
 table (`pending`) for every model that has any, since asking a million chunks takes a second.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import PendingChunk, VectorBatch
+from ctx.store.base import ModelShare, PendingChunk, VectorBatch
 from ctx.store.record import (
     EVERY,
     PAGE,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
+_ROW_BYTES = (
+    130  # of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes
+)
 UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 
 
@@ -117,6 +120,18 @@ class Embeddings(Record):
                 )
                 waiting.update(row[0] for row in rows)
         return frozenset(waiting)
+
+    def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
+        with self._reading() as connection:
+            models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
+            return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
+
+    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> ModelShare:
+        sql = "SELECT count(*) FROM embedding WHERE model_no = ?"
+        count = int(connection.execute(sql, (model_no,)).fetchone()[0])
+        sql = f"SELECT 1 FROM pending p WHERE p.model_no = ? AND NOT (TRUE{self._unclaimed}) LIMIT 1"
+        claimed = bool(self._unclaimed) and connection.execute(sql, (model_no,)).fetchone() is not None
+        return ModelShare(name, count, count * (2 * dim + _ROW_BYTES), claimed)
 
     def models(self) -> list[str]:
         """The models that have embeddings here, the first one first."""

@@ -26,10 +26,10 @@ def own_folder(database: str) -> None:
         raise StoreError(
             f"`{name}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it leads"
         )
-    missing = not os.path.exists(folder)
+    absent = not os.path.exists(folder)
     try:
         files.make_folder(folder, beneath=folder)
-        if missing or name == _NAME:
+        if absent or name == _NAME:
             _hide(folder)
     except OSError as error:
         raise StoreError(

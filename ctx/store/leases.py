@@ -9,8 +9,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from ctx import files
 from ctx.errors import Busy, StoreError
@@ -18,6 +18,8 @@ from ctx.store.base import Coordination
 
 TTL_S = 30.0  # what a machine that dies costs the others
 RENEWALS = 3  # within that time
+WAIT_S = 120.0  # for a turn that another machine has, where its work is also this one's
+LOOK_S = 0.25
 
 
 class LocalCoordination:
@@ -106,6 +108,31 @@ def turn(
             coordination.release(name, epoch)
         except StoreError:
             pass  # it runs out by itself
+
+
+@contextmanager
+def turn_or_done(
+    coordination: Coordination, name: str, what: str, done: Callable[[], bool], *, timeout_s: float = WAIT_S
+) -> Iterator[bool]:
+    """A block that nobody else is in, with True; or with False as soon as `done()`, since whoever was in it has done the work.
+
+    Raises `Busy` where neither comes about in time.
+    """
+    ends_s = time.monotonic() + timeout_s
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(turn(coordination, name, what, None))
+                mine = True
+                break
+            except Busy:
+                if done():
+                    mine = False
+                    break
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(LOOK_S)
+        yield mine
 
 
 def machine_name(folder: str) -> str:

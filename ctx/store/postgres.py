@@ -172,18 +172,18 @@ class Database:
             self._idle.pop().close()
 
     @contextmanager
-    def transaction(self, *, write: bool = False) -> Iterator[Connection]:
+    def transaction(self, *, write: bool = False, patience_s: float | None = None) -> Iterator[Connection]:
         """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view
-        for reading.
+        for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to say.
 
         Raises `Busy` where others write for too long, `StoreError` for the rest.
         """
         if self._closed:
             raise StoreError("the catalog is closed")
-        if not self._free.acquire(timeout=self._timeout_s):
+        if not self._free.acquire(timeout=self._timeout_s if patience_s is None else max(0.0, patience_s)):
             raise Busy("all connections to the database are in use: try again")
         try:
-            connection = self._begun(write)
+            connection = self._begun(write, patience_s)
             try:
                 with translating():
                     yield connection
@@ -195,11 +195,13 @@ class Database:
         finally:
             self._free.release()
 
-    def _begun(self, write: bool) -> Connection:
+    def _begun(self, write: bool, patience_s: float | None) -> Connection:
         """A connection with a transaction begun. Nothing was sent before it, so that a broken one is
         replaced.
         """
-        deadline_s = time.monotonic() + (self._timeout_s if self._reached else START_S)
+        if patience_s is None:
+            patience_s = self._timeout_s if self._reached else START_S
+        deadline_s = time.monotonic() + patience_s
         while True:
             connection = None
             try:
@@ -246,6 +248,16 @@ class Database:
             self._put_back(connection)
         except psycopg.Error:
             connection.close()  # the first error is the one to tell
+
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Frees the rows that were deleted from tables. Raises `StoreError`."""
+        with translating():
+            connection = self._connected()
+            try:
+                connection.execute("SET statement_timeout = 0")
+                connection.execute(f"VACUUM {', '.join(tables)}")
+            finally:
+                connection.close()
 
     def migrate(self, component: str, migrations: Sequence[str]) -> None:
         """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n

@@ -8,7 +8,8 @@ a lower number was committed before it.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Self
 
 from ctx.clock import now_ms
@@ -16,7 +17,7 @@ from ctx.errors import Busy, StoreError
 from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
-from ctx.store.leases import turn
+from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.record import Statements, Write, marks, model_no_of, slices
 
@@ -122,6 +123,7 @@ _READS = (
         "pending_texts",
         "awaiting",
         "pending_count",
+        "model_shares",
     ),
     *("vectors_of", "elsewhere", "last_run", "statuses", "ages", "stats"),
 )
@@ -136,10 +138,15 @@ class PostgresCatalog(Documents, Embeddings):
     returned_ms: int | None = None  # nobody deletes a database under a server's feet
 
     def __init__(
-        self, url: str, *, machine: str = "", read_only: bool = False, clock_ms: Callable[[], int] = now_ms
+        self,
+        url: str | Database,
+        *,
+        machine: str = "",
+        read_only: bool = False,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`machine`: the name of the one that writes, for documents that others may not see."""
-        self.database = Database(url)
+        """`url`: the address, or the database opened, which this closes. `machine`: the name of the one that writes, for documents that others may not see."""
+        self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
         self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
         self._read_only = read_only
@@ -179,14 +186,29 @@ class PostgresCatalog(Documents, Embeddings):
             yield write
         self._line = write.line
 
+    def _coordination(self) -> "PostgresCoordination":
+        return PostgresCoordination(self.database, f"{self.machine or 'a machine'} (process {os.getpid()})")
+
+    def identity(self) -> str:
+        """A name for the database: the server's, kept through failovers, and its own."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT system_identifier::text, current_database() FROM pg_control_system()"
+            ).fetchone()
+        return " ".join(map(str, row or ()))
+
+    def index_turn(self, name: str) -> Callable[[Callable[[], bool]], AbstractContextManager[bool]]:
+        """`turn(done)`, a block in which this process alone brings the index of that name up to date; False where another has."""
+        return partial(
+            turn_or_done, self._coordination(), f"index:{name}", "the index is being brought up to date"
+        )
+
     @contextmanager
     def turn(self, source: str, stop: threading.Event | None) -> Iterator[threading.Event]:
         """A block in which this process alone writes documents of a source, and the event that ends it.
         Raises `Busy`.
         """
-        coordination = PostgresCoordination(
-            self.database, f"{self.machine or 'a machine'} (process {os.getpid()})"
-        )
+        coordination = self._coordination()
         with turn(coordination, f"source:{source}", f"'{source}' is being indexed", stop) as (epoch, ending):
             self._epochs[source] = epoch
             try:
@@ -265,6 +287,9 @@ class PostgresCatalog(Documents, Embeddings):
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
+
+    def give_back(self) -> None:
+        """Nothing: the server's own autovacuum makes the room free for what is written next."""
 
     def check(self) -> list[str]:
         """What is wrong with the tables, a line each, after counting what belongs together. [] when they are

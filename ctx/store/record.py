@@ -26,7 +26,8 @@ NEVER_INDEXED = "not indexed yet"
 PAGE = (
     200  # documents read at once: short transactions, or the log could not be cut while a projection is built
 )
-_BOUND = 500  # values bound to one statement
+_BOUND = 500  # values bound to one statement, about
+_STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
 
 class Rows(Protocol):
@@ -351,8 +352,10 @@ def marks(values: Sequence[object]) -> str:
 
 
 def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
+    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few statements, and finds them again."""
     for start in range(0, len(values), _BOUND):
-        yield values[start : start + _BOUND]
+        run = [*values[start : start + _BOUND]]
+        yield run + run[-1:] * (-len(run) % _STRIDE)
 
 
 def body_of(connection: Statements, document_no: int) -> str:

@@ -21,6 +21,7 @@ from ctx.store.schema import (
     migrate,
     schema_version,
     transaction,
+    translating,
 )
 
 COMPONENT = "catalog"
@@ -235,6 +236,19 @@ class SqliteCatalog(Documents, Embeddings):
         except FileNotFoundError:
             pass  # nobody writes
         return size
+
+    def give_back(self) -> None:
+        if not self._writing_lock.acquire(timeout=self._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            self._attach()
+            if self._writer is None or self._read_only:
+                raise StoreError("the catalog is closed, or was opened to be read only")
+            with translating():
+                self._writer.execute("VACUUM")
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._writing_lock.release()
 
     def check(self) -> list[str]:
         """What is wrong with the file, a line each, after reading all of it: seconds for a million chunks. []

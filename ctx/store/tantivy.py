@@ -7,7 +7,7 @@ embedder reads; BM25 does better with more, since the words of a question seldom
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import log
 
@@ -15,9 +15,9 @@ import tantivy
 
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.lean import Any, Lock
+from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.base import StoredDocument
-from ctx.types import Filters, Hit
+from ctx.types import Filters, Hit, best_first
 
 PASSAGE_CHARS = (
     2200  # about three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere
@@ -31,7 +31,7 @@ PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most f
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
-_MAX_PHRASES = 8
+MAX_PHRASES = 8
 _NO_DOCUMENT = -1  # the catalog counts from 1
 _THREADS = 2  # a third only waits for the reader of files, even where there are more cores
 _META = "meta.json"  # tantivy replaces it with every commit
@@ -49,6 +49,18 @@ def _schema() -> Any:
     build.add_integer_field("span", fast=True)
     build.add_integer_field("updated_ms", fast=True)
     return build.build()
+
+
+class Passage(NamedTuple):
+    """A few neighbouring chunks, the first of them by number, as every engine finds them.
+
+    `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in another.
+    """
+
+    chunk_no: int
+    span: int
+    texts: list[str]
+    heads: list[str]
 
 
 class KeywordIndex:
@@ -102,32 +114,16 @@ class KeywordIndex:
         """Puts a document in place of what the index has of it; visible after `commit`."""
         self.delete(stored.document_no)
         document = stored.document
-        body = document.body
-        path = document.source_id
-        stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-        title = (
-            "" if document.title == stem else document.title
-        )  # a title made of the path adds nothing to it
-        for first, span in _passages(stored):
-            chunks = stored.chunks[first : first + span]
-            text = analyze.composed(body[chunks[0].start : chunks[-1].end])
-            headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
-            head = analyze.composed(f"{path}\n{title}\n{headings}")
+        for passage in passages(stored):
             entry = tantivy.Document()
-            entry.add_text("text", text)
-            added = analyze.additions(text)
-            if added:
-                entry.add_text("text", added)
-            if title:
-                entry.add_text("text", title)
-            entry.add_text("head", head)
-            added = analyze.additions(head)
-            if added:
-                entry.add_text("head", added)
+            for text in passage.texts:
+                entry.add_text("text", text)
+            for text in passage.heads:
+                entry.add_text("head", text)
             entry.add_text("source", document.source)
             entry.add_integer("document_no", stored.document_no)
-            entry.add_integer("chunk_no", stored.chunk_nos[first])
-            entry.add_integer("span", span)
+            entry.add_integer("chunk_no", passage.chunk_no)
+            entry.add_integer("span", passage.span)
             entry.add_integer("updated_ms", document.updated_ms)
             self._write(self._writer.add_document, entry)
 
@@ -158,7 +154,7 @@ class KeywordIndex:
         for term in terms:
             frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
             if frequency:
-                weights[term] = log(1 + max(0.0, count - frequency + 0.5) / (frequency + 0.5))
+                weights[term] = idf(count, frequency)
         return weights
 
     def resembling(self, words: Sequence[str]) -> str | None:
@@ -166,9 +162,7 @@ class KeywordIndex:
         searcher = self._fresh()
         stems = analyze.words(" ".join(words))
         counts = [searcher.doc_freq("text", stem) for stem in stems]
-        if len(stems) != len(words) or not any(counts):
-            return None
-        return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
+        return likeliest(words, stems, counts)
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """Passages in which a defining word stands before one of the names."""
@@ -180,7 +174,7 @@ class KeywordIndex:
                 continue
             phrases = [
                 tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
-                for keyword in _defining_stems()
+                for keyword in defining_stems()
             ]
             defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
             named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
@@ -212,27 +206,21 @@ class KeywordIndex:
             return []
         searcher = self._searcher
         try:
-            scored: dict[tuple[int, int], tuple[float, Any]] = {}
+            scores: list[float] = []
+            addresses: list[Any] = []
             for query, factor in queries:
                 for score, address in searcher.search(self._narrowed(query, filters), k, count=False).hits:
-                    key = (address.segment_ord, address.doc)
-                    best_score = scored.get(key)
-                    if best_score is None or best_score[0] < score * factor:
-                        scored[key] = (score * factor, address)
-            addresses = [address for _, address in scored.values()]
+                    scores.append(score * factor)
+                    addresses.append(address)
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
             document_nos = searcher.fast_field_values("document_no", addresses)
             spans = searcher.fast_field_values("span", addresses)
         except (OSError, ValueError) as error:
             raise StoreError("the keyword index could not answer: run `ctx doctor`") from error
-        hits = [
-            Hit(chunk_no, document_no, score, span)
-            for (score, _), chunk_no, document_no, span in zip(
-                scored.values(), chunk_nos, document_nos, spans, strict=True
-            )
-        ]
-        hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))
-        return hits[:k]
+        passages: dict[int, Hit] = {}
+        for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
+            passages.setdefault(hit.chunk_no, hit)
+        return list(passages.values())[:k]
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""
@@ -291,10 +279,7 @@ class KeywordIndex:
     def _rarest(self, searcher: Any, counts: dict[str, int]) -> dict[str, int]:
         if len(counts) <= MAX_TERMS:
             return counts
-        frequencies = {term: searcher.doc_freq("text", term) for term in counts}
-        present = [term for term in counts if frequencies[term]]
-        rarest = sorted(present, key=lambda term: (frequencies[term] / counts[term], term))[:MAX_TERMS]
-        return {term: counts[term] for term in rarest or list(counts)[:MAX_TERMS]}
+        return rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
 
     def _exact(self, words: list[str]) -> Any:
         """What has these words side by side; a single one, also as an identifier written otherwise."""
@@ -327,10 +312,10 @@ class KeywordIndex:
         term_query = tantivy.Query.term_query
         boosted = tantivy.Query.boost_query
         both = tantivy.Query.boolean_query
-        texts = {
-            term: boosted(term_query(self._schema, "text", term, "freq"), float(count))
-            for term, count in counts.items()
-        }
+        texts = {term: term_query(self._schema, "text", term, "freq") for term in counts}
+        for term, count in counts.items():
+            if count > 1:
+                texts[term] = boosted(texts[term], float(count))
         heads = {
             term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count)
             for term, count in counts.items()
@@ -347,7 +332,7 @@ class KeywordIndex:
                 both([(_MUST, both([(_SHOULD, texts[term]), (_SHOULD, heads[term])])) for term in counts]),
                 ALL_WORDS_BONUS,
             )
-        phrases = analyze.query_phrases(query)[:_MAX_PHRASES]
+        phrases = analyze.query_phrases(query)[:MAX_PHRASES]
         if phrases:
             side_by_side = [
                 (
@@ -381,8 +366,27 @@ class KeywordIndex:
         return tantivy.Query.boolean_query([(_MUST, query), *silent])
 
 
+def rarest(counts: dict[str, int], frequencies: Mapping[str, int]) -> dict[str, int]:
+    """Of a query's terms with their counts the `MAX_TERMS` that fewest passages have."""
+    present = [term for term in counts if frequencies.get(term)]
+    chosen = sorted(present, key=lambda term: (frequencies[term] / counts[term], term))[:MAX_TERMS]
+    return {term: counts[term] for term in chosen or list(counts)[:MAX_TERMS]}
+
+
+def idf(count: int, frequency: int) -> float:
+    """BM25's weight of a term that `frequency` of `count` passages have."""
+    return log(1 + max(0.0, count - frequency + 0.5) / (frequency + 0.5))
+
+
+def likeliest(words: Sequence[str], stems: Sequence[str], counts: Sequence[int]) -> str | None:
+    """The word whose stem most passages have; None where none has any."""
+    if len(stems) != len(words) or not any(counts):
+        return None
+    return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
+
+
 @cache
-def _defining_stems() -> list[str]:
+def defining_stems() -> list[str]:
     return list(dict.fromkeys(analyze.words(" ".join(analyze.DEFINING))))
 
 
@@ -392,7 +396,26 @@ def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
     return count, word == stem, len(word)
 
 
-def _passages(stored: StoredDocument) -> Iterator[tuple[int, int]]:
+def passages(stored: StoredDocument) -> Iterator[Passage]:
+    """What a document is found by, in order."""
+    document = stored.document
+    path = document.source_id
+    stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
+    for first, span in _cuts(stored):
+        chunks = stored.chunks[first : first + span]
+        text = analyze.composed(document.body[chunks[0].start : chunks[-1].end])
+        headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
+        head = analyze.composed(f"{path}\n{title}\n{headings}")
+        yield Passage(
+            stored.chunk_nos[first],
+            span,
+            [text, *filter(None, (analyze.additions(text), title))],
+            [head, *filter(None, (analyze.additions(head),))],
+        )
+
+
+def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
     """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long and even.
 
     Even, because the short rest of an uneven cut would outrank its longer neighbours.

@@ -21,8 +21,9 @@ from ctx.types import JSON
 
 MAX_NODES = 20_000
 MAX_AT_ONCE = 1000  # schemas that apply to one value
-MAX_STEPS = 1_000_000
-"""Of one check: a keyword applied is one, and so are `_PATTERN_STEPS` of the pattern engine. Some seconds at the very most."""
+MAX_STEPS = 300_000
+"""Of one check: a keyword applied is one, and so are `_PATTERN_STEPS` of the pattern engine. Some seconds at the very most
+(24 microseconds each where schemas refer to themselves twice)."""
 _PATTERN_STEPS = 200
 _MESSAGE_CHARS = 50  # of an error's message that cost as much as a step
 

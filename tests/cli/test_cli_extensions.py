@@ -39,6 +39,7 @@ def answer(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> 
     return reply
 
 
+@pytest.mark.slow
 def test_scaffolds_run_as_generated(folder: Path) -> None:
     assert typed("index", folder=folder).returncode == 0
     for kind, name in (("tool", "my_search"), ("connector", "tickets"), ("agent", "guide")):
@@ -158,6 +159,7 @@ def test_two_tools_of_one_name_are_one_tool_and_one_failure(folder: Path) -> Non
     assert answer(folder, "tool", "call", "echo", "--param", "n=3")["n"] == 3
 
 
+@pytest.mark.slow
 def test_the_tools_of_packs_are_listed_called_and_described(folder: Path) -> None:
     (folder / "tools").mkdir()
     (folder / "tools" / "retain.lua").write_text(ECHO)

@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_export_comes_back_to_the_byte_through_files_and_through_pipes(folder: Path) -> None:
     out = folder / "alice.jsonl"
     process = ctx("memory", "export", "--bank", "alice", "-o", str(out), cwd=folder)
@@ -174,6 +175,7 @@ def test_what_could_not_be_imported_is_named(folder: Path) -> None:
     assert "--from NAME" in process.stderr
 
 
+@pytest.mark.slow
 def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
     process = ctx("pack", "list", cwd=folder)
     assert process.returncode == 0, process.stderr
@@ -192,6 +194,7 @@ def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
     assert "not enabled" in ctx("pack", "list", cwd=bare).stdout
 
 
+@pytest.mark.slow
 def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(folder: Path) -> None:
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
     [memory] = [finding for finding in matches if finding["what"] == "memory"]
@@ -203,6 +206,7 @@ def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(fol
     assert [finding["state"] for finding in matches if finding["what"] == "memory"] == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) -> None:
     """One memory through every command that changes it."""
 
@@ -228,6 +232,7 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
     assert run("show", id)["text"] == "Bob's own"
 
 
+@pytest.mark.slow
 def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0
     would = ctx("memory", "merge", "robert", "alice", "--dry-run", "--json", cwd=folder)

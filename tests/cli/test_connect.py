@@ -352,6 +352,7 @@ def test_two_projects_with_one_address_are_told_to_part(folder: Path) -> None:
     assert "'ctx-project' in that file has the same address" in reply.stderr
 
 
+@pytest.mark.slow
 def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder: Path) -> None:
     for client in CLIENTS:
         assert _connect(folder, client).returncode == 0

@@ -145,6 +145,11 @@ TRANSCRIPTS: dict[str, list[Any]] = {
         {"type": "event_msg", "payload": {"type": "user_message", "message": "I prefer pnpm over npm."}},
         {"type": "event_msg", "payload": {"type": "agent_message", "message": "I always agree with that."}},
     ],
+    "codex, since 0.169": [
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "I like what is put before me."}]}},
+        {"type": "event_msg", "payload": {"type": "item_completed", "item": {"type": "UserMessage", "content": [{"type": "text", "text": "I prefer pnpm over npm."}]}}},
+        {"type": "event_msg", "payload": {"type": "item_completed", "item": {"type": "AgentMessage", "content": [{"type": "Text", "text": "I always agree."}]}}},
+    ],
     "cursor": [
         {"role": "user", "message": {"content": [{"type": "text", "text": "<rules>I like all x.</rules> I prefer pnpm over npm."}]}},
         {"role": "assistant", "message": {"content": [{"type": "text", "text": "I always agree with that."}]}},
@@ -152,10 +157,11 @@ TRANSCRIPTS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("client", TRANSCRIPTS)
-def test_what_was_said_in_one_session_is_there_when_the_next_begins(folder: Path, client: str) -> None:
+@pytest.mark.parametrize("form", TRANSCRIPTS)
+def test_what_was_said_in_one_session_is_there_when_the_next_begins(folder: Path, form: str) -> None:
+    client = form.partition(",")[0]
     transcript = folder / "session.jsonl"
-    transcript.write_text("\n".join([*map(json.dumps, TRANSCRIPTS[client]), "not json", "[]"]))
+    transcript.write_text("\n".join([*map(json.dumps, TRANSCRIPTS[form]), "not json", "[]"]))
     payload = json.dumps({"session_id": "s", "transcript_path": str(transcript), "cwd": str(folder)})
     assert _run(folder, "connect", client, "--memory").returncode == 0
     commands = _commands(folder.parent / "home" / FILES[client])

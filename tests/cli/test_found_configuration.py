@@ -91,6 +91,7 @@ def test_doctor_says_it_as_a_finding(clone: Clone) -> None:
     assert "ctx trust ctx.toml" in row["detail"]
 
 
+@pytest.mark.slow
 def test_trust_shows_what_is_asked_for_then_records_it_until_the_bytes_change(clone: Clone) -> None:
     listing = clone.ctx("trust", "--list")
     assert "it runs the script ./tools/deploy.lua as the tool deploy" in listing.stdout

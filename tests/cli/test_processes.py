@@ -144,6 +144,7 @@ def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
     assert sorted(took)[len(took) // 2] < 10 * alone_s + 1
 
 
+@pytest.mark.slow
 def test_a_second_server_on_the_same_port_says_that_it_is_taken(
     tmp_path: Path, serve: Callable[[Path], Server]
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_large_file_comes_whole_through_the_pipe(upstream: Upstream, tmp_path:
     assert Scan(connector(upstream, tmp_path)).data == {"a.md": text, "empty.md": b"", "z.md": b"z"}
 
 
+@pytest.mark.slow
 def test_a_history_with_many_commits_is_read_no_further_than_needed(
     upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -349,6 +349,7 @@ LONG_NAME = st.lists(st.sampled_from(["a", "aaaaaaaa", "b", "ab", "c", "*"]), mi
 )
 
 
+@pytest.mark.slow
 @patient
 def test_hostile_ignore_files_mean_what_git_check_ignore_says_in_few_steps(tmp_path: Path) -> None:
     ignored = Ignored(tmp_path)

@@ -54,6 +54,7 @@ def rpc(server: Running, method: str, params: JSON) -> JSON:
     return server.ask("POST", "/mcp", request).body["result"]
 
 
+@pytest.mark.slow
 def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
     configure(tmp_path, broken="agent = {", loops=agent("while true do end"), planner=PLANNER)
     with Running(tmp_path) as server:
@@ -94,6 +95,7 @@ def test_agents_are_listed_and_resolved_over_http(tmp_path: Path) -> None:
         assert prompt(server, "broken", {})[0] == 500
 
 
+@pytest.mark.slow
 def test_an_agent_is_a_prompt_over_mcp(tmp_path: Path) -> None:
     configure(tmp_path, planner=PLANNER)
     with Running(tmp_path) as server:

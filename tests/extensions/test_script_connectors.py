@@ -270,6 +270,7 @@ def test_the_settings_reach_the_script_with_variables_put_in(
         workspace(project.config)
 
 
+@pytest.mark.slow
 def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
     """120 items of a megabyte each never stand in memory together, in the server or in the script (128 MiB)."""
     text = """

@@ -13,7 +13,7 @@ from kit import project, workspace
 from running import Running, configured
 
 from ctx.errors import Busy, CtxError, ScriptTimeout, StoreError, ToolError
-from ctx.extensions.store import MAX_BYTES, MAX_KEY_BYTES, MAX_KEYS, ScriptStore
+from ctx.extensions.store import MAX_BYTES, MAX_KEY_BYTES, MAX_KEYS, FileScriptStore, ScriptStore
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
 
@@ -41,11 +41,18 @@ def tool_of(body: str) -> str:
     return f"tool = {{}} function tool.execute(p, context) {body}\nend"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ScriptStore]:
-    store = ScriptStore(str(tmp_path / ".ctx" / "ctx.db"))
-    yield store
-    store.close()
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptStore]:
+    if request.param == "sqlite":
+        opened_store: ScriptStore = FileScriptStore(str(tmp_path / ".ctx" / "ctx.db"))
+        yield opened_store
+        opened_store.close()
+        return
+    from ctx.extensions.shared_store import SharedScriptStore
+    from ctx.store.postgres import Database
+
+    with Database(request.getfixturevalue("database_url")) as database:
+        yield SharedScriptStore(database)
 
 
 def soon() -> float:
@@ -152,7 +159,15 @@ def test_a_full_store_refuses_keeps_what_it_has_and_takes_again_once_something_i
     assert store.keys("s", soon()) == ["more"]
 
 
-def test_there_are_only_so_many_keys(tmp_path: Path, store: ScriptStore) -> None:
+@pytest.fixture
+def file_store(tmp_path: Path) -> Iterator[ScriptStore]:
+    store = FileScriptStore(str(tmp_path / ".ctx" / "ctx.db"))
+    yield store
+    store.close()
+
+
+def test_there_are_only_so_many_keys(tmp_path: Path, file_store: ScriptStore) -> None:
+    store = file_store
     store.set("s", "k0", 0, soon())
     with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as writer:
         rows = [("s", f"k{number}", 3, "1") for number in range(1, MAX_KEYS)]
@@ -197,8 +212,9 @@ def test_a_deadline_that_passes_while_the_file_is_taken_ends_the_call_and_spoils
 
 
 def test_a_file_that_another_process_keeps_is_busy_by_the_deadline(
-    tmp_path: Path, store: ScriptStore
+    tmp_path: Path, file_store: ScriptStore
 ) -> None:
+    store = file_store
     store.set("s", "k", 1, soon())
     writer = sqlite3.connect(tmp_path / ".ctx" / "ctx.db", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -212,7 +228,7 @@ def test_a_file_that_another_process_keeps_is_busy_by_the_deadline(
 def test_a_catalog_that_is_no_database_is_an_error_with_a_mend(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
     path.write_bytes(b"not a database, but as long as a page of one " * 200)
-    store = ScriptStore(str(path))
+    store = FileScriptStore(str(path))
     with pytest.raises(StoreError, match=r"not a SQLite file: restore a backup"):
         store.get("s", "k", soon())
 

@@ -368,6 +368,7 @@ def test_the_next_call_runs_the_edited_text(tmp_path: Path, tools: Path) -> None
         assert space.toolbox.call("news", {"n": 3}, CALLER) == {"said": 3}
 
 
+@pytest.mark.slow
 def test_the_next_request_to_a_server_runs_the_edited_text(tmp_path: Path, tools: Path) -> None:
     file = tools / "news.lua"
     file.write_text("tool = {")

@@ -89,6 +89,7 @@ def test_trust_is_recorded_for_the_text_and_lost_with_it(project: Path) -> None:
             space.toolbox.call("deploy", {}, CALLER)
 
 
+@pytest.mark.slow
 def test_a_running_server_never_runs_an_untrusted_text(project: Path) -> None:
     with Running(project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}) as server:
         assert server.call("deploy").status == 500

@@ -5,6 +5,7 @@ read.
 import json
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import document_kit as made_of
@@ -44,7 +45,20 @@ def refusal(name: str, content: bytes) -> str:
     return ""
 
 
-HOSTILE: dict[str, tuple[bytes, str]] = {
+def bomb_letter() -> bytes:
+    return made_of.with_part(DOCX, "word/document.xml", b" " * (80 << 20))
+
+
+def letter_of_many_parts() -> bytes:
+    return made_of.zipped({f"{n}.xml": "" for n in range(20_100)})
+
+
+def bomb_workbook() -> bytes:
+    return made_of.with_part(made_of.xlsx({"a": [["b"]]}), "xl/bomb.xml", bytes(600 << 20))
+
+
+# What takes seconds to make is made by the test that needs it.
+HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "locked.pdf": (PDF.replace(b"/Info", LOCK), "is encrypted"),
     "rubbish.pdf": (b"%PDF-1.7\n" + bytes(range(256)) * 40, "is damaged"),
     "head-only.pdf": (b"%PDF-1.7\n", "is damaged"),
@@ -54,10 +68,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         made_of.zipped({"a.txt": "a"}),
         "is damaged: its part 'word/document.xml' is missing",
     ),
-    "bomb.docx": (
-        made_of.with_part(DOCX, "word/document.xml", b" " * (80 << 20)),
-        "unpacks to more than 64 MiB",
-    ),
+    "bomb.docx": (bomb_letter, "unpacks to more than 64 MiB"),
     "entities.docx": (
         made_of.with_part(DOCX, "word/document.xml", BOMB + "<b>&a9;</b>"),
         "declares entities",
@@ -66,16 +77,13 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "broken.docx": (made_of.with_part(DOCX, "word/document.xml", "<a><b></a>"), "is damaged: its XML"),
     "locked.docx": (OLE, "is encrypted"),
     "locked-parts.docx": (locked(DOCX), "is encrypted"),
-    "parts.docx": (made_of.zipped({f"{n}.xml": "" for n in range(20_100)}), "has more than 20,000 parts"),
+    "parts.docx": (letter_of_many_parts, "has more than 20,000 parts"),
     "entities.pptx": (
         made_of.with_part(made_of.pptx([("a", "b")]), "ppt/presentation.xml", BOMB + "<b>&a9;</b>"),
         "declares entities",
     ),
     "far.xlsx": (made_of.far_workbook(), "memory"),
-    "bomb.xlsx": (
-        made_of.with_part(made_of.xlsx({"a": [["b"]]}), "xl/bomb.xml", bytes(600 << 20)),
-        "unpacks to more than",
-    ),
+    "bomb.xlsx": (bomb_workbook, "unpacks to more than"),
     "cut.xlsx": (made_of.xlsx({"a": [["b"]]})[:200], "is damaged"),
     "locked.odt": (
         made_of.odf(
@@ -101,7 +109,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     folder = tmp_path_factory.mktemp("hostile")
     project(folder)
     for name, (content, _) in HOSTILE.items():
-        (folder / "docs" / name).write_bytes(content)
+        (folder / "docs" / name).write_bytes(content() if callable(content) else content)
     (folder / "docs" / "z-good.pdf").write_bytes(made_of.pdf(["one", "the stork returns"]))
     run = ctx("index", "--json", cwd=folder, timeout_s=110)
     assert run.returncode == 0, run.stderr

@@ -90,6 +90,7 @@ def test_a_run_killed_at_50_random_moments_leaves_a_store_that_opens_and_is_comp
     kill_and_compare(tmp_path, kills=50, seed=7)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_killed_at_a_few_random_moments_leaves_a_store_that_opens(tmp_path: Path) -> None:
     kill_and_compare(tmp_path, kills=5, seed=8)

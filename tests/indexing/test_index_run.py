@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 from kit import found, picture, project, workspace
 
-from ctx.types import Caller
+from ctx.identity import NAMESPACE
+from ctx.indexing import run
+from ctx.types import Caller, Content
 
 EMBEDDED = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
@@ -200,3 +203,38 @@ def test_a_text_that_comes_back_is_not_embedded_again(tmp_path: Path) -> None:
         (tmp_path / "docs/3.md").write_text(text)
         space.indexer.run()
         assert space.indexer.embed().embedded == 0
+
+
+def test_a_document_keeps_the_id_that_its_source_and_path_give(tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})) as space:
+        space.indexer.run()
+        (stored,) = space.catalog.export()
+        expected = uuid.uuid5(uuid.UUID(bytes=NAMESPACE), "filesystem:docs\0a.md")
+        assert stored.document.id == str(expected)
+
+
+def test_a_report_counts_everything_and_names_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MAX_NAMED", 2)
+    texts = {f"{n}.md": f"# {n}\n\nxylophone" for n in range(3)}
+    with workspace(project(tmp_path, texts | {f"empty {n}.md": "" for n in range(3)})) as space:
+        (report,) = space.indexer.run()
+        assert (report.added, report.skipped) == (3, 3)
+        assert len(report.changes) == 2
+        assert [problem.message for problem in report.skips] == ["empty", "empty"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b" \n", "empty"),
+        (b"\x89PNG\r\n\x1a\n\0", "a picture"),
+        (b"SQLite format 3\0\1", "a database"),
+        (b"words \0 words", "binary data, not text"),
+        (b"\xff\xfe\xfd", "no text in it that could be read"),
+        ("no words", "no text and no title in it"),
+    ],
+)
+def test_what_has_no_text_is_named_by_what_it_is(content: bytes | str, reason: str) -> None:
+    assert run.why_no_text(Content(content)) == reason

@@ -100,6 +100,7 @@ def test_a_branch_switch_that_touches_ten_thousand_files_is_followed(tmp_path: P
         assert space.catalog.stats()["documents"] == 10_000
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_it_returns(
     tmp_path: Path,
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_i
         eventually(lambda: found(space, "zeppelin") == [["a.md"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["max_inotify_watches 5", "max_inotify_instances 0"])
 def test_where_the_system_cannot_watch_the_tree_is_polled_and_health_says_so(
     tmp_path: Path, limit: str
@@ -147,6 +149,7 @@ def test_a_folder_that_may_not_be_read_does_not_end_the_watch_of_the_others(tmp_
         assert server.search("quokka") == []
 
 
+@pytest.mark.slow
 def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

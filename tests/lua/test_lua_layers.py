@@ -182,6 +182,7 @@ def test_without_its_removal_string_dump_is_found(corpus: Path) -> None:
         assert not passes(weak, corpus, "a08_string_dump_via_metatable")
 
 
+@pytest.mark.slow
 def test_without_abandonment_a_hanging_handler_holds_the_answer_up() -> None:
     with without() as weak:
 

@@ -85,6 +85,7 @@ def test_a_scan_that_is_closed_early_is_killed(pool: WatchedPool) -> None:
     assert pool.survivors(2.0) == []
 
 
+@pytest.mark.slow
 def test_a_large_scan_is_not_held_in_memory(pool: WatchedPool) -> None:
     job = scan_job(
         "connector = {} function connector.scan() local n = 0 return function() n = n + 1 if n <= 200 "

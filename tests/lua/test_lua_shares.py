@@ -128,6 +128,7 @@ def test_a_stopped_zygote_is_replaced_while_a_call_waits() -> None:
             os.kill(stopped, 0)
 
 
+@pytest.mark.slow
 def test_a_stopped_zygote_does_not_keep_the_sandbox_from_closing() -> None:
     pool = WatchedPool(workers=4, spares=2)
     pool.start()

@@ -1,6 +1,5 @@
 """What becomes of a memory: corrected, undone, superseded, expired, forgotten, purged."""
 
-import sqlite3
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, texts
 
 from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.rows import SqliteRows
 
 # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -163,19 +163,22 @@ def test_an_empty_filter_deletes_nothing(bank: MemoryBank) -> None:
     assert bank.count() == 1
 
 
-def test_a_purge_leaves_no_word_of_the_text_in_any_table(bank: MemoryBank, path: str) -> None:
+def test_a_purge_leaves_no_word_of_the_text_in_any_table(store: MemoryStore, bank: MemoryBank) -> None:
     stored = bank.put("xylophone quartz", metadata={"note": "xylophone"}, alias="memory_1_x")
     bank.update(stored["id"], {"text": "xylophone zebra"})
     bank.delete(stored["id"], hard=True)
     assert bank.get(stored["id"], include_deleted=True) is None
     assert bank.search("xylophone")["results"] == []
-    connection = sqlite3.connect(path)
-    try:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    with store.rows.reading() as reader:
+        names = (
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+            if isinstance(store.rows, SqliteRows)
+            else "SELECT tablename FROM pg_tables WHERE tablename LIKE 'memor%'"
+        )
+        tables = [row[0] for row in reader.connection.execute(names).fetchall()]
+        assert "memory_history" in tables
         for table in tables:
-            if table.startswith("memory_words") and table != "memory_words_content":
+            if table.startswith("memory_words_") and table != "memory_words_content":
                 continue  # the index of words names terms until it merges; the terms lead nowhere
-            for row in connection.execute(f"SELECT * FROM {table}"):
+            for row in reader.connection.execute(f"SELECT * FROM {table}"):
                 assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
-    finally:
-        connection.close()

@@ -108,6 +108,7 @@ def kill_at_random_points(folder: Path, kills: int, seed: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_every_acknowledged_write_and_nothing_half_done(tmp_path: Path) -> None:
     kill_at_random_points(tmp_path, 20, seed=1)
 

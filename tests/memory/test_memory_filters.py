@@ -18,10 +18,14 @@ NUMBERS = [0, 1, 2.5, 5, 10]
 METADATA_VALUES = [None, True, False, 0, 1, 2.5, "1", "alpha", "true", ["a"], {"b": "alpha"}]
 
 
-@pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])
+def bank(request: pytest.FixtureRequest) -> Iterator[MemoryBank]:
     clock = Clock()
-    with MemoryStore(str(tmp_path_factory.mktemp("filters") / "ctx.db"), None, clock) as store:
+    if request.param == "sqlite":
+        place = str(request.getfixturevalue("tmp_path_factory").mktemp("filters") / "ctx.db")
+    else:
+        place = request.getfixturevalue("postgres_server").database()
+    with MemoryStore(place, None, clock) as store:
         reply = store.bank("a")
         containers = [
             reply.put_many([], {"label": word, "folder": folder})["id"]

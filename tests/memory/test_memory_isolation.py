@@ -136,6 +136,7 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
         assert store.check(deep=True) == []
 
 
+@pytest.mark.slow
 def test_sixty_four_clients_at_once_see_their_own_bank_only(tmp_path: Path) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder()) as store:
         failures: list[BaseException] = []

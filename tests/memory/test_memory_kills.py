@@ -109,6 +109,7 @@ def kill_movers(folder: Path, kills: int, seed: int) -> dict[str, int]:
     return interrupted
 
 
+@pytest.mark.slow
 def test_a_killed_mover_leaves_each_step_done_or_not_begun(tmp_path: Path) -> None:
     kill_movers(tmp_path, 6, seed=3)
 

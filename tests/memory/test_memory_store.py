@@ -14,15 +14,20 @@ from ctx.memory import MemoryBank, MemoryStore, Provenance, call
 # -- writing and reading back -------------------------------------------------------------------------------------
 
 
-def test_a_memory_is_there_for_another_opening_of_the_file(bank: MemoryBank, path: str, clock: Clock) -> None:
-    stored = bank.put(
-        "User works at Google",
-        context="work",
-        importance=7,
-        tags=["job"],
-        metadata={"type": "fact", "n": 1.5},
-    )
-    with MemoryStore(path, None, clock) as store_b:
+@pytest.mark.parametrize("embedding", [False, True], ids=["words", "hybrid"])
+def test_a_memory_is_there_for_another_opening_of_the_store(
+    place: str, clock: Clock, embedding: bool
+) -> None:
+    with MemoryStore(place, WordEmbedder() if embedding else None, clock) as store:
+        bank = store.bank("alice", Provenance(pack="hindsight", transport="mcp", tool="retain", session="s1"))
+        stored = bank.put(
+            "User works at Google",
+            context="work",
+            importance=7,
+            tags=["job"],
+            metadata={"type": "fact", "n": 1.5},
+        )
+    with MemoryStore(place, None, clock) as store_b:
         record = store_b.bank("alice").get(stored["id"])
         assert texts(store_b.bank("alice"), "where does the user work") == ["User works at Google"]
     assert record is not None
@@ -401,11 +406,11 @@ def test_a_text_that_commands_its_reader_is_kept_and_flagged(bank: MemoryBank) -
     assert bank.put("The previous instructions for the oven were wrong")["flags"] == []
 
 
-def test_memories_stored_without_an_embedder_are_embedded_when_one_comes(path: str, clock: Clock) -> None:
-    with MemoryStore(path, None, clock) as store:
+def test_memories_stored_without_an_embedder_are_embedded_when_one_comes(place: str, clock: Clock) -> None:
+    with MemoryStore(place, None, clock) as store:
         for number in range(70):
             store.bank("a" if number % 2 else "b").put(f"note number {number} about apples")
-    with MemoryStore(path, WordEmbedder(), clock) as store:
+    with MemoryStore(place, WordEmbedder(), clock) as store:
         bank = store.bank("a")
         assert store.pending() == 70
         assert bank.search("apples", mode="semantic")["total"] == 0
@@ -413,14 +418,14 @@ def test_memories_stored_without_an_embedder_are_embedded_when_one_comes(path: s
         assert (store.pending(), store.embed_pending()) == (0, 0)
         assert bank.search("apples", mode="semantic")["total"] == 35
         assert store.check(deep=True) == []
-    with MemoryStore(path, WordEmbedder("another", 32), clock) as store:
+    with MemoryStore(place, WordEmbedder("another", 32), clock) as store:
         assert store.pending() == 70
         assert store.embed_pending() == 70
         assert store.bank("b").search("apples", mode="semantic")["total"] == 35
 
 
-def test_a_closed_store_says_so(path: str, clock: Clock) -> None:
-    store = MemoryStore(path, None, clock)
+def test_a_closed_store_says_so(place: str, clock: Clock) -> None:
+    store = MemoryStore(place, None, clock)
     bank = store.bank("a")
     bank.put("x")
     store.close()

@@ -16,6 +16,8 @@ from kit import picture, project, workspace
 
 from ctx.backup import back_up, restore
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("xylophone", "quokka", "marimba")
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hindsight"]\n'
 HARNESS = '[connectors.filesystem.docs]\nroot = "./docs"\n[vector_index]\nbackend = "auto"\n'
@@ -26,7 +28,6 @@ def test_kills_during_backup_restore_and_import_leave_whole_files_and_stores(tmp
     kill_and_look(tmp_path, kills=6, seed=1)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_kills_during_backup_restore_and_import(tmp_path: Path) -> None:
     kill_and_look(tmp_path, kills=int(os.environ.get("CTX_KILLS", "50")), seed=2)

@@ -12,6 +12,8 @@ import pytest
 from faults import Server, eventually, serving, unprivileged
 from kit import ctx, project
 
+pytestmark = pytest.mark.slow
+
 WORDS = {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nquokka", "sub/c.md": "# C\n\nxylophone and narwhal"}
 SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 

@@ -17,6 +17,8 @@ import pytest
 from faults import serving
 from kit import found, picture, project, workspace
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("xylophone", "quokka", "marimba", "narwhal", "zeppelin", "ocelot")
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hindsight"]\n'
 PAGES = 24
@@ -29,7 +31,6 @@ def test_kills_over_index_embed_watch_and_memory_writes_cost_nothing_that_was_sa
     kill_and_compare(tmp_path, kills=8, seed=3)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_kills_cost_nothing_that_was_said_to_be_done(tmp_path: Path) -> None:
     kill_and_compare(tmp_path, kills=int(os.environ.get("CTX_KILLS", "60")), seed=5)  # 200 take ten minutes

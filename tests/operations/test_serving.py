@@ -15,6 +15,8 @@ import pytest
 from faults import eventually, serving
 from kit import ROOT, ctx, project, workspace
 
+pytestmark = pytest.mark.slow
+
 MANY = {
     f"part{n % 20}/p{n}.md": f"# Page {n}\n\n" + "some words and more words. " * 120 + f"xylophone {n}"
     for n in range(1500)

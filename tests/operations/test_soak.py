@@ -7,8 +7,9 @@ import sys
 import pytest
 from kit import ROOT
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.timeout(40_000)
 def test_under_load_nothing_leaks_and_nothing_answers_wrongly() -> None:
     minutes = os.environ.get("CTX_SOAK_MINUTES", "3")

@@ -29,6 +29,7 @@ def on_pipes(config: Path) -> PackPipe:
 # ---- the wire ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(
     config: Path, server: PackServer
 ) -> None:
@@ -49,6 +50,7 @@ def test_cr1_the_protocol_of_2024_is_spoken_and_newer_ones_negotiated(
     assert '"protocolVersion":"2024-11-05"' in opened.text.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_cr1_initialize_without_parameters_is_answered(config: Path) -> None:
     every: tuple[JSON, ...] = ({}, None)
     for params in every:
@@ -58,6 +60,7 @@ def test_cr1_initialize_without_parameters_is_answered(config: Path) -> None:
         assert pipe.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_cr7_health_is_told_before_the_handshake(config: Path, server: PackServer) -> None:
     pipe = on_pipes(config)
     health = pipe.ask("health/check")["result"]
@@ -88,6 +91,7 @@ def test_cr7_health_is_told_before_the_handshake(config: Path, server: PackServe
     assert pipe.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_cr8_to_cr10_every_fault_has_its_code_and_its_details_on_pipes(config: Path) -> None:
     pipe = on_pipes(config)
     for line, code, id in (
@@ -141,6 +145,7 @@ def test_cr8_to_cr10_the_same_over_http_and_only_on_its_own_endpoint(server: Pac
     assert server.rpc("tools/call", {"name": "no_such", "arguments": {}})["error"]["code"] == -32602
 
 
+@pytest.mark.slow
 def test_cr10_a_store_that_cannot_answer_is_a_database_error(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     with piped(config, "claude-recall") as pipe:
@@ -156,6 +161,7 @@ def test_cr10_a_store_that_cannot_answer_is_a_database_error(tmp_path: Path) -> 
     pipe.end()
 
 
+@pytest.mark.slow
 def test_cr11_content_length_heads_are_answered_with_heads(config: Path) -> None:
     pipe = on_pipes(config)
     for id, method in ((1, "health/check"), (2, "ping")):
@@ -169,6 +175,7 @@ def test_cr11_content_length_heads_are_answered_with_heads(config: Path) -> None
 # ---- the tools --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["rest", "mcp", "own", "pipe"])
 def test_cr2_to_cr5_what_is_stored_is_found_by_every_door(
     config: Path, server: PackServer, door: str
@@ -302,6 +309,7 @@ def test_cr13_memories_carry_the_session_of_their_connection(server: PackServer,
     assert by["on pipes"].startswith("session_")
 
 
+@pytest.mark.slow
 def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(
     server: PackServer, config: Path
 ) -> None:
@@ -328,6 +336,7 @@ def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(
 # ---- sessions and rates -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cr12_a_project_goes_on_with_its_session_and_others_entries_stay(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     file = tmp_path / "home" / ".claude-recall" / "sessions.json"
@@ -366,6 +375,7 @@ def test_cr12_a_sessions_file_that_is_broken_is_left_alone(tmp_path: Path) -> No
     assert file.read_text() == "{half a file"
 
 
+@pytest.mark.slow
 def test_cr14_the_fourth_call_of_three_is_refused_on_every_door(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     with piped(config, "claude-recall", CLAUDE_RECALL_RATE_LIMIT="3") as pipe:

@@ -144,6 +144,7 @@ def killed_servers(folder: Path, kills: int, seed: int) -> None:
         check(config, last)
 
 
+@pytest.mark.slow
 def test_killed_servers_leave_every_acknowledged_write_and_nothing_half_done(tmp_path: Path) -> None:
     killed_servers(tmp_path, 3, seed=1)
 

@@ -13,6 +13,7 @@ from pack_kit import PackServer, Refused, pack_project, piped, served, texts
 FACT = "User prefers Python over JavaScript for backend development"
 
 
+@pytest.mark.slow
 def test_hs1_the_environment_switches_mcp_off_and_leaves_rest(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     with served(config, HINDSIGHT_API_MCP_ENABLED="false") as server:
@@ -33,6 +34,7 @@ def test_hs2_a_bank_has_its_endpoint_with_and_without_slash_and_never_a_redirect
     assert f"{FACT} {path}" in texts(server.mcp("recall", {"query": "backend development"}, path))
 
 
+@pytest.mark.slow
 def test_hs4_and_hs5_a_tenant_key_closes_every_door_but_the_documents(tmp_path: Path) -> None:
     extension = "hindsight_api.extensions.builtin.tenant:ApiKeyTenantExtension"
     with served(
@@ -64,6 +66,7 @@ def test_hs5_an_extension_without_its_key_does_not_start_open(tmp_path: Path) ->
         PackServer(pack_project(tmp_path), HINDSIGHT_API_TENANT_EXTENSION="some:Extension")
 
 
+@pytest.mark.slow
 def test_hs6_path_goes_before_header_and_header_before_environment(tmp_path: Path) -> None:
     with served(pack_project(tmp_path), HINDSIGHT_MCP_BANK_ID="from-env") as server:
         assert (
@@ -78,6 +81,7 @@ def test_hs6_path_goes_before_header_and_header_before_environment(tmp_path: Pat
         assert server.rest("retain", {"content": "five"})["bank_id"] == "from-env"
 
 
+@pytest.mark.slow
 def test_hs6_on_pipes_an_argument_goes_before_the_environment(config: Path) -> None:
     with piped(config, "hindsight", HINDSIGHT_MCP_BANK_ID="from-env") as pipe:
         assert pipe.call("retain", {"content": "one"})["bank_id"] == "from-env"
@@ -136,6 +140,7 @@ def test_hs8_the_banks_of_other_packs_cannot_be_named(server: PackServer) -> Non
         seen("claude-recall", "argument")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
 def test_hs9_to_hs12_retain_is_found_at_once_and_again_through_another_door(
     server: PackServer, config: Path, door: str
@@ -235,6 +240,7 @@ def test_hs14_a_get_without_a_session_is_405(server: PackServer) -> None:
     assert server.client.get("/mcp/alice/").status_code == 405
 
 
+@pytest.mark.slow
 def test_hs15_what_models_add_has_no_effect_and_is_said_and_lists_sent_as_text_are_read(
     server: PackServer, config: Path
 ) -> None:
@@ -284,6 +290,7 @@ def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
 # ---- the older generation ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
 def test_h1_put_says_its_sentence_and_search_gives_six_keys(
     server: PackServer, config: Path, door: str
@@ -332,6 +339,7 @@ def test_h1_context_is_required_in_the_older_generation(server: PackServer) -> N
             through("hindsight_put", {"bank_id": "h1-required", "content": "x"})
 
 
+@pytest.mark.slow
 def test_h1_4_a_bank_that_never_was_has_the_exact_sentence(server: PackServer, config: Path) -> None:
     ask = {"bank_id": "unknown-bank", "query": "x"}
     with pytest.raises(Refused) as refused:

@@ -60,6 +60,7 @@ def bodies(schema: dict[str, Any]) -> Iterator[str]:
             yield json.dumps({**usual_arguments, name: 0}).replace(f'"{name}": 0', f'"{name}": {value}')
 
 
+@pytest.mark.slow
 def test_no_number_in_any_argument_of_any_tool_breaks_a_door(server: PackServer) -> None:
     tools = server.client.get("/tools/list").json()["tools"]
     broken = []
@@ -98,6 +99,7 @@ def routes() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_no_number_in_a_request_to_a_packs_own_route_breaks_it(server: PackServer) -> None:
     broken = []
     for (method, path), name, number in itertools.product(routes(), ROUTE_ARGUMENTS, NUMBERS):

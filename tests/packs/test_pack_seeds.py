@@ -74,6 +74,7 @@ def test_seed_000_the_examples_of_its_tools(server: PackServer) -> None:
     assert "modular monolith" in advice["text"]
 
 
+@pytest.mark.slow
 def test_seed_000_a_client_with_the_two_headers_of_its_configuration_keeps_a_session(tmp_path: Path) -> None:
     headers = {"Authorization": "Bearer your-secret-key", "X-Bank-Id": "my-bank", **SESSION_HEAD}
     with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_API_KEY="your-secret-key") as server:
@@ -166,6 +167,7 @@ def test_seed_002_the_input_schemas(
     assert {name: declared(listed["properties"][name]) for name in parameters} == parameters
 
 
+@pytest.mark.slow
 def test_seed_002_the_outputs_have_the_documented_fields(config: Path) -> None:
     with piped(config, "claude-recall", "--bank", "seed-002") as pipe:
         stored = pipe.call("store_memory", {"content": "The build uses Bazel", "metadata": {"type": "code"}})

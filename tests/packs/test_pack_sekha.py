@@ -76,6 +76,7 @@ def test_sk1_no_other_door_goes_around_the_key(server: PackServer) -> None:
         assert refused.value.code == 401
 
 
+@pytest.mark.slow
 def test_sk1_without_any_key_it_is_closed_and_says_how_to_open_it(tmp_path: Path) -> None:
     with served(pack_project(tmp_path)) as server:
         reply = server.sekha("memory_stats", {}, key="anything")
@@ -126,6 +127,7 @@ def check_conversation(
     assert 0 < hit["score"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["route", "rest", "mcp", "own", "pipe"])
 def test_sk2_sk3_sk6_a_conversation_is_read_back_by_every_door(
     server: PackServer, config: Path, door: str
@@ -393,6 +395,7 @@ def test_sk11_sessions_that_wrote_or_read_are_counted(server: PackServer) -> Non
 # ---- a server elsewhere -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [("SEKHA_API_URL", "SEKHA_API_KEY"), ("CONTROLLER_URL", "CONTROLLER_API_KEY")]
 )
@@ -412,6 +415,7 @@ def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
         assert pipe.call("memory_stats", {})["data"]["total_conversations"] == 0  # nothing was kept here
 
 
+@pytest.mark.slow
 def test_sk12_what_goes_wrong_there_is_said_in_words(server: PackServer, tmp_path: Path) -> None:
     config_path = pack_project(tmp_path)
     with (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import RateLimited
-from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, Rate, Sessions
+from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, FileSessions, Rate
 
 
 class Clock:
@@ -49,11 +49,11 @@ def test_no_limit_is_no_limit() -> None:
 
 def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Path) -> None:
     path, clock = str(tmp_path / "new" / "sessions.json"), Clock()
-    first = Sessions(path, clock=clock)
+    first = FileSessions(path, clock=clock)
     folder, named = first.open(None, place="/project"), first.open("given")
     first.set(folder, "seen", [1, None])
     clock.now += 5000
-    second = Sessions(path, clock=clock)
+    second = FileSessions(path, clock=clock)
     assert second.open(None, place="/project") == folder
     assert second.get(folder, "seen") == [1, None]
     assert second.data(named)["startTime"] == 1_000_000
@@ -68,7 +68,7 @@ def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Pa
 
 def test_a_session_ends_after_a_day_without_a_call_and_its_place_begins_another(tmp_path: Path) -> None:
     clock = Clock()
-    sessions = Sessions(str(tmp_path / "sessions.json"), clock=clock)
+    sessions = FileSessions(str(tmp_path / "sessions.json"), clock=clock)
     first = sessions.open(None, place="/project")
     clock.now += IDLE_MS - 1
     assert sessions.open(None, place="/project") == first  # which was a sign of life
@@ -80,7 +80,7 @@ def test_a_session_ends_after_a_day_without_a_call_and_its_place_begins_another(
 
 def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
-    ours = Sessions(str(path))
+    ours = FileSessions(str(path))
     mine = ours.open("mine")
     entries = json.loads(path.read_text())
     path.write_text(json.dumps([["theirs", {"a": 1}], 7, *entries]))
@@ -95,7 +95,7 @@ def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
 
 def test_active_are_those_of_the_last_five_minutes() -> None:
     clock = Clock()
-    sessions = Sessions(None, clock=clock)
+    sessions = FileSessions(None, clock=clock)
     sessions.open("old")
     clock.now += 5 * 60_000
     sessions.open("new")
@@ -103,7 +103,7 @@ def test_active_are_those_of_the_last_five_minutes() -> None:
 
 
 def test_no_flood_of_session_names_grows_without_end() -> None:
-    sessions = Sessions(None, clock=Clock())
+    sessions = FileSessions(None, clock=Clock())
     for number in range(MAX_SESSIONS + 5):
         sessions.open(f"s{number}")
     assert sessions.counts()[0] == MAX_SESSIONS
@@ -112,6 +112,6 @@ def test_no_flood_of_session_names_grows_without_end() -> None:
 def test_a_folder_that_cannot_be_written_costs_no_call(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    sessions = Sessions(str(blocked / "sessions.json"))
+    sessions = FileSessions(str(blocked / "sessions.json"))
     assert sessions.open("a") == "a"
     sessions.touch("a")

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from ctx.server.app import McpDoor
+from ctx.server.late import Door
 from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import HttpDoor, enter_http
 from ctx.server.work import Work
@@ -31,7 +31,7 @@ def no_catalog() -> Catalog:
 
 def mcp_over(
     toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog
-) -> Callable[[Work], McpDoor]:
+) -> Callable[[Work], Door]:
     """MCP for `Services.mcp`."""
     return lambda work: HttpDoor(McpServer(toolbox, agents, catalog, work, enter=enter_http))
 

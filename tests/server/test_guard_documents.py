@@ -7,7 +7,8 @@ import pytest
 from kit import project, workspace
 from serving import ANYTHING, Serve, Served
 
-from ctx.server.app import McpDoor, Services
+from ctx.server.app import Services
+from ctx.server.late import Door
 from ctx.server.mcp import McpServer
 from ctx.server.mcp_http import HttpDoor, enter_http
 from ctx.server.policy import PackPolicy, ServerSettings
@@ -31,7 +32,7 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    def door(work: Work) -> McpDoor:
+    def door(work: Work) -> Door:
         return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
 
     return serve(Services(space.toolbox, space.agents, mcp=door), CLOSED)

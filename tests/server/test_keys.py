@@ -3,12 +3,13 @@
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.server.keys import Grant, KeyRing, digest, match
 
 
@@ -16,7 +17,7 @@ def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> Non
     path = tmp_path / "folder" / "keys.json"
     key, record = KeyRing(str(path)).create("laptop", ["alice"])
     assert key.startswith("ctx_")
-    assert len(key) > 40
+    assert len(key) == len("ctx_") + 43, "256 bits, six a character"
     assert key not in path.read_text()
     assert digest(key).hex() == record.sha256 == json.loads(path.read_text())["keys"][0]["sha256"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -85,6 +86,14 @@ def test_a_bank_that_no_url_could_name_is_refused(tmp_path: Path, bank: str) -> 
         KeyRing(str(tmp_path / "keys.json")).create("laptop", [bank])
 
 
+@pytest.mark.parametrize("name", ["", "a b", "ä", "a/b", "x" * 65])
+def test_a_name_that_no_list_could_show_is_refused(tmp_path: Path, name: str) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    with pytest.raises(BadRequest, match="1 to 64 of"):
+        ring.create(name)
+    assert ring.list() == []
+
+
 def test_an_email_address_is_a_bank(tmp_path: Path) -> None:
     _, record = KeyRing(str(tmp_path / "keys.json")).create("laptop", ["ann+work@example.org"])
     assert record.banks == ("ann+work@example.org",)
@@ -101,6 +110,27 @@ def test_a_file_that_is_no_key_ring_stops_the_start(tmp_path: Path, content: str
     path.write_text(content)
     with pytest.raises(ConfigError, match=r"keys\.json"):
         KeyRing(str(path))
+
+
+def test_keys_are_written_anew_once_the_folder_that_went_with_them_is_there_again(tmp_path: Path) -> None:
+    folder = tmp_path / ".ctx"
+    path = str(folder / "keys.json")
+    ring = KeyRing(path)
+    key, _ = ring.create("laptop", ["alice"])
+    shutil.rmtree(folder)
+    assert match(key, ring.candidates()) is not None
+    assert not folder.exists(), "whoever deletes a store is not given another"
+    folder.mkdir()
+    assert match(key, ring.candidates()) is not None
+    assert match(key, KeyRing(path).candidates()) is not None
+
+
+def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".ctx").symlink_to("elsewhere")
+    with pytest.raises(StoreError, match="link"):
+        KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def _create(path: str, names: list[str]) -> None:

@@ -12,15 +12,16 @@ from mcp_doors import no_catalog
 from real_clients import SCRIPTS, node_run, package_program
 from serving import Serve
 
-from ctx.server.app import McpDoor, Services
+from ctx.server.app import Services
+from ctx.server.late import Door
 from ctx.server.mcp_http import HttpDoor, enter_http
 from ctx.server.work import Work
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(600)]
 
 
-def _door(services: Services) -> Callable[[Work], McpDoor]:
-    def make(work: Work) -> McpDoor:
+def _door(services: Services) -> Callable[[Work], Door]:
+    def make(work: Work) -> Door:
         return HttpDoor(
             ConformanceServer(services.toolbox, services.agents, no_catalog, work, enter=enter_http)
         )

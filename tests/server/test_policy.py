@@ -4,9 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ctx.errors import ConfigError, RateLimited
-from ctx.server.keys import KeyRing
-from ctx.server.policy import ServerSettings, SlidingWindow, check_bind, split_bind
+from ctx.errors import ConfigError, RateLimited, Unauthorized
+from ctx.server.keys import Grant, KeyRing
+from ctx.server.policy import (
+    Access,
+    PackPolicy,
+    Policy,
+    ServerSettings,
+    SlidingWindow,
+    check_bind,
+    split_bind,
+)
 
 
 def test_the_window_slides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +65,43 @@ def test_a_loopback_bind_needs_none(bind: str) -> None:
 def test_a_bind_that_is_none_is_named(bind: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         split_bind(bind)
+
+
+def test_calls_are_counted_by_key_else_by_address_and_a_key_of_one_bank_names_it() -> None:
+    policy = Policy(ServerSettings(rate_limit_per_minute=1))
+    spenders = []
+    for grant, client in (
+        (Grant("key:laptop", frozenset(["alice"])), ("127.0.0.1", 9)),
+        (Grant("key:desk", frozenset(["alice", "bob"])), ("127.0.0.1", 9)),
+        (None, ("127.0.0.1", 9)),
+        (None, None),
+    ):
+        access = Access(policy, "request")
+        access.grant = grant
+        access.settle(client)
+        access.spend()
+        with pytest.raises(RateLimited):
+            access.spend()
+        spenders.append((access.spender, access.bank))
+    assert spenders == [("key:laptop", "alice"), ("key:desk", None), ("127.0.0.1", None), ("local", None)]
+
+
+def test_a_key_for_another_bank_is_told_from_no_key() -> None:
+    access = Access(
+        Policy(ServerSettings(packs=(PackPolicy("vault", at_banks=True, keys=("k",)),))), "request"
+    )
+    access.bank = "bob"
+    access.bank_fixed = True
+    with pytest.raises(Unauthorized, match="needs a key") as absent:
+        access.admit_mcp()
+    access.grant = Grant("key:laptop", frozenset(["alice"]))
+    with pytest.raises(Unauthorized, match="does not open this bank") as present:
+        access.admit_mcp()
+    assert (absent.value.data, present.value.data) == (None, {"presented": True})
+    access.bank = "alice"
+    access.admit_mcp()
+
+
+def test_a_pack_is_known_where_it_is_enabled() -> None:
+    access = Access(Policy(ServerSettings(packs=(PackPolicy("vault"),))), "request")
+    assert (access.knows_pack("vault"), access.knows_pack("diary")) == (True, False)

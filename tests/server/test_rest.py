@@ -340,6 +340,7 @@ def test_a_call_whose_client_left_the_queue_is_never_made(
     assert ran == [1, 3]
 
 
+@pytest.mark.slow
 def test_64_clients_at_once_each_get_their_own_answer(serve: Serve, services: Services) -> None:
     served = serve(services)
     rejection: list[object] = []

@@ -306,6 +306,7 @@ print("returned", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", ["start", "ending", "stop"])
 def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: Path, hook: str) -> None:
     stuck = SCRIPT.replace('stop=lambda: print("stopped", flush=True)', f"{hook}=hang").replace(
@@ -324,6 +325,7 @@ def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: 
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
     stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)")
     with subprocess.Popen(

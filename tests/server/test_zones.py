@@ -3,8 +3,6 @@ of its own.
 """
 
 import asyncio
-import subprocess
-import sys
 from urllib.parse import quote, unquote
 
 import httpx
@@ -13,13 +11,11 @@ from fuzz import fuzz, patient
 from hypothesis import given
 from hypothesis import strategies as st
 from serving import EchoDoor, Serve, Served, failure
-from starlette.routing import Route
 
 from ctx.server.app import Services, create_app
-from ctx.server.endpoints import metrics_router, router
 from ctx.server.policy import PackPolicy, Policy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.zones import FIXED_PATHS, METRICS_PATH, TABLE
+from ctx.server.zones import TABLE
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
@@ -80,29 +76,6 @@ def test_a_route_without_a_zone_keeps_the_server_from_starting(
     monkeypatch.setattr("ctx.server.app.TABLE", {path: TABLE[path] for path in TABLE if path != "/health"})
     with pytest.raises(KeyError, match="/health"):
         create_app(services, ServerSettings())
-
-
-def test_the_paths_that_wait_for_fastapi_are_those_of_its_endpoints() -> None:
-    assert sorted(FIXED_PATHS) == sorted(route.path for route in router.routes if isinstance(route, Route))
-    assert [route.path for route in metrics_router.routes if isinstance(route, Route)] == [METRICS_PATH]
-
-
-def test_a_server_starts_without_fastapi_and_pydantic() -> None:
-    code = "import sys, ctx.cli.serve; print(*sys.modules)"
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"fastapi", "pydantic", "numpy", "mcp"} & set(completed.stdout.split())
-
-
-def test_fixed_endpoints_asked_for_at_once_are_made_once(services: Services) -> None:
-    app = create_app(services, ServerSettings())
-
-    async def ask() -> list[int]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            paths = ("/health", "/tools/list", "/agents/list", "/openapi.json", "/page/nothing")
-            return [reply.status_code for reply in await asyncio.gather(*map(client.get, paths))]
-
-    assert asyncio.run(ask()) == [200, 200, 200, 200, 404]
 
 
 # --- the oracle: written from docs/http-api.md, step by step, without a route or a pattern

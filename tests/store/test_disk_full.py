@@ -63,6 +63,7 @@ def test_a_full_disk_fails_a_write_of_the_catalog_and_keeps_what_was_there(small
         assert catalog.check() == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_completes_it(
     small_disk: Path, tmp_path: Path
 ) -> None:

@@ -96,6 +96,21 @@ def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
     assert catalog.forget_embeddings("never used") == 0
 
 
+def test_what_is_held_of_each_model_is_counted_and_can_be_dropped_alone(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
+    embed_pending(catalog, model="elder")
+    embed_pending(catalog, model="younger")
+    assert catalog.model_shares(["younger", "never used"]) == catalog.model_shares()[:1]
+    (share,) = catalog.model_shares(["younger"])
+    assert (share.model, share.embeddings, share.filling) == ("elder", 2, False)
+    assert 2 * 2 * DIM < share.size_bytes < 1000
+    assert catalog.forget_embeddings("elder") == 2
+    catalog.give_back()
+    assert [(share.model, share.embeddings) for share in catalog.model_shares()] == [("younger", 2)]
+    assert (catalog.pending_count("younger"), catalog.pending_count("elder")) == (0, 2)
+    assert sum(len(batch.sources) for batch in catalog.vectors_since("younger", 0)) == 2
+
+
 def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: Catalog) -> None:
     catalog.put_documents(
         [make("filesystem", f"{n}", [f"text {n}", "shared"], title="t", updated_ms=n) for n in range(300)]

@@ -23,10 +23,29 @@ from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Filters
 
-INDEXES: dict[str, Callable[[Path], SearchIndex]] = {
-    "local": lambda folder: LocalIndex(str(folder / "index"), lambda: (MODEL, DIM), writable=True)
-}
 ALL = Filters()
+
+
+def local_index(request: pytest.FixtureRequest) -> SearchIndex:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return LocalIndex(str(folder / "index"), lambda: (MODEL, DIM), writable=True)
+
+
+def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
+    url: str = request.getfixturevalue("opensearch_url")
+    from ctx.store.opensearch import OpenSearchIndex
+    from ctx.store.opensearch_client import Access, Client
+
+    name: str = request.getfixturevalue("index_name")
+    client = Client(Access((url,)))
+    request.addfinalizer(client.close)
+    return OpenSearchIndex(client, lambda: (MODEL, DIM), name=name, writable=True)
+
+
+INDEXES: dict[str, Callable[[pytest.FixtureRequest], SearchIndex]] = {
+    "local": local_index,
+    "opensearch": opensearch_index,
+}
 
 
 @pytest.fixture
@@ -35,9 +54,9 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-@pytest.fixture(params=sorted(INDEXES))
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SearchIndex]:
-    opened = INDEXES[request.param](tmp_path)
+@pytest.fixture(params=["local", pytest.param("opensearch", marks=pytest.mark.cluster)])
+def index(request: pytest.FixtureRequest) -> Iterator[SearchIndex]:
+    opened = INDEXES[request.param](request)
     yield opened
     opened.close()
 
@@ -126,6 +145,7 @@ def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: Se
         assert len({hit.chunk_no for hit in hits}) == 7
 
 
+@pytest.mark.slow
 def test_following_a_tree_ends_as_building_it_at_once(
     catalog: Catalog, index: SearchIndex, tmp_path: Path
 ) -> None:
@@ -135,7 +155,7 @@ def test_following_a_tree_ends_as_building_it_at_once(
     with SqliteCatalog(str(tmp_path / "clean.db")) as clean:
         clean.put_documents(list(tree(7).values()))
         embed_pending(clean)
-        rebuilt = INDEXES["local"](tmp_path / "clean")
+        rebuilt = LocalIndex(str(tmp_path / "clean"), lambda: (MODEL, DIM), writable=True)
         rebuilt.catch_up(clean)
         assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
         rebuilt.close()

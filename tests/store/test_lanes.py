@@ -82,6 +82,7 @@ def test_products_of_a_block_are_not_clipped_where_they_are_largest(monkeypatch:
         assert blocks.scores(sign * rows[0], 0, 1) == pytest.approx([sign, -sign], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_basis_is_orthonormal_and_the_same_each_time() -> None:
     sample = texts(1, 2000)
     basis = lanes.lead_basis(sample)
@@ -90,6 +91,7 @@ def test_a_basis_is_orthonormal_and_the_same_each_time() -> None:
     assert (np.linalg.norm(sample @ basis, axis=1) ** 2).mean() > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_search_by_leads_finds_what_looking_at_every_vector_does(tmp_path: Path) -> None:
     rows = texts(2, COUNT)
@@ -120,6 +122,7 @@ def test_for_many_hits_the_codes_are_looked_through_exactly(tmp_path: Path) -> N
     assert [hit.score for hit in hits] == pytest.approx(exact[:1000].tolist(), abs=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_dimensions_of_leads_are_told_anew_when_there_are_four_times_as_many_rows(tmp_path: Path) -> None:
     rows = texts(5, 6000)
@@ -157,6 +160,7 @@ def test_leads_that_are_damaged_are_told_and_made_anew(tmp_path: Path) -> None:
     assert numbers(tmp_path, rows[9], 1) == [9]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_leads_outlive_a_clearing_away_of_dead_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_writer, "COMPACT_MIN_DEAD", 10)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import store_tree
@@ -58,13 +59,34 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
+class Built(NamedTuple):
+    """A closed store that holds version 0 of the tree, caught up; what it answers; and its seq."""
+
+    folder: Path
+    answers: dict[str, Any]
+    seq: int
+
+    def copy(self, folder: Path) -> None:
+        """The same store in another folder, for a test to change."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    catalog, index = open_store(folder)
+    with catalog, index:
+        catalog.put_documents(list(tree(0).values()))
+        embed_pending(catalog)
+        index.catch_up(catalog)
+        return Built(folder, portrait(catalog, index), catalog.seq())
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[tuple[SqliteCatalog, LocalIndex]]:
+def store(built: Built, tmp_path: Path) -> Iterator[tuple[SqliteCatalog, LocalIndex]]:
     """A store that holds version 0 of the tree, caught up."""
+    built.copy(tmp_path)
     catalog, index = open_store(tmp_path)
-    catalog.put_documents(list(tree(0).values()))
-    embed_pending(catalog)
-    index.catch_up(catalog)
     yield catalog, index
     index.close()
     catalog.close()
@@ -116,14 +138,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES))
-def test_damage_is_repaired_from_the_catalog_without_embedding_again(tmp_path: Path, damage: str) -> None:
-    catalog, index = open_store(tmp_path)
-    with catalog, index:
-        catalog.put_documents(list(tree(0).values()))
-        embed_pending(catalog)
-        index.catch_up(catalog)
-        expected = portrait(catalog, index)
-        seq = catalog.seq()
+def test_damage_is_repaired_from_the_catalog_without_embedding_again(
+    built: Built, tmp_path: Path, damage: str
+) -> None:
+    built.copy(tmp_path)
     DAMAGES[damage](tmp_path)
     forget_what_this_process_verified()
     catalog, index = open_store(tmp_path)
@@ -133,10 +151,10 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(tmp_path: P
         except StoreError:
             pass  # an honest answer until the repair; any other exception is not
         assert index.check() != [] or damage == "a .store of tantivy is gone"
-        assert index.catch_up(catalog) == seq
+        assert index.catch_up(catalog) == built.seq
         assert index.check() == []
-        assert portrait(catalog, index) == expected
-        assert catalog.seq() == seq, "nothing was embedded again"
+        assert portrait(catalog, index) == built.answers
+        assert catalog.seq() == built.seq, "nothing was embedded again"
     assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
 
 
@@ -227,6 +245,7 @@ def test_an_index_of_another_format_is_built_anew(
         assert portrait(catalog, later) == expected
 
 
+@pytest.mark.slow
 def test_a_catalog_restored_from_a_backup_is_followed_from_the_start(tmp_path: Path) -> None:
     catalog, index = open_store(tmp_path)
     with catalog, index:
@@ -278,6 +297,7 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
                 assert found_in(catalog, clean) == results
 
 
+@pytest.mark.slow
 def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -382,6 +402,7 @@ def test_a_reader_follows_the_writer_also_into_a_new_folder(
         assert found_in(catalog, reader) == found_in(catalog, index)
 
 
+@pytest.mark.slow
 def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: Path) -> None:
     catalog, index = open_store(tmp_path)
     with catalog, index:
@@ -413,6 +434,7 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     assert len(states) > 5
 
 
+@pytest.mark.slow
 def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
     problems: list[BaseException] = []

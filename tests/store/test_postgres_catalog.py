@@ -177,6 +177,7 @@ def test_what_is_embedded_while_others_store_the_same_texts_is_pending_no_more(d
             assert connection.execute(query).fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_what_was_lost_in_a_failover_and_what_took_its_numbers_have_different_names(
     postgres_programs: postgres.Programs,
 ) -> None:
@@ -208,6 +209,7 @@ def test_what_was_lost_in_a_failover_and_what_took_its_numbers_have_different_na
             standby.discard()
 
 
+@pytest.mark.slow
 def test_a_pool_outlives_the_death_of_its_server_and_reads_are_asked_again(
     postgres_programs: postgres.Programs,
 ) -> None:

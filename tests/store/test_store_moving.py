@@ -57,6 +57,7 @@ def answers(catalog: Catalog, folder: Path) -> list[list[tuple[str, float]]]:
     return replies
 
 
+@pytest.mark.slow
 def test_a_catalog_moves_to_a_database_and_back_with_the_same_ids_and_the_same_answers(
     tmp_path: Path, database_url: str
 ) -> None:

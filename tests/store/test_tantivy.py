@@ -170,6 +170,7 @@ def test_no_text_is_a_syntax_error(index: KeywordIndex, query: str) -> None:
     index.search(query, ALL, 5)
 
 
+@pytest.mark.slow
 def test_any_text_can_be_stored_and_asked_for(index: KeywordIndex) -> None:
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.text(min_size=1, max_size=60))
@@ -282,6 +283,7 @@ def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> No
     assert numbers(index, " ".join(f"unknown{number}" for number in range(100))) == []
 
 
+@pytest.mark.slow
 def test_searches_go_on_while_another_thread_writes(index: KeywordIndex) -> None:
     put(index, stored(1, "otter"))
     failed: list[BaseException] = []

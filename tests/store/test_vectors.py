@@ -63,6 +63,7 @@ def numbers(hits: list[Hit]) -> list[int]:
 
 
 # -- searching ----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -238,6 +239,7 @@ def test_a_document_keeps_the_rows_of_its_chunks_only(tmp_path: Path) -> None:
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [3, 6, 7, 8, 9]
 
 
+@pytest.mark.slow
 def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,14 +7,13 @@ from typing import NamedTuple
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.columns import Memory
-from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.filters import EVERYTHING, compile_filter
 from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import from_line, to_line
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
 _BATCH = 200
-_EVERYTHING = Condition("1", ())
 
 
 class _Line(NamedTuple):
@@ -39,7 +38,7 @@ class Moving(BankView):
         Imported into any bank and exported again, the lines are the same bytes. The journal and the history
         stay.
         """
-        conditions = [_EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
+        conditions = [EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
         with self._view() as view:
             for memory in view.select(conditions, "m.created_ms, m.id"):
                 yield _line_of(view, memory)
@@ -69,11 +68,11 @@ class Moving(BankView):
         and nothing is done.
         """
         with self._view() as view:
-            counts = _compared(view, Reader(view.connection, bank))[0]
+            counts = _compared(view, Reader(view.engine, bank))[0]
         if dry_run or counts["conflicts"]:
             return counts
         with self._writing("merge") as writer:
-            merged = Reader(writer.connection, bank)
+            merged = Reader(writer.engine, bank, locked=True)
             counts, nos = _compared(writer, merged)
             if not counts["conflicts"]:
                 writer.take_over(merged, nos)
@@ -108,7 +107,7 @@ def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
     """What taking over another bank would come to, and the numbers of what would be moved."""
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
     nos = []
-    for memory in merged.select([_EVERYTHING]):
+    for memory in merged.select([EVERYTHING]):
         stored = view.row(memory.id)
         if stored is None:
             nos.append(memory.no)

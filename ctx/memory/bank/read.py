@@ -10,7 +10,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView, check_id
 from ctx.memory.columns import ORDERS, Memory, canonical, number, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, TAG, visible
+from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, visible
 from ctx.memory.records import public_name
 from ctx.types import JSON
 
@@ -218,9 +218,7 @@ def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
     if match is None:
         raise BadRequest(f"group_by: one of {', '.join(_GROUPS)}, tags or metadata.KEY")
     path = f'$."{match[1]}"'
-    # A list or an object is no group's name: it counts as absent.
-    scalar = "iif(json_type(m.metadata, ?) IN ('array', 'object'), NULL, json_extract(m.metadata, ?))"
-    return scalar, (path, path)
+    return SCALAR, (path,) * SCALAR.count("?")
 
 
 def _stale(row: Sequence[JSON], contents: tuple[int, int, str]) -> JSON:

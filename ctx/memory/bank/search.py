@@ -7,14 +7,13 @@ from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
-from ctx.memory.change import MAX_CHARS, Statement, replaces
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, answered, current, succeeded, timely
 from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
-from ctx.memory.legs import MemoryHit, search_legs, weighed
+from ctx.memory.legs import MemoryHit, neighbours, search_legs, weighed
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
@@ -23,7 +22,7 @@ from ctx.types import JSON, MODES
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
 NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
 NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
-NEIGHBOURS = 20  # of a new memory, among which it may take another's place
+NEIGHBOURS = 20  # of a text, among which what says almost the same is looked for
 CHARS_PER_TOKEN = 4
 
 
@@ -168,43 +167,14 @@ class Searching(BankView):
         """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
         terms = set(query_terms(text))
         alike = []
-        for candidate, cosine in self._neighbours(text, "hybrid"):
+        with self._view() as view:
+            pairs = neighbours(view, self._embedding, text, "hybrid", [visible(self._now())], NEIGHBOURS)
+        for candidate, cosine in pairs:
             terms_of_candidate = set(query_terms(candidate.text))
             shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
             if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
                 alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
         return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
-
-    def replaced(self, memory: Memory) -> list[tuple[Candidate, str]]:
-        """The current memories whose place a new one plainly takes, each with the reason: of the same label and folder, if it has such.
-
-        What holds in one project says nothing of another.
-        """
-        statement = Statement.of(memory.text)
-        if memory.kind != "fact" or (statement.slot is None and not statement.changes):
-            return []
-        if memory.expires_ms is not None:  # what holds for a while puts nothing out of the way
-            return []
-        uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
-        # What says the same of one thing is near: looking for its words as well would take as long again.
-        mode = "keyword" if self._embedding.model is None else "semantic"
-        return [
-            (candidate, reason)
-            for candidate, cosine in self._neighbours(memory.text, mode, _beside(memory))
-            if candidate.kind == memory.kind
-            and candidate.uttered_ms <= uttered_ms
-            and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
-        ]
-
-    def _neighbours(self, text: str, mode: str, *within: Condition) -> list[tuple[Candidate, float | None]]:
-        """The current memories nearest to a text, with the cosine."""
-        with self._view() as view:
-            conditions = [visible(self._now()), *within]
-            legs = search_legs(
-                view, self._embedding, text[:MAX_CHARS], mode, conditions, NEIGHBOURS, superseded=False
-            )
-            hits = weighed(view, legs, self._embedding.model)[:NEIGHBOURS]
-        return [(hit.memory, hit.signals["cosine"]) for hit in hits]
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
         """Everything the legs found, best rank first, and why it may be less than asked."""
@@ -249,7 +219,9 @@ class Searching(BankView):
     ) -> list[MemoryHit]:
         """What happened, or was dated, in the window and no leg found."""
         nos = view.numbers(
-            [*conditions, _dated(), _in_window(span)], order="ifnull(m.event_ms, m.said_ms)", limit=depth
+            [*conditions, _dated(), _in_window(span)],
+            order="coalesce(m.event_ms, m.said_ms), m.no",
+            limit=depth,
         )
         hit_nos = {hit.memory.no for hit in hits}
         candidates = view.candidates([no for no in nos if no not in hit_nos])
@@ -334,11 +306,11 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
 
 
 def _in_window(admitted: Window) -> Condition:
-    first = "ifnull(m.event_ms, ifnull(m.said_ms, m.created_ms))"
-    last = f"ifnull(iif(m.event_ms IS NULL, NULL, m.event_last_ms), {first})"
+    first = "coalesce(m.event_ms, m.said_ms, m.created_ms)"
+    last = f"coalesce(CASE WHEN m.event_ms IS NOT NULL THEN m.event_last_ms END, {first})"
     ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
     bounds = [(sql, ms) for sql, ms in ends if ms is not None]
-    return Condition(" AND ".join(sql for sql, _ in bounds) or "1", tuple(ms for _, ms in bounds))
+    return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
 
 
 def _dated() -> Condition:
@@ -374,8 +346,3 @@ def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Ca
         tuple(memory.flags),
         tuple((row.id, row.text, row.uttered_ms) for row in replaced.get(memory.id, ())),
     )
-
-
-def _beside(memory: Memory) -> Condition:
-    """Where what a memory replaces must stand."""
-    return Condition("m.label IS ? AND m.folder IS ?", (memory.label, memory.folder))

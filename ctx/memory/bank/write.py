@@ -11,10 +11,11 @@ from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
 from ctx.memory.dates import happened
-from ctx.memory.filters import Condition, compile_filter
+from ctx.memory.filters import EVERYTHING, Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
-from ctx.memory.reader import Candidate, Reader, visible
+from ctx.memory.predecessors import Replaced, predecessors
+from ctx.memory.reader import Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
 from ctx.memory.screen import screen_json
 from ctx.memory.writer import Writer
@@ -110,7 +111,7 @@ class Writing(Searching, BankView):
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
-        outdated = self.replaced(memory) if dedupe != "off" else []
+        outdated = self._outdated(memory) if dedupe != "off" else []
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
@@ -275,7 +276,7 @@ class Writing(Searching, BankView):
         A dry run only counts.
         """
         condition = compile_filter(filter)
-        if condition.sql == "1":
+        if condition == EVERYTHING:
             raise BadRequest(
                 'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
             )
@@ -358,6 +359,10 @@ class Writing(Searching, BankView):
         memory = draft(columns, self._now(), self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
+    def _outdated(self, memory: Memory) -> list[Replaced]:
+        with self._view() as view:
+            return predecessors(view, self._embedding, memory, self._now())
+
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
         """The memory with its container's own id and the next place in it."""
         if memory.parent is None:
@@ -391,9 +396,7 @@ class Writing(Searching, BankView):
             replaced.append(older.id)
         return replaced
 
-    def _supersede_plain(
-        self, writer: Writer, memory: Memory, outdated: Sequence[tuple[Candidate, str]]
-    ) -> list[str]:
+    def _supersede_plain(self, writer: Writer, memory: Memory, outdated: Sequence[Replaced]) -> list[str]:
         """What a new memory plainly takes the place of, unless something happened to it meanwhile."""
         ids = []
         for candidate, reason in outdated:

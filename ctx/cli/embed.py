@@ -1,0 +1,90 @@
+"""`ctx embed`: what is pending, everything anew, or without what a replaced model left."""
+
+import argparse
+from collections.abc import Sequence
+
+from ctx.cli.bars import add_options, shown_progress
+from ctx.cli.common import configuration, counted, parser, plain, print_json
+from ctx.cli.index import print_embedded
+from ctx.errors import BadRequest
+from ctx.pruning import prunable_models, prune_models, replaced_models
+from ctx.store.base import ModelShare
+from ctx.types import JSON
+from ctx.workspace import Workspace, open_workspace
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _parsed(argv)
+    if args.batch_size is not None and args.batch_size < 1:
+        raise BadRequest("--batch-size must be at least 1")
+    if args.models and args.what != "prune":
+        raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
+    config = configuration(args.config)
+    if args.batch_size is not None:
+        config = config.replaced(embedding=config.embedding.replaced(batch_size=args.batch_size))
+    with open_workspace(config) as workspace:
+        workspace.require_embeddings()
+        if args.what == "prune":
+            _prune(workspace, args)
+        elif args.dry_run:
+            pending = workspace.catalog.pending_count(workspace.model or "")
+            print_json({"pending": pending}) if args.json else print(f"{counted(pending, 'chunk')} pending")
+        else:
+            _fill(workspace, args)
+    return 0
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    options = parser(
+        "embed",
+        "Embed what no embedding covers yet (pending), drop all embeddings and start anew (rebuild), or drop those "
+        "of models that were replaced (prune).",
+        json=True,
+    )
+    options.add_argument("what", choices=("pending", "rebuild", "prune"))
+    options.add_argument(
+        "models", nargs="*", metavar="MODEL", help="prune only these, as `ctx stats` names them"
+    )
+    options.add_argument("--limit", type=int, help="stop after so many chunks")
+    options.add_argument("--dry-run", action="store_true", help="only count")
+    options.add_argument("--batch-size", type=int, help="texts a request, for ollama and openai")
+    add_options(options)
+    return options.parse_args(argv)
+
+
+def _fill(workspace: Workspace, args: argparse.Namespace) -> None:
+    with shown_progress(args) as progress:
+        report = workspace.indexer.embed(limit=args.limit, rebuild=args.what == "rebuild", progress=progress)
+    if args.json:
+        print_json(
+            {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
+        )
+    else:
+        print_embedded(report)
+
+
+def _prune(workspace: Workspace, args: argparse.Namespace) -> None:
+    if args.dry_run:
+        shares = prunable_models(workspace, args.models) if args.models else replaced_models(workspace)
+    else:
+        shares = prune_models(workspace, args.models)
+    if args.json:
+        print_json({"models": shares_json(shares), "dry_run": args.dry_run})
+        return
+    for share in shares:
+        print(f"{'would drop' if args.dry_run else 'dropped'} {described(share)}")
+    if not shares:
+        print("no embeddings of a replaced model are kept")
+
+
+def described(share: ModelShare) -> str:
+    """A line on what is held of a model."""
+    count = counted(share.embeddings, "embedding")
+    return f"{count} of {plain(share.model)}, about {share.size_bytes / 1e6:,.1f} MB"
+
+
+def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
+    return [
+        {"model": share.model, "embeddings": share.embeddings, "size_bytes": share.size_bytes}
+        for share in shares
+    ]

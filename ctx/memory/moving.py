@@ -1,0 +1,215 @@
+"""Moves memories from one store to another, of whichever engines: every bank with its words, vectors, history and journal, under the same
+numbers.
+
+It may be broken off and begun again: a bank that is there already, and equal, is passed over; one that is not is moved anew.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from ctx.errors import BadRequest, StoreError
+from ctx.memory.columns import plain_number
+from ctx.memory.engine import Engine
+from ctx.memory.reader import COLUMN_NAMES, BankRow
+from ctx.memory.rows import MemoryRows
+from ctx.memory.writer import empty
+from ctx.types import JSON
+
+BATCH = 500  # rows of one transaction
+Progress = Callable[[str, int, int], None]
+"""`progress(step, count, total)`"""
+
+
+class _Table(NamedTuple):
+    """A table whose rows belong to banks: its columns, and by which of them they are found and in order."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    of_memory: bool = False  # by the number of the memory, which stands first; else by the bank's
+
+    @property
+    def condition(self) -> str:
+        return (
+            f"{self.key[0]} IN (SELECT no FROM memories WHERE bank_no = ?)"
+            if self.of_memory
+            else "bank_no = ?"
+        )
+
+
+_MEMORIES = _Table("memories", (*COLUMN_NAMES, "bank_no"), ("no",))
+_TABLES = (
+    _MEMORIES,
+    _Table(
+        "memory_vectors",
+        ("bank_no", "model_no", "memory_no", "ordinal", "vector"),
+        ("model_no", "memory_no", "ordinal"),
+    ),
+    _Table("memory_aliases", ("bank_no", "alias", "memory_no"), ("alias",)),
+    _Table("memory_replies", ("bank_no", "key", "request", "reply"), ("key",)),
+    _Table("memory_journal", ("no", "bank_no", "op_id", "op", "at_ms", "actor", "detail", "hash"), ("no",)),
+    _Table(
+        "memory_links",
+        ("memory_no", "other_no", "kind", "score"),
+        ("memory_no", "other_no", "kind"),
+        of_memory=True,
+    ),
+    _Table("memory_sessions", ("memory_no", "session"), ("memory_no", "session"), of_memory=True),
+    _Table(
+        "memory_history",
+        ("memory_no", "version", "op_no", "before"),
+        ("memory_no", "version"),
+        of_memory=True,
+    ),
+)
+_BANKS = f"SELECT {', '.join(BankRow._fields)} FROM memory_banks"
+
+
+class MovedMemories(NamedTuple):
+    """What a move came to. `digest` is of all that was compared: every row of every bank."""
+
+    banks: int
+    memories: int
+    passed_over: int
+    digest: str
+
+
+def move_memories(
+    origin: MemoryRows, target: MemoryRows, *, replace: bool, progress: Progress
+) -> MovedMemories:
+    """Copies all banks of `origin` to `target`, and compares the two. Nobody may write either meanwhile.
+
+    Raises `BadRequest` where the target holds banks that the origin lacks (`replace` drops them), `StoreError` where the two are not equal
+    afterwards.
+    """
+    banks = _banks(origin)
+    _clear(target, banks, replace)
+    _move_models(origin, target)
+    passed_over = 0
+    digests = hashlib.sha256()
+    total = _count(origin)
+    count = 0
+    for bank in banks.values():
+        expected = _digest(origin, bank.bank_no)
+        if _digest(target, bank.bank_no) == expected:
+            passed_over += 1
+        else:
+            for batch_size in _move_bank(origin, target, bank):
+                count += batch_size
+                progress("memories", count, total)
+            if _digest(target, bank.bank_no) != expected:
+                raise StoreError(
+                    f"the memories of '{bank.bank}' are not what was there: was either store written meanwhile? Run it again"
+                )
+        digests.update(expected.encode())
+    with target.change() as engine:
+        engine.continue_numbers()
+    return MovedMemories(
+        sum(not bank.bank.startswith("/") for bank in banks.values()), total, passed_over, digests.hexdigest()
+    )
+
+
+def _banks(rows: MemoryRows) -> dict[int, BankRow]:
+    """All banks by number; the configuration is the text that is stored."""
+    with rows.view() as engine:
+        cursor = engine.connection.execute(f"{_BANKS} ORDER BY bank_no")
+        return {row[0]: BankRow._make(row) for row in cursor.fetchall()}
+
+
+def _count(rows: MemoryRows) -> int:
+    with rows.view() as engine:
+        return int(engine.connection.execute("SELECT count(*) FROM memories").fetchone()[0])
+
+
+def _clear(target: MemoryRows, banks: dict[int, BankRow], replace: bool) -> None:
+    """Sees to it that the target holds no bank of its own."""
+    foreign = [
+        bank
+        for bank in _banks(target).values()
+        if bank.bank_no not in banks or bank.created_ms != banks[bank.bank_no].created_ms
+    ]
+    if foreign and not replace:
+        raise BadRequest(
+            f"there are {len(foreign):,} memory banks that the store to be moved lacks "
+            f"({', '.join(bank.bank for bank in foreign[:5])}); name an empty store, or drop them with --replace"
+        )
+    for bank in foreign:
+        with target.change() as engine:
+            _drop(engine, bank.bank_no)
+
+
+def _drop(engine: Engine, bank_no: int) -> None:
+    """Removes a bank, and that it ever was."""
+    empty(engine, bank_no)
+    for table in ("memory_journal", "memory_banks"):
+        engine.connection.execute(f"DELETE FROM {table} WHERE bank_no = ?", (bank_no,))
+
+
+def _move_models(origin: MemoryRows, target: MemoryRows) -> None:
+    """The models have the same numbers in both, or the vectors would be another one's."""
+    select = "SELECT model_no, model FROM memory_models ORDER BY model_no"
+    with origin.view() as engine:
+        models = engine.connection.execute(select).fetchall()
+    with target.change() as engine:
+        present = engine.connection.execute(select).fetchall()
+        if present != models:
+            for statement in ("DELETE FROM memory_vectors", "DELETE FROM memory_models"):
+                engine.connection.execute(statement)
+            engine.connection.executemany("INSERT INTO memory_models (model_no, model) VALUES (?, ?)", models)
+
+
+def _move_bank(origin: MemoryRows, target: MemoryRows, bank: BankRow) -> Iterator[int]:
+    """Copies a bank, a batch a transaction; the sizes of the batches of memories. Its row gets its place in the journal last."""
+    with target.change() as engine:
+        _drop(engine, bank.bank_no)
+        _insert(engine, "memory_banks", BankRow._fields, [bank._replace(seq=0, head="")])
+    with origin.view() as source:
+        for table in _TABLES:
+            rows = _rows(source, table, bank.bank_no)
+            while batch := list(islice(rows, BATCH)):
+                with target.change() as engine:
+                    _insert(engine, table.name, table.columns, batch)
+                    if table is _MEMORIES:
+                        words = source.words(bank.bank_no, [row[0] for row in batch])
+                        for no, parts in words.items():
+                            engine.put_words(bank.bank_no, no, parts)
+                if table is _MEMORIES:
+                    yield len(batch)
+    with target.change() as engine:
+        engine.connection.execute(
+            "UPDATE memory_banks SET seq = ?, head = ? WHERE bank_no = ?", (bank.seq, bank.head, bank.bank_no)
+        )
+
+
+def _insert(engine: Engine, table: str, columns: tuple[str, ...], rows: list[JSON]) -> None:
+    marks = ", ".join("?" * len(columns))
+    engine.connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, ...]]:
+    """A bank's rows of a table, in the order of their key, as either engine is given them."""
+    rows = engine.stream(
+        f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {table.condition} ORDER BY {', '.join(table.key)}",
+        (bank_no,),
+    )
+    return (tuple(map(plain_number, row)) for row in rows)
+
+
+def _digest(rows: MemoryRows, bank_no: int) -> str:
+    """A digest of all that a bank holds, whatever engine keeps it."""
+    total = hashlib.sha256()
+    with rows.view() as engine:
+        bank = engine.connection.execute(f"{_BANKS} WHERE bank_no = ?", (bank_no,)).fetchone()
+        total.update(repr(None if bank is None else tuple(bank)).encode())
+        for table in _TABLES:
+            for row in _rows(engine, table, bank_no):
+                total.update(repr(row).encode("utf-8", "surrogatepass"))
+        nos = (
+            row[0]
+            for row in engine.stream("SELECT no FROM memories WHERE bank_no = ? ORDER BY no", (bank_no,))
+        )
+        while batch := list(islice(nos, BATCH)):
+            total.update(repr(sorted(engine.words(bank_no, batch).items())).encode())
+    return total.hexdigest()

@@ -1,0 +1,104 @@
+"""Keys in the database that servers share: one that is made or revoked on a machine counts on all of them within a second."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ctx.errors import StoreError
+from ctx.server.keys import KeyRecord, Keys
+from ctx.store.postgres import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "keys"
+MIGRATIONS = (
+    """
+    CREATE TABLE api_key (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        banks TEXT NOT NULL,  -- JSON
+        sha256 TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        revoked_ms BIGINT
+    );
+    CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
+    """,
+)
+FRESH_S = 1.0  # how old what was read of the keys may be
+_PATIENCE_S = 2.0  # for a database that is away: the keys as they were last read count meanwhile
+_INSERT = (
+    f"INSERT INTO api_key ({', '.join(KeyRecord._fields)}) VALUES ({', '.join('?' * len(KeyRecord._fields))})"
+    " ON CONFLICT (id) DO UPDATE SET revoked_ms = excluded.revoked_ms"
+)
+
+
+class SharedKeyRing(Keys):
+    """The keys in a database."""
+
+    def __init__(self, database: Database, *, own: bool = False) -> None:
+        """`own`: closing this closes the database too. Raises `StoreError`, `Busy`."""
+        super().__init__()
+        self._database = database
+        self._own = own
+        self._ending = threading.Event()
+        self._following: threading.Thread | None = None
+        self._read_s = 0.0
+        try:
+            database.migrate(COMPONENT, MIGRATIONS)
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._ending.set()
+        if self._following is not None:
+            self._following.join()
+        if self._own:
+            self._database.close()
+
+    def follow(self) -> None:
+        # A thread of its own: a request must not wait for a database that is away.
+        if self._following is None:
+            self._following = threading.Thread(target=self._follow, name="ctx-keys", daemon=True)
+            self._following.start()
+
+    def _follow(self) -> None:
+        away = False
+        while not self._ending.wait(FRESH_S):
+            try:
+                self._read()
+                away = False
+            except StoreError as error:
+                if not away:
+                    logger.error("keys database=away kept=%d reason=%s", len(self._records), error.message)
+                away = True
+
+    def _refresh(self) -> None:
+        if self._following is None and time.monotonic() - self._read_s > FRESH_S:
+            self._read()
+
+    def _read(self) -> None:
+        with self._database.transaction(patience_s=_PATIENCE_S) as connection:
+            self._take(_records(connection))
+        self._read_s = time.monotonic()
+
+    @contextmanager
+    def _writing(self) -> Iterator[list[KeyRecord]]:
+        with self._database.transaction(write=True) as connection:
+            connection.execute("LOCK TABLE api_key IN SHARE ROW EXCLUSIVE MODE")
+            records = _records(connection)
+            before = set(records)
+            yield records
+            for record in records:
+                if record not in before:
+                    connection.execute(_INSERT, (*record[:2], json.dumps(record.banks), *record[3:]))
+        self._read()
+
+
+def _records(connection: Connection) -> list[KeyRecord]:
+    rows = connection.execute(f"SELECT {', '.join(KeyRecord._fields)} FROM api_key ORDER BY created_ms, id")
+    return [KeyRecord(id, name, tuple(json.loads(banks)), *figures) for id, name, banks, *figures in rows]

@@ -1,0 +1,545 @@
+"""The search index in OpenSearch, which several machines search and any of them brings up to date.
+
+It holds our terms and our vectors, and answers with ranked numbers: analysis, fusion and ranking are ours, as with the
+embedded engine. It follows the catalog as that does (ctx/store/local.py), each half by itself (opensearch_part.py).
+"""
+
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ctx import analyze
+from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.store import opensearch_query as queries
+from ctx.store.base import Catalog, VectorBatch
+from ctx.store.opensearch_client import Client, Refusal, refusal
+from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State
+from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
+from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
+from ctx.types import JSON, Filters, Hit
+
+logger = logging.getLogger(__name__)
+
+MAX_HITS = 10_000  # the window of a search
+STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
+PUBLISH_EVERY_S = 10.0  # what a long catch-up has applied becomes findable that often
+_FREQUENCIES_KEPT = 50_000
+_PUBLISHED_ENTRIES = 5_000  # documents whose former parts are deleted at once
+T = TypeVar("T")
+
+Turn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
+"""`turn(done)`: a block in which nobody else brings the index up to date, where it gives True; or False, once `done()`,
+because another one has done it."""
+
+
+class States(NamedTuple):
+    """What the halves have applied; None where there is none."""
+
+    words: State | None
+    vectors: State | None
+
+    @property
+    def applied(self) -> int:
+        if self.words is None:
+            return 0
+        if not self.words.model:
+            return self.words.applied
+        return min(self.words.applied, self.vectors.applied if self.vectors else 0)
+
+
+class OpenSearchIndex:
+    """The `SearchIndex` in OpenSearch. Opening asks nothing of it.
+
+    The client stays its giver's. `embedding` as for `LocalIndex`. `owner()` names the catalog whose index this is: another one's is
+    left alone. `turn` orders those who write; None: the caller holds a lock that does.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        embedding: Callable[[], tuple[str | None, int | None]],
+        *,
+        name: str = "ctx",
+        layout: Layout = Layout(),  # noqa: B008 - a tuple
+        owner: Callable[[], str] = str,
+        writable: bool = False,
+        turn: Turn | None = None,
+    ) -> None:
+        self._client = client
+        self._embedding = embedding
+        self._name = name
+        self._name_owner = owner
+        self._writable = writable
+        self._turn = turn
+        self._words = Part(self._client, f"{name}-words", layout)
+        self._vectors = Part(self._client, f"{name}-vectors", layout)
+        self._lock = threading.Lock()
+        self._seen: tuple[float, States] | None = None  # when it was asked for, on the monotonic clock
+        self._frequencies: tuple[tuple[str, int], dict[tuple[str, str], int]] = (("", -1), {})
+        self._suspect = False
+
+    def __enter__(self) -> "OpenSearchIndex":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held between two calls."""
+
+    @cached_property
+    def _owner(self) -> str:
+        return self._name_owner()
+
+    # -- searching -----------------------------------------------------------------------------------------------
+
+    def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
+        counts = analyze.query_counts(query)
+        if not counts or queries.nothing(filters):
+            return []
+        exact = analyze.exact_words(query)
+        if exact:
+            return self._hits(queries.exact_query(exact), filters, k)
+        if len(counts) > MAX_TERMS:
+            counts = rarest(counts, self._frequencies_of(list(counts), "text"))
+        beginning = self._beginning(query) if prefix else None
+        return self._hits(queries.word_query(query, counts, beginning), filters, k)
+
+    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        state = self._states().words
+        if state is None or not terms:
+            return {}
+        frequencies = self._frequencies_of(terms, "text")
+        absent = [term for term in terms if not frequencies[term]]
+        if absent:
+            frequencies = {**frequencies, **self._frequencies_of(absent, "head")}
+        return {term: idf(state.size, frequency) for term, frequency in frequencies.items() if frequency}
+
+    def resembling(self, words: Sequence[str]) -> str | None:
+        stems = analyze.words(" ".join(words))
+        if not stems or len(stems) != len(words):
+            return None
+        distinct = list(dict.fromkeys(stems))
+        body = {
+            "query": {"terms": {"text": distinct}},
+            "size": 0,
+            "track_total_hits": False,
+            "aggs": {"of": {"filters": {"filters": {stem: queries.term("text", stem) for stem in distinct}}}},
+        }
+        reply = self._asked(self._words, lambda state: self._search(state, body, exact=False))
+        if reply is None:
+            return None
+        buckets = reply["aggregations"]["of"]["buckets"]
+        return likeliest(words, stems, [buckets[stem]["doc_count"] for stem in stems])
+
+    def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
+        query = queries.definition_query(names)
+        return [] if query is None or queries.nothing(filters) else self._hits(query, filters, k)
+
+    def semantic(
+        self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
+    ) -> list[Hit]:
+        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
+        model = model or self._embedding()[0]
+        if model is None:
+            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+        if queries.nothing(filters) or k <= 0:
+            return []
+        query = queries.nearest(vector.tolist(), filters, min(k, MAX_HITS))
+        body = queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
+        reply = self._asked(
+            self._vectors,
+            lambda state: self._search(state, body, exact=False) if state.size else None,
+            model,
+        )
+        # The engine gives (1 + cosine) / 2.
+        return [
+            Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
+            for hit in (reply["hits"]["hits"] if reply else ())
+        ]
+
+    def hold(self, model: str) -> bool:
+        """Whether `semantic` has vectors of this model, so that a question may be put to it."""
+        return self.published_model() == model
+
+    def published_model(self) -> str | None:
+        """The model whose vectors answer; None where there are none."""
+        vectors = self._states().vectors
+        return vectors.model if vectors and vectors.format == FORMAT else None
+
+    def suspect(self) -> None:
+        """Has the next `catch_up` of this object build both halves anew."""
+        self._suspect = True
+
+    def applied_seq(self) -> int:
+        """The seq of the catalog that both halves have applied, as it was known `STATE_KEPT_S` ago."""
+        return self._states().applied
+
+    # -- catching up ---------------------------------------------------------------------------------------------
+
+    def catch_up(self, catalog: Catalog) -> int:
+        """As the protocol has it: a part that is missing or of another history is built beside the one that answers.
+
+        After a `StoreError` searchers still have what was published before, and the next call goes on from there.
+        """
+        if not self._writable:
+            raise StoreError("the index was opened to be read only")
+        model, _ = self._embedding()
+        self._check_owner()
+        if not self._suspect and self._up_to_date(catalog, model):
+            return catalog.seq()
+        target = catalog.seq()
+
+        def done() -> bool:
+            return self._read_states().applied >= target
+
+        with self._turn(done) if self._turn else nullcontext(True) as mine:
+            if not mine:
+                return self._read_states().applied
+            try:
+                applied = self._follow_words(catalog, model)
+                if model is None:
+                    self._vectors.drop()
+                else:
+                    applied = min(applied, self._follow_vectors(catalog, model))
+                self._suspect = False
+                return applied
+            finally:
+                with self._lock:
+                    self._seen = None
+
+    def feed(self, catalog: Catalog) -> None:
+        """Nothing: what is written to OpenSearch is published soon enough by `catch_up`."""
+
+    def check(self) -> list[str]:
+        """What is wrong with the index, a line each; the next `catch_up` of this object builds anew what was found."""
+        problems = []
+        states = self._read_states()
+        halves = [("keyword index", states.words, self._words)]
+        if self._embedding()[0] is not None:
+            halves.append(("vectors", states.vectors, self._vectors))
+        for label, state, part in halves:
+            if state is None or state.format != FORMAT:
+                problems.append(f"OpenSearch has no {label} of this version yet")
+            elif state.owner != self._owner:
+                problems.append(f"the {label} in OpenSearch: of another catalog, by the name '{self._name}'")
+            elif part.count(state.name) != state.size:
+                problems.append(f"OpenSearch does not have all of the {label} any more")
+            elif state.fingerprint != fingerprint():
+                problems.append(f"the {label} in OpenSearch: words were cut otherwise than this ctx does")
+        self._suspect = bool(problems)
+        return problems
+
+    def server(self, catalog: Catalog) -> tuple[bool, str]:
+        """Whether the search engine is well, and a line that says what it is and how it is."""
+        health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
+        nodes, shards, lost = (
+            int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
+        )
+        line = f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} shards"
+        if lost:
+            mend = (
+                "a copy needs a node of its own ([index] replicas)"
+                if health["status"] == "yellow"
+                else "nodes are missing"
+            )
+            line += f", {lost} more on no node: {mend}"
+        words = self._read_states().words
+        if words is not None and catalog.history(words.applied) != words.history:
+            return (
+                False,
+                f"{line}; the index has another history than the catalog: `ctx index` builds it anew",
+            )
+        return not lost, line
+
+    def _check_owner(self) -> None:
+        """Raises `StoreError` where the index is another catalog's: two would build it anew in turn."""
+        states = self._states()
+        for state in filter(None, states):
+            if state.owner != self._owner and state.format and not self._suspect:
+                raise StoreError(
+                    f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] name, or "
+                    "have `ctx doctor --fix` make it this one's"
+                )
+            if state.format > FORMAT:
+                raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")
+
+    def _up_to_date(self, catalog: Catalog, model: str | None) -> bool:
+        seq = catalog.seq()
+        history = catalog.history(seq) or ""
+        states = self._read_states()
+        expected = (FORMAT, seq, history, self._owner, model or "")
+        halves = [states.words] if model is None else [states.words, states.vectors]
+        if model is None and states.vectors is not None:
+            return False
+        return all(
+            half is not None and (half.format, half.applied, half.history, half.owner, half.model) == expected
+            for half in halves
+        )
+
+    def _begin(self, part: Part, catalog: Catalog, model: str, settings: JSON, mappings: JSON) -> State:
+        """The state of the index to go on with: the one that answers, the one that is being built, or a new one."""
+        for building in (False, True):
+            state = part.state(building=building)
+            if state is not None and not self._suspect and self._usable(state, catalog, model, part):
+                return state
+        name = part.create(mappings, settings)
+        return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
+
+    def _usable(self, state: State, catalog: Catalog, model: str, part: Part) -> bool:
+        reason = None
+        if state.format != FORMAT:
+            reason = "it is of another format" if state.format else "it was never finished"
+        elif catalog.history(state.applied) != state.history or state.owner != self._owner:
+            reason = "it is of another catalog, or of one that was restored"
+        elif part is self._vectors and state.model != model:
+            reason = "it is of another model"
+        if reason is not None:
+            logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
+        return reason is None
+
+    def _follow_words(self, catalog: Catalog, model: str | None) -> int:
+        part = self._words
+        state = self._begin(part, catalog, model or "", {}, queries.word_mappings())
+        target = catalog.seq()
+        writing = _Writing(part, state._replace(model=model or ""), catalog)
+        if state.applied:
+            for seq, document_no in catalog.deletions_since(state.applied):
+                writing.keep(document_no, seq, ())
+        for stored in catalog.documents_since(state.applied):
+            if stored.seq > target:
+                break  # written meanwhile: the next call has it
+            writing.publish_some(stored.seq - 1)
+            entries = queries.passage_entries(stored)
+            writing.put(entries)
+            writing.keep(stored.document_no, stored.seq, [entry.id for entry in entries])
+        writing.publish(target)
+        part.take_place(state.name)
+        return target
+
+    def _follow_vectors(self, catalog: Catalog, model: str) -> int:
+        for _ in range(2):
+            target = catalog.seq()
+            try:
+                state = self._write_vectors(catalog, model, target)
+            except Refusal as error:
+                if error.kind != "illegal_argument_exception":
+                    raise
+                reason = "its vectors are of another length"
+            else:
+                covered = catalog.stats()["chunks"] - catalog.pending_count(model)
+                if state.size == covered or catalog.seq() != target:
+                    self._vectors.take_place(state.name)
+                    return target
+                # Embeddings were forgotten, or an index lost some: nothing else tells a projection so.
+                reason = "not the embeddings of the catalog"
+            logger.warning("vectors are built anew reason=%s", reason)
+            self._vectors.drop()
+        self._write_vectors(catalog, model, target)
+        return target
+
+    def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
+        part = self._vectors
+        state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
+        writing = _Writing(part, state, catalog)
+        if state.applied:
+            for seq, document_no in catalog.deletions_since(state.applied):
+                writing.keep(document_no, seq, ())
+            for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
+                writing.keep(document_no, seq, chunk_nos)
+        for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
+            if number == 0:
+                part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
+            writing.put(_vector_entries(batch, target))
+        return writing.publish(target)
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def _states(self) -> States:
+        """What is applied, and where: as of a moment ago."""
+        with self._lock:
+            if self._seen is not None and time.monotonic() - self._seen[0] < STATE_KEPT_S:
+                return self._seen[1]
+        return self._read_states()
+
+    def _read_states(self) -> States:
+        began_s = time.monotonic()
+        addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
+        documents = self._client.ask("POST", "/_mget", {"docs": addresses})["docs"]
+        states = States(
+            *(
+                State.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
+                for entry in documents
+            )
+        )
+        with self._lock:
+            self._seen = began_s, states
+        return states
+
+    def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
+        """What `ask` gives of the index that answers; None where there is none, or only another model's."""
+        for last in (False, True):
+            states = self._read_states() if last else self._states()
+            state = states.words if part is self._words else states.vectors
+            if state is None or (model is not None and state.model != model):
+                continue
+            if state.format != FORMAT:
+                raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
+            try:
+                return ask(state)
+            except Refusal as error:
+                if error.status != 404 or last:
+                    raise  # else another one has taken its place meanwhile
+        return None
+
+    def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
+        """A search. `exact`: with the word counts of all shards, so that scores do not depend on where a document lies.
+
+        The same question goes to the same copies, whose counts may differ by what has been deleted.
+        """
+        copies = zlib.crc32(json.dumps(body["query"]).encode())
+        options = f"allow_partial_search_results=false&preference=ctx{copies}"
+        if exact:
+            options += "&search_type=dfs_query_then_fetch"
+        return self._client.ask("POST", f"/{state.name}/_search?{options}", body)
+
+    def _hits(self, query: JSON, filters: Filters, k: int) -> list[Hit]:
+        narrowed = queries.narrowed(query, filters)
+        body = queries.search_body(narrowed, min(k, MAX_HITS), ("chunk_no", "document_no", "span"))
+        reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))
+        return [
+            Hit(
+                _number(hit, "chunk_no"),
+                _number(hit, "document_no"),
+                hit["_score"] * SCALE,
+                _number(hit, "span"),
+            )
+            for hit in (reply["hits"]["hits"] if reply else ())
+        ]
+
+    def _frequencies_of(self, terms: Sequence[str], field: str) -> dict[str, int]:
+        """How many passages have each term in a field."""
+        counts = self._asked(self._words, lambda state: self._counted(state, terms, field))
+        return counts or dict.fromkeys(terms, 0)
+
+    def _counted(self, state: State, terms: Sequence[str], field: str) -> dict[str, int]:
+        """Counted once for a state of the index."""
+        key = (state.name, state.applied)
+        with self._lock:
+            if self._frequencies[0] != key or len(self._frequencies[1]) > _FREQUENCIES_KEPT:
+                self._frequencies = (key, {})
+            counts = self._frequencies[1]
+        unknown = [term for term in terms if (field, term) not in counts]
+        numbers = self._totals(state, [queries.term(field, term) for term in unknown])
+        counts.update(zip([(field, term) for term in unknown], numbers, strict=True))
+        return {term: counts[field, term] for term in terms}
+
+    def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
+        """How many documents each of several queries finds."""
+        if not asked:
+            return []
+        lines = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
+        reply = self._client.send(
+            f"/{state.name}/_msearch", "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines)
+        )
+        for response in reply["responses"]:
+            if "error" in response:
+                raise refusal(response["status"], response["error"])
+        return [int(response["hits"]["total"]["value"]) for response in reply["responses"]]
+
+    def _beginning(self, query: str) -> JSON | None:
+        """What finds the terms that the last word of a query may become, or that were made of a word it begins."""
+        words = analyze.plain_words(query)
+        if not words or query[-1:].isspace():
+            return None
+        word = words[-1]
+        stems = [word[:end] for end in range(len(word) - 1, max(3, len(word) // 2), -1)]
+        choices = [queries.prefix_query(word), *(queries.term("text", stem) for stem in stems)]
+        totals = self._asked(self._words, lambda state: self._totals(state, choices)) or [0] * len(choices)
+        return next((choice for choice, total in zip(choices, totals, strict=True) if total), None)
+
+
+class _Writing:
+    """What a catch-up writes to an index, and what it deletes: the former parts of what it wrote."""
+
+    def __init__(self, part: Part, state: State, catalog: Catalog) -> None:
+        self._part = part
+        self._state = state
+        self._catalog = catalog
+        self._anew = state.applied == 0
+        self._kept: dict[int, tuple[int, Sequence[int]]] = {}
+        self._entries: list[Entry] = []
+        self._written = self._anew
+        self._published_s = time.monotonic()
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        self._entries += entries
+        if len(self._entries) > _PUBLISHED_ENTRIES:
+            self._flush()
+
+    def keep(self, document_no: int, seq: int, ids: Sequence[int]) -> None:
+        """Notes which parts a document has as of a seq; others are deleted."""
+        if not self._anew:
+            self._kept[document_no] = seq, ids
+
+    def publish_some(self, applied: int) -> None:
+        """Publishes what is there, all up to a seq, if it is time to."""
+        if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
+            self.publish(applied)
+
+    def publish(self, applied: int) -> State:
+        self._flush()
+        if self._kept:
+            self._part.refresh(self._state.name)  # so that former parts are found
+            self._part.retain(self._state.name, self._kept)
+            self._kept = {}
+        history = self._catalog.history(applied) or ""
+        state = self._state._replace(applied=applied, history=history)
+        self._state = self._part.publish(state, written=self._written)
+        self._written = False
+        self._published_s = time.monotonic()
+        return self._state
+
+    def _flush(self) -> None:
+        self._written = self._written or bool(self._entries or self._kept)
+        self._part.write(self._state.name, self._entries)
+        self._entries = []
+
+
+def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
+    vectors = np.round(
+        batch.vectors.astype(np.float64), 8
+    ).tolist()  # short numbers, exact to a float32's end
+    return [
+        Entry(
+            chunk_no,
+            version,
+            {
+                "vector": vector,
+                "chunk_no": chunk_no,
+                "document_no": document_no,
+                "source": source,
+                "updated_ms": updated_ms,
+            },
+        )
+        for chunk_no, document_no, source, updated_ms, vector in zip(
+            batch.chunk_nos.tolist(),
+            batch.document_nos.tolist(),
+            batch.sources,
+            batch.updated_ms.tolist(),
+            vectors,
+            strict=True,
+        )
+    ]
+
+
+def _number(hit: JSON, field: str) -> int:
+    return int(hit["fields"][field][0])

@@ -1,0 +1,280 @@
+"""A client for the nodes of an OpenSearch: JSON over HTTP, by httpcore, which ctx has anyway.
+
+Everything that is asked of it may be asked twice with the same effect (documents carry external versions), so that
+whatever fails on the way is sent again, to the next node.
+"""
+
+import base64
+import json
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import httpcore
+
+from ctx import __version__
+from ctx.errors import Busy, ConfigError, StoreError
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+OLDEST = 3  # the main version: before it, scores have another factor
+_PAUSE_S = 0.1  # before the second try; doubled with each
+_LONGEST_PAUSE_S = 5.0
+_SPARED_S = 10.0  # for which a node that did not answer is asked last
+_AGAIN = frozenset({429, 502, 503, 504})
+_LINES = "application/x-ndjson"
+_CONNECTIONS = 16
+_TOLD_CHARS = 300  # of a reason that the server gives
+
+
+class Access(NamedTuple):
+    """How the nodes are reached. `urls` without users; `timeout_s` of one try; `ca_file`: whom to trust instead of the system."""
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = None
+    api_key: str | None = None
+    ca_file: str | None = None
+    timeout_s: float = 10.0
+    retries: int = 6
+
+    @property
+    def authorization(self) -> str | None:
+        if self.api_key:
+            return f"ApiKey {self.api_key}"
+        if self.user is None:
+            return None
+        pair = f"{self.user}:{self.password or ''}".encode()
+        return f"Basic {base64.b64encode(pair).decode()}"
+
+
+def node_urls(text: str) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The addresses in a comma-separated list, and the user and password in the first that has them. Raises `ConfigError`."""
+    urls: list[str] = []
+    user = password = None
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        try:
+            address = urlsplit(part)
+            port = address.port
+        except ValueError as error:
+            raise ConfigError(
+                "[index] url: not an address; write https://host:9200, several with commas"
+            ) from error
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError(
+                "[index] url: write https://host:9200 (or http://), several with commas between"
+            )
+        if address.username is not None and user is None:
+            user, password = unquote(address.username), unquote(address.password or "")
+        host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
+        urls.append(f"{address.scheme}://{host}:{port or 9200}{address.path.rstrip('/')}")
+    if not urls:
+        raise ConfigError("[index] url: is empty; write https://host:9200, several with commas")
+    return tuple(urls), user, password
+
+
+class Refusal(StoreError):
+    """A reply that is an error. `kind` is the server's word for it (`index_not_found_exception`)."""
+
+    def __init__(self, message: str, status: int, kind: str, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.reason = reason
+
+
+class Client:
+    """Asks whichever node answers. Safe from several threads. Raises `StoreError`, `Refusal`, `Busy`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._pool: httpcore.ConnectionPool | None = None
+        self._spared: dict[str, float] = {}  # node -> until when it is asked last
+        self._turn = 0
+        self._checked = False
+        self._headers = [(b"User-Agent", f"ctx/{__version__}".encode()), (b"Accept", b"application/json")]
+        if access.authorization:
+            self._headers.append((b"Authorization", access.authorization.encode()))
+
+    def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def ask(self, method: str, path: str, body: JSON = None, *, missing: bool = False) -> JSON:
+        """The reply to a request. `missing`: None where there is no such index, alias or document."""
+        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        return self._answer(method, path, content, "application/json", missing)
+
+    def send(self, path: str, lines: str) -> JSON:
+        """The reply to a request of many lines of JSON (`_bulk`, `_msearch`)."""
+        return self._answer("POST", path, lines.encode(), _LINES, False)
+
+    def pause(self) -> None:
+        """A moment before what was refused for want of room is sent again."""
+        time.sleep(_LONGEST_PAUSE_S / 5)
+
+    def version(self) -> str:
+        """The server's version, checked once. Raises `StoreError` where it is no OpenSearch that ctx knows."""
+        about = self._answer("GET", "/", None, "application/json", False, checked=True)
+        version = about.get("version", {}) if isinstance(about, dict) else {}
+        number = str(version.get("number", ""))
+        major = number.partition(".")[0]
+        if version.get("distribution") != "opensearch":
+            raise StoreError("[index] url is no OpenSearch: name the address of one (https://host:9200)")
+        if not major.isdigit() or int(major) < OLDEST:
+            raise StoreError(f"[index] url is OpenSearch {number}, and ctx needs {OLDEST}.0 or newer")
+        self._checked = True
+        return number
+
+    def _answer(
+        self, method: str, path: str, content: bytes | None, kind: str, missing: bool, checked: bool = False
+    ) -> JSON:
+        if not checked and not self._checked:
+            self.version()
+        status, data = self._exchange(method, path, content, kind)
+        try:
+            reply = json.loads(data) if data else None
+        except ValueError as error:
+            if status >= 400:
+                raise refusal(status, data[:_TOLD_CHARS].decode("utf-8", "replace")) from error
+            raise StoreError(
+                "[index] url answers with something that is not JSON: is it an OpenSearch?"
+            ) from error
+        if status < 400:
+            return reply
+        if status == 404 and missing:
+            return None
+        raise refusal(status, reply.get("error") if isinstance(reply, dict) else reply)
+
+    def _exchange(self, method: str, path: str, content: bytes | None, kind: str) -> tuple[int, bytes]:
+        """Status and body of the first answer that is one; asked again, of the next node, until the retries are used up."""
+        headers = [*self._headers]
+        if content is not None:
+            headers.append((b"Content-Type", kind.encode()))
+        pause_s = _PAUSE_S
+        for tries_left in reversed(range(self._access.retries + 1)):
+            url = self._node()
+            try:
+                reply = self._open_pool().request(
+                    method,
+                    url + path,
+                    headers=headers,
+                    content=content,
+                    extensions={
+                        "timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._access.timeout_s)
+                    },
+                )
+                if reply.status not in _AGAIN or not tries_left:
+                    return reply.status, reply.content
+            except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+                self._spared[url] = time.monotonic() + _SPARED_S
+                if not tries_left or _hopeless(error):
+                    logger.warning(
+                        "search engine does not answer node=%s reason=%s", _host(url), _reason(error)
+                    )
+                    raise StoreError(_unreachable(error)) from error
+                if any(node not in self._spared for node in self._access.urls):
+                    continue  # another one may be well
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        raise AssertionError("unreachable")
+
+    def _node(self) -> str:
+        """The next node in turn, those that failed lately last."""
+        now_s = time.monotonic()
+        with self._lock:
+            for url in [url for url, until_s in self._spared.items() if until_s < now_s]:
+                del self._spared[url]
+            self._turn += 1
+            urls = [url for url in self._access.urls if url not in self._spared] or self._access.urls
+            return urls[self._turn % len(urls)]
+
+    def _open_pool(self) -> httpcore.ConnectionPool:
+        with self._lock:
+            if self._pool is None:
+                secured = any(url.startswith("https:") for url in self._access.urls)
+                self._pool = httpcore.ConnectionPool(
+                    ssl_context=_tls(self._access.ca_file) if secured else None,
+                    max_connections=_CONNECTIONS,
+                    keepalive_expiry=30.0,
+                )
+            return self._pool
+
+
+def refusal(status: int, error: JSON) -> StoreError:
+    """An error of the server as ours, with the mend."""
+    details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
+    causes: list[dict[str, JSON]] = details.get("root_cause") or [details]
+    kind = str(details.get("type") or "")
+    reason = str(causes[0].get("reason") or details.get("reason") or "")[:_TOLD_CHARS]
+    nested = details.get("caused_by")
+    if isinstance(nested, dict) and nested.get("reason"):
+        reason += f" ({nested['reason']})"[:_TOLD_CHARS]
+    if status == 401:
+        message = "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url"
+    elif kind == "cluster_block_exception":
+        message = (
+            "OpenSearch has made the index read only, most often for want of room on a disk: free some, "
+            "then lift the block (index.blocks.read_only_allow_delete)"
+        )
+    elif status == 403:
+        message = "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)"
+    elif status == 429:
+        return Busy("OpenSearch has too much to do: try again")
+    elif status in (502, 503, 504):
+        message = "OpenSearch cannot answer just now: shards or nodes of it are missing"
+    else:
+        message = "OpenSearch could not answer: see the log"
+        logger.warning("search engine refuses status=%d kind=%s reason=%s", status, kind, reason)
+    return Refusal(message, status, kind, reason)
+
+
+def check_items(reply: JSON, *, passed_over: Sequence[int] = (409, 404)) -> list[int]:
+    """The positions of a bulk's items that are to be sent again. Raises the first error that is final.
+
+    409 is a newer version in place, 404 a deletion of what is gone: both are as they should be.
+    """
+    refused: list[int] = []
+    for position, item in enumerate(reply["items"] if reply.get("errors") else ()):
+        entry = next(iter(item.values()))
+        status = entry["status"]
+        if status in _AGAIN:
+            refused.append(position)
+        elif status >= 400 and status not in passed_over:
+            raise refusal(status, entry.get("error"))
+        elif status == 404 and entry.get("error"):
+            raise refusal(status, entry["error"])  # not the document is missing, but the index
+    return refused
+
+
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"[index] ca_file: no certificates can be read there ({_reason(error)})") from error
+
+
+def _hopeless(error: Exception) -> bool:
+    """Whether asking again leads nowhere: a certificate stays what it is."""
+    return "CERTIFICATE" in str(error).upper()
+
+
+def _unreachable(error: Exception) -> str:
+    if _hopeless(error):
+        return "the certificate of [index] url is not trusted: name its authority in [index] ca_file"
+    return "OpenSearch cannot be reached: is it running, and is [index] url its address?"
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

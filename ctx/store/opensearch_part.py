@@ -1,0 +1,260 @@
+"""One half of the index in OpenSearch: the words, or the vectors.
+
+    NAME-words            an alias for the index that answers, `NAME-words-<8 hex digits>`
+    NAME-words-building   one for the index that will take its place, while that is built
+    NAME-vectors...       likewise
+
+What an index has applied is a document of the index itself, `state`, so that it is lost with what it tells of. Every
+document is written with an external version, the seq it is of: what comes late, from a machine that was paused or a
+request that was sent twice, changes nothing. Nothing is visible before `publish`.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from ctx.errors import StoreError
+from ctx.store.opensearch_client import Client, Refusal, check_items
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+STATE = "state"  # the id of the document that says what is applied; the others are numbers
+BULK_BYTES = 4 << 20
+BULK_TRIES = 8  # of what the server had no room for
+MAX_TERMS_FILTER = 1_000_000  # documents that a filter may name
+_IDS_PAGE = 10_000  # the window of a search
+_DOCUMENTS_AT_ONCE = 1_000  # whose former parts are looked for in one search
+
+
+class Layout(NamedTuple):
+    """How many shards an index has, and copies of each beside the first."""
+
+    shards: int = 1
+    replicas: int = 1
+
+
+class State(NamedTuple):
+    """What an index has applied. `owner`: whose catalog it is of; `size`: how many documents it had when published."""
+
+    name: str
+    format: int
+    applied: int
+    history: str
+    owner: str
+    model: str
+    fingerprint: str
+    size: int
+
+    @classmethod
+    def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
+        """From a state document; what lacks a field is of format 0, which nobody reads."""
+        try:
+            return cls(
+                index,
+                int(fields["format"]),
+                int(fields["applied"]),
+                str(fields["history"]),
+                str(fields["owner"]),
+                str(fields["model"]),
+                str(fields["fingerprint"]),
+                int(fields["size"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)
+
+
+class Entry(NamedTuple):
+    """A document to write, or to delete where `fields` is None, as of a seq."""
+
+    id: int
+    version: int
+    fields: Mapping[str, JSON] | None
+
+
+class Part:
+    """One half, by its alias. Everything but reading is for one writer at a time. Raises `StoreError`."""
+
+    def __init__(self, client: Client, alias: str, layout: Layout) -> None:
+        self._client = client
+        self.alias = alias
+        self.building_alias = f"{alias}-building"
+        self._layout = layout
+
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    def state(self, *, building: bool = False) -> State | None:
+        """What the index that answers, or the one that is built, has applied; None where there is none."""
+        alias = self.building_alias if building else self.alias
+        reply = self._client.ask("GET", f"/{alias}/_doc/{STATE}", missing=True)
+        if reply is not None and reply.get("found"):
+            return State.of(reply["_index"], reply["_source"].get(STATE) or {})
+        name = self._index_of(alias)
+        return None if name is None else State(name, 0, 0, "", "", "", "", 0)
+
+    def _index_of(self, alias: str) -> str | None:
+        reply = self._client.ask("GET", f"/_alias/{alias}", missing=True)
+        return next(iter(reply), None) if reply else None
+
+    def count(self, index: str) -> int:
+        """How many documents an index has, its state apart; of what was published."""
+        query = {"query": {"exists": {"field": "document_no"}}}
+        return int(self._client.ask("POST", f"/{index}/_count", query)["count"])
+
+    # -- making and replacing ----------------------------------------------------------------------------------------
+
+    def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
+        """A new, empty index; it answers at once where nothing does yet, else it is the one that is built. Its name."""
+        self.drop_building()
+        answers = self._index_of(self.alias) is not None
+        name = f"{self.alias}-{os.urandom(4).hex()}"
+        body = {
+            "settings": {
+                "index": {
+                    "number_of_shards": self._layout.shards,
+                    "number_of_replicas": self._layout.replicas,
+                    "refresh_interval": "-1",  # what is written is seen when it is published
+                    "gc_deletes": "1h",  # for which the version of what was deleted is known
+                    "max_terms_count": MAX_TERMS_FILTER,
+                    **settings,
+                }
+            },
+            "mappings": mappings,
+            "aliases": {self.building_alias if answers else self.alias: {}, _written(name): {}},
+        }
+        try:
+            self._client.ask("PUT", f"/{name}", body)
+        except Refusal as error:
+            if error.kind == "resource_already_exists_exception":
+                return name  # sent twice: the first answer was lost
+            if "index.knn" in error.reason or "knn_vector" in error.reason:
+                raise StoreError(
+                    "this OpenSearch has no k-NN plugin: install opensearch-knn, or set [embedding] provider "
+                    "to disabled"
+                ) from error
+            raise
+        return name
+
+    def add_fields(self, index: str, fields: JSON) -> None:
+        """Adds fields to an index; nothing where it has them."""
+        self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
+
+    def take_place(self, name: str) -> None:
+        """Has an index answer in place of the one that did, in one step, and deletes that. Nothing where it does already."""
+        former = self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}
+        if list(former) == [name]:
+            return
+        actions: list[JSON] = [
+            *({"remove": {"index": index, "alias": self.alias}} for index in former if index != name),
+            {"remove": {"index": name, "alias": self.building_alias, "must_exist": False}},
+            {"add": {"index": name, "alias": self.alias}},
+        ]
+        self._client.ask("POST", "/_aliases", {"actions": actions})
+        for index in former:
+            if index != name:
+                self._client.ask("DELETE", f"/{index}", missing=True)
+
+    def drop_building(self) -> None:
+        """Deletes what was begun and will not be finished."""
+        for index in self._client.ask("GET", f"/_alias/{self.building_alias}", missing=True) or {}:
+            self._client.ask("DELETE", f"/{index}", missing=True)
+
+    def drop(self) -> None:
+        """Deletes all of this half."""
+        self.drop_building()
+        for index in self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}:
+            self._client.ask("DELETE", f"/{index}", missing=True)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, index: str, entries: Iterable[Entry]) -> None:
+        """Writes and deletes, a few megabytes a request. Seen, and durable, after `publish`."""
+        lines: list[str] = []
+        size = 0
+        for entry in entries:
+            action = {"_id": str(entry.id), "version": entry.version, "version_type": "external_gte"}
+            if entry.fields is None:
+                lines.append(_json({"delete": action}) + "\n")
+            else:
+                lines.append(f"{_json({'index': action})}\n{_json(entry.fields)}\n")
+            size += len(lines[-1])
+            if size > BULK_BYTES:
+                self._send(index, lines)
+                lines, size = [], 0
+        if lines:
+            self._send(index, lines)
+
+    def _send(self, index: str, lines: list[str]) -> None:
+        for _ in range(BULK_TRIES):
+            reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
+            refused = check_items(reply)
+            if not refused:
+                return
+            lines = [lines[position] for position in refused]
+            self._client.pause()
+        raise StoreError("OpenSearch has had no room for what was to be written: try again")
+
+    def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
+        """Deletes what an index has of documents beside what they have now: number -> (seq, ids). Sees what was published.
+
+        What is deleted has an older version than the seq.
+        """
+        numbers = sorted(kept)
+        for start in range(0, len(numbers), _DOCUMENTS_AT_ONCE):
+            chosen = {number: kept[number] for number in numbers[start : start + _DOCUMENTS_AT_ONCE]}
+            self.write(
+                index,
+                (
+                    Entry(id, chosen[number][0], None)
+                    for id, number in self._ids_of(index, list(chosen))
+                    if id not in chosen[number][1]
+                ),
+            )
+
+    def _ids_of(self, index: str, document_nos: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """(id, document) of everything that an index has of documents."""
+        body: dict[str, JSON] = {
+            "query": {"terms": {"document_no": list(document_nos)}},
+            "size": _IDS_PAGE,
+            "sort": [{"chunk_no": "asc"}],
+            "docvalue_fields": ["document_no"],
+            "_source": False,
+            "track_total_hits": False,
+        }
+        while True:
+            hits = self._client.ask("POST", f"/{index}/_search", body)["hits"]["hits"]
+            yield from ((int(hit["_id"]), int(hit["fields"]["document_no"][0])) for hit in hits)
+            if len(hits) < _IDS_PAGE:
+                return
+            body["search_after"] = hits[-1]["sort"]
+
+    def refresh(self, index: str) -> None:
+        """Has searches see what was written."""
+        self._client.ask("POST", f"/{index}/_refresh")
+
+    def publish(self, state: State, *, written: bool = True) -> State:
+        """Has searches see what was written, if anything was, then says what is applied. The state with its size."""
+        if written:
+            self.refresh(state.name)
+            state = state._replace(size=self.count(state.name))
+        fields = state._asdict()
+        del fields["name"]
+        path = f"/{_written(state.name)}/_doc/{STATE}?require_alias=true&version_type=external_gte"
+        try:
+            self._client.ask("PUT", f"{path}&version={state.applied}", {STATE: fields})
+        except Refusal as error:
+            if error.status != 409:
+                raise
+            raise StoreError("the index has been brought further by another machine meanwhile") from error
+        return state
+
+
+def _written(index: str) -> str:
+    """The alias by which an index is written: a name that nothing has is then an error and makes no index."""
+    return f"{index}-written"
+
+
+def _json(value: JSON) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,209 @@
+"""What is asked of OpenSearch, in its query language: the queries of ctx/store/tantivy.py, word for word.
+
+Both engines score alike (the same k1, b, idf and lengths in a byte) but for a constant factor. Our terms are stored ready made, in
+fields that are only split at spaces.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha256
+
+from ctx import analyze
+from ctx.store.base import StoredDocument
+from ctx.store.opensearch_part import Entry
+from ctx.store.tantivy import (
+    ALL_WORDS_BONUS,
+    ALL_WORDS_TERMS,
+    HEAD_BOOST,
+    MAX_PHRASES,
+    PHRASE_BOOST,
+    PREFIX_BOOST,
+    defining_stems,
+    passages,
+)
+from ctx.types import JSON, Filters
+
+FORMAT = 1  # of the fields and what is in them; an index of an older one is built anew
+
+SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
+FIELDS = ("text", "head")
+_PROBE = (
+    "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; prices are 3.14 and 東京入門 in Zürich.\n"
+    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ relational conditional"
+)
+
+_NUMBER = {"type": "long"}
+_TERMS = {"type": "text", "analyzer": "whitespace"}
+_COMMON = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": {"type": "keyword"}, "updated_ms": _NUMBER}
+_STATE = {"state": {"type": "object", "enabled": False}}
+
+
+def word_mappings() -> JSON:
+    """The fields of the words' half. Nothing is kept but what is searched: the texts are in the catalog."""
+    properties = {"text": _TERMS, "head": _TERMS, "span": _NUMBER, **_COMMON, **_STATE}
+    return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": properties}
+
+
+def vector_mappings() -> JSON:
+    """The fields of the vectors' half, but for the vector: how long that is may show with the first one only."""
+    return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
+
+
+def vector_field(dim: int) -> JSON:
+    """The vectors. The engine is Lucene's, which is in every distribution and filters while it searches."""
+    method = {"name": "hnsw", "engine": "lucene", "parameters": {"m": 16, "ef_construction": 100}}
+    return {
+        "vector": {
+            "type": "knn_vector",
+            "dimension": dim,
+            "space_type": "cosinesimil",
+            "method": method,
+        }
+    }
+
+
+VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
+
+
+@cache
+def fingerprint() -> str:
+    """A name for the analysis of this machine: what it makes of a text that has a bit of everything."""
+    text = analyze.composed(_PROBE)
+    terms = [*analyze.words(text), *analyze.words(analyze.additions(text)), *analyze.query_terms(_PROBE)]
+    return sha256(" ".join(terms).encode()).hexdigest()[:12]
+
+
+def passage_entries(stored: StoredDocument) -> list[Entry]:
+    """The passages of a document as they are written."""
+    document = stored.document
+    common = {
+        "document_no": stored.document_no,
+        "source": document.source,
+        "updated_ms": document.updated_ms,
+    }
+    return [
+        Entry(
+            passage.chunk_no,
+            stored.seq,
+            {
+                "text": [" ".join(analyze.words(text)) for text in passage.texts],
+                "head": [" ".join(analyze.words(text)) for text in passage.heads],
+                "chunk_no": passage.chunk_no,
+                "span": passage.span,
+                **common,
+            },
+        )
+        for passage in passages(stored)
+    ]
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def term(field: str, value: str, boost: float = 1.0) -> JSON:
+    return {"term": {field: {"value": value, "boost": boost}}}
+
+
+def any_of(parts: Sequence[JSON]) -> JSON:
+    return {"bool": {"should": list(parts), "minimum_should_match": 1}}
+
+
+def phrase(field: str, words: Iterable[str], boost: float = 1.0) -> JSON:
+    """Words side by side; a single one by itself."""
+    words = list(words)
+    if len(words) == 1:
+        return term(field, words[0], boost)
+    return {"match_phrase": {field: {"query": " ".join(words), "boost": boost}}}
+
+
+def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JSON:
+    """What a query asks for: any of its words, all of them, and those that stand side by side; the best of the three counts.
+
+    `counts` are the terms that are looked for, `beginning` finds what the last word may be the beginning of.
+    """
+    texts = {name: term("text", name, count) for name, count in counts.items()}
+    heads = {name: term("head", name, HEAD_BOOST * count) for name, count in counts.items()}
+    any_word = [*texts.values(), *heads.values()]
+    if beginning is not None:
+        any_word.append({"constant_score": {"filter": beginning, "boost": PREFIX_BOOST / SCALE}})
+    queries = [any_of(any_word)]
+    if 1 < len(counts) <= ALL_WORDS_TERMS:
+        every = [any_of([texts[name], heads[name]]) for name in counts]
+        queries.append({"bool": {"must": every, "boost": ALL_WORDS_BONUS}})
+    phrases = analyze.query_phrases(query)[:MAX_PHRASES]
+    if phrases:
+        side_by_side = [phrase(field, words, PHRASE_BOOST) for words in phrases for field in FIELDS]
+        queries.append(
+            {"bool": {"must": [any_of(side_by_side)], "should": any_word, "boost": ALL_WORDS_BONUS}}
+        )
+    return {"dis_max": {"queries": queries}} if len(queries) > 1 else queries[0]
+
+
+def exact_query(words: Sequence[str]) -> JSON:
+    """What has these words side by side."""
+    return any_of([phrase(field, words) for field in FIELDS])
+
+
+def definition_query(names: Sequence[str]) -> JSON | None:
+    """Passages in which a defining word stands before one of the names; None where no name has a word."""
+    parts = []
+    for name in names:
+        words = analyze.words(name)
+        if words:
+            defined = any_of([phrase("text", [keyword, *words]) for keyword in defining_stems()])
+            named = [term("text", whole) for whole in analyze.words(name.replace("_", ""))]
+            parts.append({"bool": {"must": [defined, *named]}})
+    return {"dis_max": {"queries": parts}} if parts else None
+
+
+def prefix_query(beginning: str) -> JSON:
+    return {"prefix": {"text": {"value": beginning}}}
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+def clauses(filters: Filters) -> list[JSON]:
+    """The filters, each as a query that adds nothing to a score."""
+    parts: list[JSON] = []
+    if filters.sources is not None:
+        parts.append({"terms": {"source": sorted(filters.sources)}})
+    bounds = {"gte": filters.since_ms, "lte": filters.until_ms}
+    if bounds := {name: bound for name, bound in bounds.items() if bound is not None}:
+        parts.append({"range": {"updated_ms": bounds}})
+    if filters.documents is not None:
+        parts.append({"terms": {"document_no": sorted(filters.documents)}})
+    return parts
+
+
+def nothing(filters: Filters) -> bool:
+    """Whether nothing can pass."""
+    return (filters.sources is not None and not filters.sources) or (
+        filters.documents is not None and not filters.documents
+    )
+
+
+def narrowed(query: JSON, filters: Filters) -> JSON:
+    parts = clauses(filters)
+    return {"bool": {"must": [query], "filter": parts}} if parts else query
+
+
+def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
+    """The k nearest of what passes the filters, which are applied while the graph is walked."""
+    search: dict[str, JSON] = {"vector": list(vector), "k": k}
+    parts = clauses(filters)
+    if parts:
+        search["filter"] = {"bool": {"filter": parts}}
+    return {"knn": {"vector": search}}
+
+
+def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
+    """A search for the k best, equal ones by number, with the numbers of each."""
+    return {
+        "query": query,
+        "size": k,
+        "sort": [{"_score": "desc"}, {"chunk_no": "asc"}],
+        "docvalue_fields": list(fields),
+        "_source": False,
+        "track_total_hits": False,
+    }

@@ -1,0 +1,108 @@
+"""`[index] engine = "opensearch"`: what the commands and a server make of it, with a file and with a PostgreSQL as the record."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import opensearch
+import pytest
+from kit import named, project
+from postgres import free_port
+from test_two_nodes import LATE_S, ctx, eventually, results, serving
+
+pytestmark = pytest.mark.cluster
+
+DOCUMENTS = {"otter.md": "# Otters\n\nThe otter swims.\n", "heron.md": "# Herons\n\nThe heron stands.\n"}
+
+
+def machine(folder: Path, index: str, name: str, *, store: str | None = None, source: str = "docs") -> Path:
+    """A machine's project whose index is in an OpenSearch; its ctx.toml."""
+    text = (
+        f'[index]\nengine = "opensearch"\nurl = "{index}"\nname = "{name}"\nreplicas = 0\nmax_retries = 1\n'
+    )
+    text += f'[store]\nurl = "{store}"\n' if store else ""
+    text += '[embedding]\nprovider = "disabled"\n[server]\nbind = "127.0.0.1:0"\n'
+    text += f'[connectors.filesystem.{source}]\nroot = "./docs"\n'
+    return project(folder, DOCUMENTS, text)
+
+
+def ids(config: Path, query: str) -> list[str]:
+    return [entry["source_id"] for entry in results(config, query)]
+
+
+def health(address: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{address}/health", timeout=LATE_S) as reply:
+        answer: dict[str, Any] = json.load(reply)
+    return answer
+
+
+def failure(config: Path, *values: str) -> str:
+    """What a command says that fails for want of the store."""
+    completed = subprocess.run(
+        [sys.executable, "-m", "ctx", *values],
+        cwd=config.parent,
+        env=os.environ | named(config),
+        capture_output=True,
+        text=True,
+        timeout=LATE_S,
+        check=False,
+    )
+    assert completed.returncode == 4, (completed.stdout, completed.stderr)
+    assert "Traceback" not in completed.stderr
+    return completed.stderr
+
+
+def test_a_file_as_the_record_and_an_opensearch_as_the_index(
+    tmp_path: Path, opensearch_url: str, index_name: str
+) -> None:
+    config = machine(tmp_path, opensearch_url, index_name)
+    ctx(config, "index")
+    assert ids(config, "otters") == ["otter.md"]
+    assert not (tmp_path / ".ctx" / "index").exists()
+    (tmp_path / "docs" / "otter.md").unlink()
+    ctx(config, "index")
+    assert ids(config, "otter heron") == ["heron.md"]
+    findings = {row["what"]: row for row in json.loads(ctx(config, "doctor", "--json"))["findings"]}
+    assert findings["search engine"]["detail"].startswith("OpenSearch 3.")
+    assert findings["index"]["state"] == "ok"
+    opensearch.forget(opensearch_url, index_name)
+    assert "no keyword index of this version yet" in ctx(config, "doctor", code=1)
+    ctx(config, "doctor", "--fix")
+    assert ids(config, "heron") == ["heron.md"]
+
+
+def test_machines_with_one_database_share_one_index(
+    tmp_path: Path, opensearch_url: str, index_name: str, database_url: str
+) -> None:
+    first, second = (
+        machine(tmp_path / name, opensearch_url, index_name, store=database_url, source=name)
+        for name in ("first", "second")
+    )
+    ctx(first, "index")
+    assert ids(second, "otters") == ["otter.md"]
+    ctx(second, "worker", "--once")
+    assert ids(first, "otters") == ["otter.md", "otter.md"]
+    with serving(first) as address:
+        (second.parent / "docs" / "vole.md").write_text("The vole hides.\n")
+        ctx(second, "worker", "--once")
+        eventually(address, "vole", ["vole.md"])
+        assert health(address)["index_behind"] == 0
+    assert not list(tmp_path.glob("*/.ctx/index"))
+
+
+def test_a_search_engine_that_is_away_is_told_by_the_search_and_by_health(tmp_path: Path) -> None:
+    config = machine(tmp_path, f"http://127.0.0.1:{free_port()}", "ctx")
+    for command in (("index",), ("search", "otter")):
+        assert "OpenSearch cannot be reached" in failure(config, *command)
+    with serving(config) as address:
+        state = health(address)
+        while not state.get("degraded"):
+            time.sleep(0.05)
+            state = health(address)
+    assert (state["status"], state["index_behind"]) == ("ok", None)
+    assert any("OpenSearch cannot be reached" in line for line in state["degraded"])

@@ -1,0 +1,193 @@
+"""What servers on one database know of each other's keys, sessions and scripts' values."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctx.clock import now_ms
+from ctx.errors import BadRequest, Busy, NotFound, StoreError
+from ctx.extensions.shared_store import SharedScriptStore
+from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS
+from ctx.packs.shared_sessions import SharedSessions
+from ctx.server.keys import Grant, match
+from ctx.server.shared_keys import FRESH_S, SharedKeyRing
+from ctx.store.postgres import Database
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def databases(database_url: str) -> Iterator[list[Database]]:
+    """Two servers' connections to one database."""
+    with Database(database_url) as first, Database(database_url) as second:
+        yield [first, second]
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------
+def test_a_key_of_one_server_opens_the_other_until_it_is_revoked(databases: list[Database]) -> None:
+    command, server = (SharedKeyRing(database) for database in databases)
+    server.follow()
+    assert not server.closed
+    key, record = command.create("laptop", ["alice"])
+    _until(lambda: match(key, server.candidates()) is not None)
+    assert match(key, server.candidates()) == Grant("key:laptop", frozenset({"alice"}))
+    assert server.closed
+    command.revoke(record.id)
+    _until(lambda: match(key, server.candidates()) is None)
+    assert server.closed  # revoking the last key opens no door
+    assert [entry.revoked_ms is None for entry in server.list()] == [False]
+    server.close()
+
+
+def test_a_ring_that_follows_nothing_looks_by_itself(
+    databases: list[Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, other = (SharedKeyRing(database) for database in databases)
+    key, _ = command.create("laptop")
+    monkeypatch.setattr(other, "_read_s", -FRESH_S)
+    assert match(key, other.candidates()) is not None
+    with pytest.raises(BadRequest, match="exists"):
+        other.create("laptop")
+    with pytest.raises(NotFound, match="nobody"):
+        other.revoke("nobody")
+    assert len(command.list()) == 1
+
+
+def test_servers_that_make_keys_at_once_lose_none(databases: list[Database]) -> None:
+    rings = [SharedKeyRing(database) for database in databases]
+
+    def create(writer: int) -> None:
+        for number in range(5):
+            rings[writer % 2].create(f"{writer}-{number}")
+
+    threads = [threading.Thread(target=create, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(SharedKeyRing(databases[0]).list()) == 20
+
+
+def test_keys_still_count_while_the_database_is_away(postgres_programs: Any) -> None:
+    import postgres
+
+    own = postgres.Server(postgres_programs).create()
+    try:
+        with Database(own.url()) as database:
+            ring = SharedKeyRing(database)
+            key, _ = ring.create("laptop")
+            ring.follow()
+            own.kill()
+            assert match(key, ring.candidates()) is not None
+            assert ring.closed
+            ring.close()
+    finally:
+        own.discard()
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------
+class Clock:
+    """A time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = now_ms()
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_a_session_goes_on_at_another_server_with_what_it_keeps(databases: list[Database]) -> None:
+    clock = Clock()
+    first, second = (SharedSessions(database, "claude-recall", clock=clock) for database in databases)
+    folder, named = first.open(None, place="/project"), first.open("given")
+    first.set(folder, "seen", [1, None, "\0"])
+    clock.now += 5000
+    assert second.open(None, place="/project") == folder
+    assert second.get(folder, "seen") == [1, None, "\0"]
+    second.set(folder, "seen", 2)
+    assert first.get(folder, "seen") == 2
+    assert first.get(folder, "other") is None
+    assert second.data(named)["startTime"] == clock.now - 5000
+    assert second.open(None, place="/elsewhere") != folder
+    for sessions in (first, second, first):
+        sessions.touch(named)
+    first.close()
+    second.close()
+    assert first.data(named)["toolCalls"] == 3
+    assert first.data(folder) == {
+        "id": folder,
+        "startTime": clock.now - 5000,
+        "lastActivity": clock.now,
+        "toolCalls": 0,
+        "project": "/project",
+        "kv": {"seen": 2},
+    }
+    assert first.counts() == (3, 3)
+    assert SharedSessions(databases[0], "sekha").counts() == (0, 0)
+    assert SharedSessions(databases[0], "sekha").data(folder) == {}
+    clock.now += IDLE_MS
+    assert second.counts() == (3, 0)
+    assert second.open(None, place="/project") != folder
+
+
+def test_the_oldest_sessions_are_forgotten(databases: list[Database]) -> None:
+    clock = Clock()
+    sessions = SharedSessions(databases[0], "p", clock=clock)
+    with databases[0].transaction(write=True) as connection:
+        connection.execute(
+            "INSERT INTO pack_session SELECT 'p', 'old ' || n, NULL, n, n, 0 FROM generate_series(1, ?) AS g (n)",
+            (MAX_SESSIONS,),
+        )
+    sessions.open("new")
+    sessions.touch("new")
+    sessions.close()
+    assert sessions.counts()[0] == MAX_SESSIONS
+    assert sessions.data("old 1") == {}
+    assert sessions.data("new")["toolCalls"] == 1
+
+
+# -- what scripts keep -------------------------------------------------------------------------------------------
+def test_what_servers_add_at_once_is_added_once_each(databases: list[Database]) -> None:
+    stores = [SharedScriptStore(database) for database in databases]
+
+    def add(writer: int) -> None:
+        for _ in range(10):
+            stores[writer % 2].add("script", "count", 1, time.monotonic() + 30)
+
+    threads = [threading.Thread(target=add, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stores[0].get("script", "count", time.monotonic() + 5) == 40
+    assert stores[1].keys("script", time.monotonic() + 5) == ["count"]
+    assert stores[1].get("another", "count", time.monotonic() + 5) is None
+
+
+def test_a_call_ends_by_its_deadline_while_another_one_holds_the_values(databases: list[Database]) -> None:
+    store = SharedScriptStore(databases[0])
+    with databases[1].transaction(write=True) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(8, hashtext('script'))")
+        with pytest.raises(Busy):
+            store.set("script", "key", 1, time.monotonic() + 0.2)
+        store.set("another", "key", 1, time.monotonic() + 5)
+    store.set("script", "key", 1, time.monotonic() + 5)
+
+
+def test_what_is_kept_by_a_machine_without_its_database_says_so(tmp_path: Path) -> None:
+    with (
+        Database("postgresql://ctx@127.0.0.1:1/nowhere") as database,
+        pytest.raises(StoreError, match="reached"),
+    ):
+        SharedSessions(database, "p")

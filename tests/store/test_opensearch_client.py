@@ -1,0 +1,221 @@
+"""The client of OpenSearch, against servers that answer as nodes do, well and badly."""
+
+import http.server
+import json
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import http_server
+from postgres import free_port
+
+from ctx.errors import Busy, ConfigError, StoreError
+from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
+
+ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
+Answer = Callable[[str], tuple[int, Any]]
+
+
+@contextmanager
+def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -> Iterator[str]:
+    """A server that answers a path with a status and JSON (or bytes), and notes paths and credentials; its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if requests is not None:
+                requests.append((self.path, self.headers.get("Authorization")))
+            status, body = answer(self.path)
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_PUT = do_DELETE = do_GET
+
+        def log_message(self, format: str, *values: object) -> None:
+            pass
+
+    with http_server(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def client(*urls: str, **options: Any) -> Iterator[Client]:
+    opened = Client(Access(urls, **{"retries": 2, "timeout_s": 5.0, **options}))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def refused(status: int, kind: str, reason: str = "because") -> Answer:
+    """A node that is well and refuses everything."""
+    error = {"type": kind, "reason": reason, "root_cause": [{"type": kind, "reason": reason}]}
+    return lambda path: (200, ABOUT) if path == "/" else (status, {"error": error, "status": status})
+
+
+def test_addresses_are_read_with_the_user_of_the_first_that_has_one() -> None:
+    urls, user, password = node_urls("https://ctx:p%40ss@os1, http://[::1]:9201/search/ ,https://os3:443")
+    assert urls == ("https://os1:9200", "http://[::1]:9201/search", "https://os3:443")
+    assert (user, password) == ("ctx", "p@ss")
+
+
+@pytest.mark.parametrize("text", ["", " , ", "os1:9200", "ftp://os1", "https://", "https://os1:port"])
+def test_what_is_no_address_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[index\] url: "):
+        node_urls(text)
+
+
+def test_another_node_is_asked_where_one_does_not_answer() -> None:
+    with node(lambda path: (200, ABOUT)) as url:
+        dead = f"http://127.0.0.1:{free_port()}"
+        with client(dead, url) as asking:
+            for _ in range(4):
+                assert asking.ask("GET", "/_any") == ABOUT
+
+
+def test_a_node_that_is_busy_for_a_moment_is_asked_again() -> None:
+    replies = iter([(200, ABOUT), (429, {}), (503, {}), (200, {"ok": 1})])
+    with node(lambda path: next(replies)) as url, client(url) as asking:
+        assert asking.ask("GET", "/_any") == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda path: (200, {"version": {"number": "8.1.0"}}), "is no OpenSearch"),
+        (lambda path: (200, [1]), "is no OpenSearch"),
+        (lambda path: (200, b"<html>"), "something that is not JSON"),
+        (
+            lambda path: (200, {"version": {"distribution": "opensearch", "number": "2.19.1"}}),
+            r"OpenSearch 2\.19\.1, and ctx needs 3\.0 or newer",
+        ),
+        (lambda path: (401, b"Unauthorized"), r"refuses the credentials: set \[index\] api_key, or user and"),
+        (refused(403, "security_exception"), r"refuses this to the user of \[index\]: grant it its indices"),
+        (
+            refused(403, "cluster_block_exception", "read-only / allow delete"),
+            "read only, most often for want",
+        ),
+        (refused(503, "search_phase_execution_exception"), "shards or nodes of it are missing"),
+        (refused(400, "parsing_exception"), "could not answer: see the log"),
+    ],
+)
+def test_what_a_server_refuses_is_told_with_the_mend(answer: Answer, words: str) -> None:
+    with node(answer) as url, client(url, retries=0) as asking, pytest.raises(StoreError, match=words):
+        asking.ask("GET", "/_any")
+
+
+def test_a_server_with_too_much_to_do_is_busy() -> None:
+    with node(refused(429, "rejected")) as url, client(url, retries=0) as asking, pytest.raises(Busy):
+        asking.ask("GET", "/_any")
+
+
+def test_nobody_there_is_told_with_no_address_in_it() -> None:
+    port = free_port()
+    with client(f"http://127.0.0.1:{port}", retries=1) as asking, pytest.raises(StoreError) as caught:
+        asking.ask("GET", "/_any")
+    assert (
+        caught.value.message == "OpenSearch cannot be reached: is it running, and is [index] url its address?"
+    )
+
+
+def test_who_hangs_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            client(url, retries=0, timeout_s=0.2) as asking,
+            pytest.raises(StoreError, match="cannot be reached"),
+        ):
+            asking.ask("GET", "/_any")
+
+
+def test_credentials_go_with_every_request() -> None:
+    for options, header in (
+        ({"user": "ctx", "password": "pw"}, "Basic Y3R4OnB3"),
+        ({"api_key": "abc"}, "ApiKey abc"),
+        ({}, None),
+    ):
+        requests: list[tuple[str, str | None]] = []
+        with node(lambda path: (200, ABOUT), requests) as url, client(url, **options) as asking:
+            asking.ask("GET", "/_any")
+        assert requests == [("/", header), ("/_any", header)]
+
+
+def test_what_is_missing_is_none_where_that_is_an_answer() -> None:
+    with node(refused(404, "index_not_found_exception")) as url, client(url) as asking:
+        assert asking.ask("GET", "/_any", missing=True) is None
+        with pytest.raises(Refusal) as caught:
+            asking.ask("GET", "/_any")
+    assert (caught.value.status, caught.value.kind) == (404, "index_not_found_exception")
+
+
+def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:
+    items = [
+        {"index": {"status": 201}},
+        {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}},
+        {"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}},
+        {"delete": {"status": 404, "result": "not_found"}},
+    ]
+    assert check_items({"errors": True, "items": items}) == [1]
+    gone = {
+        "index": {"status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}
+    }
+    with pytest.raises(StoreError):
+        check_items({"errors": True, "items": [*items, gone]})
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for 127.0.0.1 that only itself vouches for, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    paths = str(folder / "node.pem"), str(folder / "node.key")
+    options = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    names = ("-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1")
+    command = ["openssl", "req", "-x509", *options, *names, "-out", paths[0], "-keyout", paths[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    return paths
+
+
+def test_a_certificate_is_trusted_by_the_authority_that_is_named(
+    certificate: tuple[str, str], tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def setup(self) -> None:
+            self.request = context.wrap_socket(self.request, server_side=True)
+            super().setup()
+
+        def handle(self) -> None:
+            super().handle()
+            self.request.close()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(ABOUT).encode())
+
+        def log_message(self, format: str, *values: object) -> None:
+            pass
+
+    with http_server(Handler) as port:
+        url = f"https://127.0.0.1:{port}"
+        with client(url, ca_file=certificate[0]) as asking:
+            assert asking.version() == "3.4.0"
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    with (
+        client("https://127.0.0.1:1", ca_file=str(empty)) as asking,
+        pytest.raises(ConfigError, match="ca_file"),
+    ):
+        asking.version()

@@ -1,0 +1,100 @@
+"""Three nodes of OpenSearch, of which one is killed (`kill -9`) while the index is brought up to date. `CTX_ROUNDS` for more."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import opensearch
+import pytest
+from store_tree import DIM, MODEL, embed_pending, make, vector_of
+
+from ctx.errors import StoreError
+from ctx.store.opensearch import OpenSearchIndex
+from ctx.store.opensearch_client import Access, Client
+from ctx.store.opensearch_part import Layout
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Filters
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROUNDS = int(os.environ.get("CTX_ROUNDS", "1"))
+ALL = Filters()
+BATCH = 20
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[opensearch.Cluster]:
+    # What is lost with a node is given to the others at once, not after the minute a restart would take.
+    started = opensearch.Cluster(3, "cluster.fault_detection.leader_check.interval=500ms")
+    try:
+        yield started.wait("green")
+    finally:
+        started.discard()
+
+
+def victim(nodes: opensearch.Cluster, round_number: int) -> int:
+    """The elected manager, and another one, in turn."""
+    manager = nodes.ask("GET", "/_cat/cluster_manager?format=json")[0]["node"]
+    elected = int(manager.removeprefix("n"))
+    return elected if round_number % 2 else (elected + 1) % 3
+
+
+class Asking(threading.Thread):
+    """Searches without a pause until it is told to stop. `failures`: what went wrong; `count`: what went right."""
+
+    def __init__(self, index: OpenSearchIndex) -> None:
+        super().__init__(daemon=True)
+        self._index = index
+        self.over = threading.Event()
+        self.failures: list[str] = []
+        self.count = 0
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                assert self._index.keyword("otter", ALL, 5)
+                assert self._index.semantic(vector_of(b"q"), ALL, 5)
+                self.count += 1
+            except (StoreError, AssertionError) as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+
+
+def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluster, tmp_path: Path) -> None:
+    client = Client(Access(tuple(nodes.urls), timeout_s=60.0, retries=12))
+    written = 0
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        index = OpenSearchIndex(client, lambda: (MODEL, DIM), name="kill", layout=Layout(3, 1), writable=True)
+
+        def write() -> None:
+            nonlocal written
+            catalog.put_documents(
+                [make("a", f"{written + i}.md", [f"otter number{written + i}"]) for i in range(BATCH)]
+            )
+            written += BATCH
+            embed_pending(catalog)
+            index.catch_up(catalog)
+
+        write()
+        nodes.wait("green")
+        for round_number in range(ROUNDS):
+            asking = Asking(index)
+            asking.start()
+            number = victim(nodes, round_number)
+            killer = threading.Timer(0.3, nodes.kill, (number,))
+            killer.start()
+            while killer.is_alive() or asking.count == 0:
+                write()
+            for _ in range(5):
+                write()
+            asking.over.set()
+            asking.join()
+            assert not asking.failures
+            assert len(index.keyword("otter", ALL, 10_000)) == written
+            assert len(index.semantic(vector_of(b"q"), ALL, 10_000)) == written
+            assert index.check() == []
+            nodes.start(number)
+            nodes.wait("green")
+            write()
+            assert len(index.keyword("otter", ALL, 10_000)) == written
+    client.close()

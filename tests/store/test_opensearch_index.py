@@ -1,0 +1,298 @@
+"""The index in OpenSearch: it ranks as the embedded engine does, follows the catalog, and outlives what happens to it."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import opensearch
+import pytest
+from store_tree import DIM, MODEL, WORDS, embed_pending, make, places, tree, vector_of
+
+from ctx.errors import StoreError
+from ctx.store.base import Catalog
+from ctx.store.local import LocalIndex
+from ctx.store.opensearch import OpenSearchIndex
+from ctx.store.opensearch_client import Access, Client
+from ctx.store.opensearch_part import Entry, Layout, Part
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Filters, Hit
+
+pytestmark = pytest.mark.cluster
+
+ALL = Filters()
+DEPTH = 100
+OPEN = Callable[..., OpenSearchIndex]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqliteCatalog]:
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(opensearch_url: str, index_name: str) -> Iterator[OPEN]:
+    """Opens an index of the test's own name."""
+    client = Client(Access((opensearch_url,), retries=1))
+
+    def open_index(model: str | None = MODEL, dim: int | None = DIM, **options: Any) -> OpenSearchIndex:
+        options = {"writable": True, "layout": Layout(1, 0), **options}
+        return OpenSearchIndex(client, lambda: (model, dim), name=index_name, **options)
+
+    yield open_index
+    client.close()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalIndex]:
+    with LocalIndex(str(tmp_path / "index"), lambda: (MODEL, DIM), writable=True) as index:
+        yield index
+
+
+def numbers(hits: Sequence[Hit]) -> list[tuple[int, int, int]]:
+    return [(hit.chunk_no, hit.document_no, hit.span) for hit in hits]
+
+
+def settled(hits: Sequence[Hit]) -> list[Hit]:
+    """Hits without those at the cut that others beyond it are as good as: which of them are shown is anybody's choice."""
+    last = hits[-1].score if len(hits) == DEPTH else -1.0
+    return [hit for hit in hits if hit.score > last * (1 + 1e-6)]
+
+
+def corpus(count: int) -> list[Any]:
+    """Documents of words that come as often as words do, with names in them."""
+    source = random.Random(7)
+    words = [f"{first}{second}" for first in WORDS for second in ("", "s", "ing", "er", "like")]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    names = ["getUserName", "parse_config", "os.path.join", "HTTPServer", "naïve", "東京入門"]
+    documents = []
+    for number in range(count):
+        paragraphs = [
+            " ".join([*source.choices(words, weights, k=source.randint(5, 120)), source.choice(names)])
+            for _ in range(source.randint(1, 4))
+        ]
+        if number % 9 == 0:
+            paragraphs.append(f"class {source.choice(names[:2])}: def {source.choice(WORDS)}")
+        documents.append(
+            make("git:a" if number % 3 else "b", f"{source.choice(WORDS)}/{number}.md", paragraphs)
+        )
+    return documents
+
+
+QUERIES = [
+    *("otter", "copper lantern", "meadows of amber", "granite violet thistle ember", "getUserName"),
+    *("parse_config otter", "os.path.join", '"copper lantern"', '"walnut"', 'linen "amber cedar" juniper'),
+    *(
+        "naive",
+        "東京",
+        "cedarlike pebbles swimming",
+        "nothing-has-this",
+        "the of and",
+        "marble marble cobalt",
+    ),
+    " ".join(f"{word}s {word}ing" for word in WORDS),  # more terms than are looked for
+]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_it_ranks_as_the_embedded_engine_to_depth_100(
+    catalog: SqliteCatalog, local: LocalIndex, opened: OPEN, shards: int
+) -> None:
+    catalog.put_documents(corpus(240))
+    embed_pending(catalog)
+    index = opened(layout=Layout(shards, 0))
+    for each in (local, index):
+        each.catch_up(catalog)
+    narrow = Filters(sources=frozenset({"git:a"}), documents=frozenset(range(1, 150)))
+    for filters in (ALL, narrow):
+        for query in QUERIES:
+            hits, expected = (each.keyword(query, filters, DEPTH) for each in (index, local))
+            assert numbers(hits) == numbers(expected), query
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], rel=1e-5)
+        names = ["getUserName", "parse_config"]
+        assert numbers(index.definitions(names, filters, 9)) == numbers(local.definitions(names, filters, 9))
+        near, exact = (each.semantic(vector_of(b"probe"), filters, DEPTH) for each in (index, local))
+        assert len(set(numbers(near)) & set(numbers(exact))) >= 0.95 * len(exact)
+        assert near[0].score == pytest.approx(exact[0].score, abs=1e-6)
+    terms = ["otter", "amber", "lantern", "getusernam", "absent"]
+    assert index.rarity(terms) == pytest.approx(local.rarity(terms))
+    misspelt = ["ottar", "coppar", "walnut", "walnuts"]
+    assert index.resembling(misspelt) == local.resembling(misspelt)
+    assert local.resembling(misspelt) is not None
+    assert index.resembling(["zzzz"]) is None
+
+
+def test_an_unfinished_word_finds_what_it_may_become(catalog: SqliteCatalog, opened: OPEN) -> None:
+    catalog.put_documents(
+        [make("a", "x.md", ["the authentication of a user"]), make("a", "y.md", ["the author"])]
+    )
+    index = opened(model=None)
+    index.catch_up(catalog)
+    assert places(catalog, [hit.chunk_no for hit in index.keyword("authenti", ALL, 9)]) == []
+    for unfinished in ("authenti", "authenticatio"):
+        hits = index.keyword(unfinished, ALL, 9, prefix=True)
+        assert [place[1] for place in places(catalog, [hit.chunk_no for hit in hits])] == ["x.md"], unfinished
+    assert len(index.keyword("autho", ALL, 9, prefix=True)) == 1
+    assert index.keyword("authenti ", ALL, 9, prefix=True) == []
+
+
+def test_a_deleted_index_is_rebuilt_without_embedding_anything(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents(list(tree(1).values()))
+    embed_pending(catalog)
+    index = opened()
+    index.catch_up(catalog)
+    before = [index.keyword("otter", ALL, 50), index.semantic(vector_of(b"q"), ALL, 50)]
+    opensearch.forget(opensearch_url, index_name)
+    after = opened()
+    assert (after.applied_seq(), after.keyword("otter", ALL, 50)) == (0, [])
+    assert after.catch_up(catalog) == catalog.seq()
+    assert [numbers(hits) for hits in before] == [
+        numbers(after.keyword("otter", ALL, 50)),
+        numbers(after.semantic(vector_of(b"q"), ALL, 50)),
+    ]
+
+
+def test_what_is_gone_from_a_document_is_gone_from_the_index(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    long = ["otter " * 300, "heron " * 300, "vole " * 300, "badger " * 300]
+    catalog.put_documents([make("a", "x.md", long), make("a", "y.md", ["otter"])])
+    embed_pending(catalog)
+    index = opened()
+    index.catch_up(catalog)
+    catalog.put_documents([make("a", "x.md", ["heron"])])
+    catalog.delete_documents("a", ["y.md"])
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    assert index.keyword("otter", ALL, 9) == []
+    assert len(index.keyword("heron", ALL, 9)) == len(index.semantic(vector_of(b"q"), ALL, 9)) == 1
+    everything = {"query": {"exists": {"field": "document_no"}}}
+    counts = [
+        opensearch.ask(opensearch_url, "POST", f"/{index_name}-{half}/_count", everything)["count"]
+        for half in ("words", "vectors")
+    ]
+    assert counts == [1, 1]
+
+
+def test_another_history_is_built_beside_the_index_that_answers(
+    catalog: SqliteCatalog, tmp_path: Path, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    opened(owner=lambda: "both").catch_up(catalog)
+    aliases = opensearch.ask(opensearch_url, "GET", f"/_alias/{index_name}-words")
+    with SqliteCatalog(str(tmp_path / "restored.db")) as restored:
+        restored.put_documents([make("a", "y.md", ["heron"])])
+        index = opened(owner=lambda: "both")
+        assert index.keyword("otter", ALL, 9)
+        assert index.catch_up(restored) == restored.seq()
+        assert not index.keyword("otter", ALL, 9)
+        assert index.keyword("heron", ALL, 9)
+    indices = opensearch.ask(opensearch_url, "GET", f"/_alias/{index_name}-words")
+    assert len(indices) == 1
+    assert indices.keys() != aliases.keys()
+    assert len(opensearch.ask(opensearch_url, "GET", f"/{index_name}-words*")) == 1
+
+
+def test_the_index_of_another_catalog_is_left_alone_until_it_is_given_up(
+    catalog: SqliteCatalog, tmp_path: Path, opened: OPEN
+) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    opened(owner=lambda: "ours").catch_up(catalog)
+    with SqliteCatalog(str(tmp_path / "theirs.db")) as theirs:
+        theirs.put_documents([make("a", "y.md", ["heron"])])
+        index = opened(owner=lambda: "theirs")
+        with pytest.raises(StoreError, match=r"of another catalog: choose another \[index\] name"):
+            index.catch_up(theirs)
+        assert "of another catalog" in index.check()[0]
+        index.catch_up(theirs)  # `ctx doctor --fix`
+        assert index.keyword("heron", ALL, 9)
+        assert index.check() == []
+
+
+def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalog, opened: OPEN) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    embed_pending(catalog)
+    index = opened()
+    index.catch_up(catalog)
+    assert index.hold(MODEL)
+    catalog.put_embeddings("new/model", [(hashed, vector_of(hashed, 8)) for hashed, _ in _texts(catalog)])
+    later = opened("new/model", 8)
+    later.catch_up(catalog)
+    assert later.published_model() == "new/model"
+    assert len(later.semantic(vector_of(b"q", 8), ALL, 9)) == 1
+    assert index.semantic(vector_of(b"q"), ALL, 9, model=MODEL) == []  # a question that was under way
+
+
+def _texts(catalog: Catalog) -> list[tuple[bytes, str]]:
+    return catalog.pending_texts("new/model", 10)
+
+
+def test_what_a_paused_machine_writes_late_changes_nothing(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    index = opened(model=None)
+    index.catch_up(catalog)
+    client = Client(Access((opensearch_url,)))
+    part = Part(client, f"{index_name}-words", Layout(1, 0))
+    early = part.state()
+    assert early is not None
+    catalog.put_documents([make("a", "x.md", ["heron"])])
+    index.catch_up(catalog)
+    hit = index.keyword("heron", ALL, 9)[0]
+    part.write(early.name, [Entry(hit.chunk_no, 1, {"text": ["late"], "document_no": 1, "chunk_no": 1})])
+    part.write(early.name, [Entry(hit.chunk_no, 1, None)])
+    part.refresh(early.name)
+    assert index.keyword("late", ALL, 9) == []
+    assert index.keyword("heron", ALL, 9) == [hit]
+    with pytest.raises(StoreError, match="further by another machine"):
+        part.publish(early)
+    client.close()
+
+
+def test_an_index_that_may_not_be_written_says_so_and_answers(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    index = opened(model=None)
+    index.catch_up(catalog)
+    block = {"index.blocks.write": True}
+    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", block)
+    catalog.put_documents([make("a", "y.md", ["otter"])])
+    with pytest.raises(StoreError, match="read only, most often for want of room"):
+        index.catch_up(catalog)
+    assert len(index.keyword("otter", ALL, 9)) == 1
+    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", {"index.blocks.write": False})
+    index.catch_up(catalog)
+    assert len(index.keyword("otter", ALL, 9)) == 2
+
+
+def test_a_lost_document_is_noticed_and_the_half_built_anew(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents([make("a", f"{word}.md", [word]) for word in WORDS])
+    index = opened(model=None)
+    index.catch_up(catalog)
+    assert index.check() == []
+    number = index.keyword("otter", ALL, 1)[0].chunk_no
+    opensearch.ask(opensearch_url, "DELETE", f"/{index_name}-words/_doc/{number}?refresh=true")
+    assert index.check() == ["OpenSearch does not have all of the keyword index any more"]
+    index.catch_up(catalog)
+    assert len(index.keyword("otter", ALL, 9)) == 1
+
+
+def test_it_says_what_it_is_and_how_it_is(catalog: SqliteCatalog, tmp_path: Path, opened: OPEN) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    index = opened(model=None, layout=Layout(1, 1))
+    index.catch_up(catalog)
+    sound, line = index.server(catalog)
+    assert not sound
+    assert line.startswith("OpenSearch 3.")
+    assert line.endswith(
+        "1 node, 1 shards, 1 more on no node: a copy needs a node of its own ([index] replicas)"
+    )
+    with SqliteCatalog(str(tmp_path / "other.db")) as restored:
+        assert "another history" in index.server(restored)[1]
