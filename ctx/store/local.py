@@ -425,9 +425,8 @@ class LocalIndex:
                 files.make_folder(path, beneath=self._beneath)
             except OSError as error:
                 raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
-            from ctx.store.tantivy import (
-                KeywordIndex,  # 3 ms with the analysis; a run that finds nothing changed has no use for it
-            )
+            # 3 ms with the analysis, and a run that finds nothing changed has no use for it.
+            from ctx.store.tantivy import KeywordIndex
 
             self._keyword_writer = KeywordIndex(path, writable=True)
             self._keyword_writer_folder = folder
