@@ -1,4 +1,6 @@
-"""Moves a whole store to a database that machines share, or back to a file: catalog, memories, keys, sessions, what scripts keep."""
+"""Moves a whole store to a database that machines share, or back to a file: catalog, memories, keys,
+sessions, what scripts keep.
+"""
 
 import os
 import time
@@ -39,9 +41,11 @@ class Report(NamedTuple):
 
 
 def migrate(config: Config, origin: str, target: str, *, replace: bool, progress: Progress) -> Report:
-    """Copies all that is kept at a place to another one, and compares the two: each the address of a database or the path of a file.
+    """Copies all that is kept at a place to another one, and compares the two: each the address of a database
+    or the path of a file.
 
-    Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks (`replace` drops it), `StoreError`.
+    Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks
+    (`replace` drops it), `StoreError`.
     """
     with open_catalog(origin, config.db.path) as source, open_catalog(target, config.db.path) as goal:
         from ctx.store.moving import move  # it needs the client of PostgreSQL, which `open_catalog` asks for
@@ -68,8 +72,8 @@ def _moved_keys(origin: str, target: str) -> int:
     with closing(open_keys(origin)) as source, closing(open_keys(target)) as goal:
         records = source.list()
         goal.add(records)
-        lacking = set(records) - set(goal.list())
-    if lacking:
+        missing_records = set(records) - set(goal.list())
+    if missing_records:
         raise StoreError("the keys that were moved are not those that were there: run it again")
     return len(records)
 
@@ -83,7 +87,7 @@ def _moved_sessions(config: Config, origin: str, target: str) -> int:
     count = 0
     for pack, path in paths.items():
         with ExitStack() as opened:
-            source, goal = (_open_sessions(opened, place, pack, path) for place in (origin, target))
+            source, goal = (_open_sessions(opened, address, pack, path) for address in (origin, target))
             entries = source.all()
             goal.take_over(entries)
             count += len(entries)
@@ -108,7 +112,7 @@ def _by_id(sessions: Sessions) -> dict[str, JSON]:
 
 def _moved_values(origin: str, target: str) -> int:
     with ExitStack() as opened:
-        source, goal = (_open_values(opened, place) for place in (origin, target))
+        source, goal = (_open_values(opened, address) for address in (origin, target))
         rows = source.rows(time.monotonic() + _PATIENCE_S)
         goal.take_over(rows, time.monotonic() + _PATIENCE_S)
         if not set(rows) <= set(goal.rows(time.monotonic() + _PATIENCE_S)):

@@ -1,4 +1,4 @@
-"""Whether the tests would notice: changes one thing at a time in a room that keeps data or a door, and runs its tests.
+"""Whether the tests would notice: one thing at a time is changed in a room that keeps data or a door.
 
     python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE[:LINE]]
 
@@ -80,6 +80,7 @@ ROOMS = {
             "tests/server/test_guard.py",
             "tests/server/test_guard_documents.py",
             "tests/server/test_policy.py",
+            "tests/server/test_run.py",
         ),
     ),
     "policy": Room(
@@ -181,7 +182,7 @@ def _others(folder: Path) -> list[str]:
 
 
 def _in_a_child(work: Callable[[], Any], limit_s: float, log: str = os.devnull) -> Any:
-    """What `work` gives in a process of its own, or None where it ended otherwise or takes longer than `limit_s`.
+    """What `work` gives in a process of its own; None where it ended otherwise or takes longer than `limit_s`.
 
     A fork, since what is imported for every mutant need not be imported again. What it prints goes to `log`.
     """
@@ -250,7 +251,7 @@ def survey(room: Room, folder: Path) -> Map:
 
 
 def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
-    """Whether every test that could notice a mutant passes with it. One that is still at it long after has failed."""
+    """Whether every test that could notice a mutant passes with it, in the time it should take."""
     tests = answer.witnesses(mutant)
     files = sorted({test.partition("::")[0] for test in tests})
     path = folder / mutant.path
@@ -274,7 +275,7 @@ def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
 def sweep(
     name: str, folder: Path, sample: int, seed: int, until_s: float, lines: list[str]
 ) -> tuple[int, int]:
-    """Tries a room's mutants, or those of `lines`, in a copy of the tree: how many fell, how many were tried."""
+    """Tries a room's mutants, or those of `lines`, in a copy of the tree: how many fell, of how many."""
     room = ROOMS[name]
     sources = {path: (folder / path).read_text() for path in room.files}
     every = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
@@ -316,6 +317,7 @@ def main() -> int:
     until_s = time.monotonic() + options.seconds
     fell = tried = 0
     with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)  # noqa: S103 - some tests read the code as nobody
         folder = Path(name).resolve() / "tree"
         spared = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", ".hypothesis")
         shutil.copytree(ROOT, folder, ignore=spared)

@@ -1,8 +1,8 @@
-"""Commands as a person runs them, without an interpreter started for each: a process that has loaded what they import forks.
+"""Commands as a person runs them, in forks of a process that has loaded what they import.
 
-Most of a short command's time is importing. The process that is forked has loaded modules and done nothing else, so a command
-finds what it would in one of its own: its arguments, folder, environment and streams, and it ends as any. That `python -m ctx`
-starts, and what a search imports, is tested by tests/cli/test_processes.py and tests/test_lean.py.
+Most of a short command's time is importing. The process that is forked has loaded modules and done nothing
+else, so a command finds what it would in one of its own: its arguments, folder, environment and streams, and
+it ends as any. That `python -m ctx` starts is tested by tests/cli/test_processes.py.
 """
 
 import atexit
@@ -35,18 +35,20 @@ def starting(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name.startswith(STARTING)}
 
 
+STARTED_WITH = starting({**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
 class Forks:
     """The process that forks, from the side of the tests. One command at a time."""
 
-    def __init__(self, environ: dict[str, str]) -> None:
-        self.environ = environ
+    def __init__(self) -> None:
         self.lock = threading.Lock()
         self._connection, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with end:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(end.fileno())],
                 pass_fds=[end.fileno()],
-                env={**os.environ, **environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **STARTED_WITH, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -86,21 +88,22 @@ class Forks:
 @functools.cache
 def forks() -> Forks:
     """The one of this process, started when first needed."""
-    return Forks({"PYTHONWARNINGS": "ignore"})
+    return Forks()
 
 
 def run_command(
     command: list[str], cwd: Path, environ: dict[str, str], timeout_s: float, text: str | None
 ) -> subprocess.CompletedProcess[str]:
     """`python -m ctx` with these arguments, from a fork where that makes no difference."""
-    ready = forks()
-    usual = starting(environ) == starting({**os.environ, **ready.environ})
+    usual = starting(environ) == STARTED_WITH
     small = sum(map(len, [*command, *environ, *environ.values()])) < MAX_REQUEST_BYTES / 4
-    if usual and small and ready.lock.acquire(blocking=False):
-        try:
-            return ready.run(command, cwd, environ, timeout_s, text or "")
-        finally:
-            ready.lock.release()
+    if sys.platform == "linux" and usual and small:  # elsewhere no socket keeps messages apart
+        forker = forks()
+        if forker.lock.acquire(blocking=False):
+            try:
+                return forker.run(command, cwd, environ, timeout_s, text or "")
+            finally:
+                forker.lock.release()
     return subprocess.run(
         [sys.executable, "-m", "ctx", *command],
         cwd=cwd,
@@ -112,7 +115,7 @@ def run_command(
     )
 
 
-# -- the process that forks ----------------------------------------------------------------------------------------
+# -- the process that forks --
 
 
 def become(command: list[str], cwd: str, environ: dict[str, str], streams: list[int]) -> NoReturn:

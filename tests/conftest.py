@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--in-memory",
         action="store_true",
-        help="keep files in memory where there is room for them (a disk's waits are half the time of the quick suite)",
+        help="keep files in memory where there is room: a disk's waits are half of the quick suite",
     )
 
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:
-    """Chooses the folder for temporary files before anybody has asked for it; processes at its side inherit it."""
+    """Chooses the folder for temporary files before anybody asks for it; processes at its side inherit it."""
     if not config.getoption("--in-memory") or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
     memory = os.statvfs(MEMORY)
@@ -67,7 +67,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
-    """A command that a test runs in this process makes its files private; the next test's are as anybody's."""
+    """A command that a test runs in this process makes its files private; the next test's are anybody's."""
     umask = os.umask(0o022)
     os.umask(umask)
     yield

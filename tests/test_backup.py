@@ -1,8 +1,11 @@
 """A backup is whole, a restored store is the same, and nothing is overwritten by mistake."""
 
+import atexit
+import functools
 import json
 import os
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,15 @@ CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
 def indexed(folder: Path, *, memories: int = 3) -> Path:
     """A project that is indexed and embedded, with memories and keys; its configuration."""
+    shutil.copytree(built(memories), folder, dirs_exist_ok=True)
+    return folder / "ctx.toml"
+
+
+@functools.cache
+def built(memories: int) -> Path:
+    """The same in a folder of its own, made once and gone with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="ctx-backup-"))
+    atexit.register(shutil.rmtree, folder)
     config = project(folder, PAGES, CONFIG)
     with workspace(config) as space:
         space.indexer.run()
@@ -32,7 +44,7 @@ def indexed(folder: Path, *, memories: int = 3) -> Path:
         for number in range(memories):
             bank.put(f"The narwhal number {number} likes tea.")
     (folder / ".ctx" / KEYS).write_text('{"keys": []}')
-    return config
+    return folder
 
 
 def answers(config: Path) -> tuple[Any, ...]:

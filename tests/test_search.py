@@ -359,9 +359,9 @@ def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
 
 def test_what_the_catalog_no_longer_has_is_passed_over(store: Store) -> None:
     store.put(*(page(f"{n}.txt", f"otter {'and ' * n}") for n in range(6)))
-    first, second, *others = ids(store.searcher(), "otter")
+    first, second, *remainder = ids(store.searcher(), "otter")
     store.catalog.delete_documents("filesystem:docs", [first, second])  # the index has not caught up yet
-    assert ids(store.searcher(), "otter", limit=3) == others[:3]
+    assert ids(store.searcher(), "otter", limit=3) == remainder[:3]
 
 
 def test_explain_says_rank_score_and_terms_of_each_leg(store: Store) -> None:

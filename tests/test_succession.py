@@ -261,11 +261,11 @@ def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
     assert f"replaced    {line}; `ctx embed prune` drops them\n" in stats
     assert f"{line}, a model that was replaced" in diagnosis
     assert trial == f"would drop {line}\n"
-    stats, dropped, again = outputs(
+    stats, dropped, refusal = outputs(
         tmp_path, config, "stats --json", "embed prune --json", f"embed prune {share.model} --json"
     )
     assert json.loads(stats)["replaced_models"] == json.loads(dropped)["models"]
-    assert "is not a replaced model (those are: none)" in again
+    assert "is not a replaced model (those are: none)" in refusal
     (remainder,) = outputs(tmp_path, config, "embed prune")
     assert remainder == "no embeddings of a replaced model are kept\n"
     with workspace(config) as space:

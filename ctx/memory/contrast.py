@@ -12,6 +12,8 @@ _DETERMINERS = frozenset(
     ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine", "unser", "unsere")
 )  # fmt: skip
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
+# Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
+_SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 
 
@@ -23,6 +25,8 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
     for width in range(1, _KEY_WORDS + 1):
         for other_width in range(1, _KEY_WORDS + 1):
             after, other_after = start + width, start + other_width
+            if _deed(earlier_words[start:after]) or _deed(later_words[start:other_after]):
+                continue
             run = _shared(earlier_words[after:], later_words[other_after:])
             if run == 0 or not _says_something(earlier_words[after : after + run]):
                 continue
@@ -45,6 +49,11 @@ def _shared(earlier_words: list[str], later_words: list[str]) -> int:
             break
         count += 1
     return count
+
+
+def _deed(words: list[str]) -> bool:
+    """Whether words are a speaker and what they do, and no thing. A speaker alone may well stand beside another."""
+    return len(words) > 1 and words[0] in _SPEAKERS
 
 
 def _says_something(words: list[str]) -> bool:

@@ -1,8 +1,9 @@
 """What the two engines of the memory tables do each in its own way; the rest of the SQL is common to both.
 
-A statement has `?` for a value, and lists of numbers or ids travel as JSON (`IN_NUMBERS`, `IN_TEXTS`). Where PostgreSQL lacks a function
-of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema makes one of that name. What remains is here: how the words are
-kept and ranked, who holds a bank while it is written, and the numbers of operations.
+A statement has `?` for a value, and lists of numbers or ids travel as JSON (`IN_NUMBERS`, `IN_TEXTS`). Where
+PostgreSQL lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema makes
+one of that name. What remains is here: how the words are kept and ranked, who holds a bank while it is
+written, and the numbers of operations.
 """
 
 import json
@@ -23,8 +24,9 @@ def listed(values: Iterable[JSON]) -> str:
 
 
 class Posting(NamedTuple):
-    """Which terms of a query are read from the word index, each with the number of the bank's memories that hold it, and from which
-    memory on."""
+    """Which terms of a query are read from the word index, each with the number of the bank's memories that
+    hold it, and from which memory on.
+    """
 
     frequencies: dict[str, int]
     first_no: int
@@ -51,9 +53,11 @@ class Engine:
         """What is wrong with the tables as a file, a sentence each."""
         return []
 
-    # -- writing -------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
     for_update = ""
-    """Ends the statement that reads the row of a bank which is to be written: nobody else writes it until this transaction ends."""
+    """Ends the statement that reads the row of a bank which is to be written: nobody else writes it until
+    this transaction ends.
+    """
 
     def next_op_no(self) -> int:
         """The number of the next operation, above all that the bank in hand has seen."""
@@ -62,7 +66,7 @@ class Engine:
     def continue_numbers(self) -> None:
         """Sees to it that what is numbered next comes behind all numbers that were given from outside."""
 
-    # -- words ---------------------------------------------------------------------------------------------------
+    # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
         raise NotImplementedError
 

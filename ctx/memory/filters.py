@@ -1,4 +1,5 @@
-"""The filter language of memories: a closed set of keys and operators, compiled to SQL whose values are all bound.
+"""The filter language of memories: a closed set of keys and operators, compiled to SQL whose values are all
+bound.
 
 A filter is a JSON object; its entries must all hold:
 
@@ -10,8 +11,9 @@ A filter is a JSON object; its entries must all hold:
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
 
-Comparisons with something absent are false, also below `none`. Times are milliseconds since the epoch or ISO 8601; a bare
-date stands for its first moment, or its last with `lte` and `gt`. Every mistake is a `BadRequest` that names the key.
+Comparisons with something absent are false, also below `none`. Times are milliseconds since the epoch or ISO
+8601; a bare date stands for its first moment, or its last with `lte` and `gt`. Every mistake is a
+`BadRequest` that names the key.
 """
 
 import re
@@ -89,7 +91,8 @@ class _Compiler:
         else:
             raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _known_keys())}")
         if alias == "p":
-            # The container stands in the same bank as the row: the subquery takes its number, never one from the filter.
+            # The container stands in the same bank as the row: the subquery takes its number, never one from
+            # the filter.
             exists = "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL AND "
             return Condition(f"{exists}{condition.sql})", condition.values)
         return condition

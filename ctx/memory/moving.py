@@ -1,7 +1,8 @@
-"""Moves memories from one store to another, of whichever engines: every bank with its words, vectors, history and journal, under the same
-numbers.
+"""Moves memories from one store to another, of whichever engines: every bank with its words, vectors, history
+and journal, under the same numbers.
 
-It may be broken off and begun again: a bank that is there already, and equal, is passed over; one that is not is moved anew.
+It may be broken off and begun again: a bank that is there already, and equal, is passed over; one that is not
+is moved anew.
 """
 
 import hashlib
@@ -81,8 +82,8 @@ def move_memories(
 ) -> MovedMemories:
     """Copies all banks of `origin` to `target`, and compares the two. Nobody may write either meanwhile.
 
-    Raises `BadRequest` where the target holds banks that the origin lacks (`replace` drops them), `StoreError` where the two are not equal
-    afterwards.
+    Raises `BadRequest` where the target holds banks that the origin lacks (`replace` drops them),
+    `StoreError` where the two are not equal afterwards.
     """
     banks = _banks(origin)
     _clear(target, banks, replace)
@@ -161,7 +162,9 @@ def _move_models(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def _move_bank(origin: MemoryRows, target: MemoryRows, bank: BankRow) -> Iterator[int]:
-    """Copies a bank, a batch a transaction; the sizes of the batches of memories. Its row gets its place in the journal last."""
+    """Copies a bank, a batch a transaction; the sizes of the batches of memories. Its row gets its place in
+    the journal last.
+    """
     with target.change() as engine:
         _drop(engine, bank.bank_no)
         _insert(engine, "memory_banks", BankRow._fields, [bank._replace(seq=0, head="")])

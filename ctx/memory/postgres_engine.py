@@ -1,8 +1,8 @@
 """The memory tables in PostgreSQL, which several processes of several machines write at once.
 
-Who writes a bank holds its row to the end of the transaction, so that its numbers, its journal and its counts are one after the other;
-banks are written beside each other. The words are a table of postings, ranked by the arithmetic of FTS5's `bm25`, so that the same memories
-come first as on one machine.
+Who writes a bank holds its row to the end of the transaction, so that its numbers, its journal and its counts
+are one after the other; banks are written beside each other. The words are a table of postings, ranked by the
+arithmetic of FTS5's `bm25`, so that the same memories come first as on one machine.
 """
 
 import math
@@ -186,7 +186,9 @@ class PostgresRows(MemoryRows):
         return broken(error)
 
     def shred(self) -> None:
-        """Frees the rows that were deleted. What the server's log and its backups hold of them goes when they go."""
+        """Frees the rows that were deleted. What the server's log and its backups hold of them goes when they
+        go.
+        """
         self._database.vacuum(_VACUUMED)
 
 
@@ -238,7 +240,7 @@ class PostgresEngine(Engine):
             "SELECT setval('memory_op_no', greatest((SELECT max(no) FROM memory_journal), (SELECT max(seq) FROM memories)))"
         )
 
-    # -- words ---------------------------------------------------------------------------------------------------
+    # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
         run = self.connection.execute
         counts = Counter(word for part in parts for word in part)
@@ -295,7 +297,8 @@ class PostgresEngine(Engine):
     def likeliest(
         self, bank_no: int, posting: Posting, k: int, clause: str = "", values: Sequence[JSON] = ()
     ) -> list[int]:
-        # As FTS5 has it, over all banks: their number of rows and of words weighs what is rare and what is long.
+        # As FTS5 has it, over all banks: their number of rows and of words weighs what is rare and what is
+        # long.
         rows, words = self.connection.execute(
             "SELECT CAST(sum(live) AS BIGINT), CAST(sum(words) AS BIGINT) FROM memory_banks"
         ).fetchone() or (0, 0)

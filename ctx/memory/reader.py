@@ -1,7 +1,7 @@
 """Questions to one snapshot of one bank's tables: SQL alone.
 
-Every statement binds the number of its bank, so neither a row nor a document frequency crosses from one bank into another. A bank that is
-not there has the number -1, of which there are no rows.
+Every statement binds the number of its bank, so neither a row nor a document frequency crosses from one bank
+into another. A bank that is not there has the number -1, of which there are no rows.
 """
 
 import json
@@ -23,8 +23,8 @@ LINEAGE = (
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
 TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-# Another group: what stands under a path in the metadata, as a letter and the value; the path is bound each time. A list or an object is no
-# group's name and counts as absent, as null does.
+# Another group: what stands under a path in the metadata, as a letter and the value; the path is bound each
+# time. A list or an object is no group's name and counts as absent, as null does.
 SCALAR = (
     "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
@@ -67,7 +67,9 @@ _CANDIDATE = "SELECT " + ", ".join(f"m.{name}" for name in Candidate._fields) + 
 
 
 class BankRow(NamedTuple):
-    """A bank's own row. `live` counts memories that are not deleted, `live_terms` their terms (for BM25's mean length)."""
+    """A bank's own row. `live` counts memories that are not deleted, `live_terms` their terms (for BM25's
+    mean length).
+    """
 
     bank_no: int
     bank: str
@@ -81,7 +83,9 @@ class BankRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One line of a memory's history. `before` holds the columns it changed with the values they had; None: it was made."""
+    """One line of a memory's history. `before` holds the columns it changed with the values they had; None:
+    it was made.
+    """
 
     memory_no: int
     version: int
@@ -151,8 +155,9 @@ class Reader:
         )
         return [row[0] for row in cursor]
 
-    # -- rows ----------------------------------------------------------------------------------------------------
-    # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole bank.
+    # -- rows ------------------------------------------------------------------------------------------------
+    # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole
+    # bank.
     def rows(self, nos: Iterable[int]) -> dict[int, Memory]:
         return {memory.no: memory for memory in self._numbered(_SELECT, nos, memory_of)}
 
@@ -251,7 +256,9 @@ class Reader:
     def summary(
         self, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
     ) -> list[JSON]:
-        """`(value, count, mean importance, first created, last created, characters)` of each group, largest group first."""
+        """`(value, count, mean importance, first created, last created, characters)` of each group, largest
+        group first.
+        """
         clause, values = self._where(conditions)
         table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
         groups: list[JSON] = self.connection.execute(
@@ -326,7 +333,7 @@ class Reader:
         ).fetchone()
         return (row[0], json.loads(row[1])) if row else None
 
-    # -- words ---------------------------------------------------------------------------------------------------
+    # -- words -----------------------------------------------------------------------------------------------
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
         """How many memories of the bank hold each term; terms of none are left out."""
         return self.engine.frequencies(self.bank_no, words)
@@ -371,7 +378,7 @@ class Reader:
         """The terms stored for these memories, as `segments` gave them."""
         return self.engine.words(self.bank_no, nos)
 
-    # -- vectors -------------------------------------------------------------------------------------------------
+    # -- vectors ---------------------------------------------------------------------------------------------
     def model_no(self, model: str) -> int | None:
         row = self.connection.execute(
             "SELECT model_no FROM memory_models WHERE model = ?", (model,)
@@ -418,7 +425,7 @@ class Reader:
         )
         return [(row[0], memory_of(row[1:])) for row in cursor]
 
-    # -- history -------------------------------------------------------------------------------------------------
+    # -- history ---------------------------------------------------------------------------------------------
     def operation(self, op_id: JSON) -> int | None:
         """The number of a journal line of this bank, or of one that was merged into it."""
         if not isinstance(op_id, str):
@@ -429,7 +436,9 @@ class Reader:
         return row[0] if row else None
 
     def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
-        """(memory number, version it made, what was before) of every change an operation made, latest version first."""
+        """(memory number, version it made, what was before) of every change an operation made, latest version
+        first.
+        """
         cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = h.memory_no"
             " WHERE h.op_no = ? AND m.bank_no = ? ORDER BY h.memory_no, h.version DESC",
@@ -459,7 +468,9 @@ class Reader:
         return map(JournalLine._make, cursor)
 
     def chains(self) -> Iterator[tuple[str, list[JournalLine]]]:
-        """(the last hash, the lines) of the bank's own journal and of each that was merged into it: every one is a chain."""
+        """(the last hash, the lines) of the bank's own journal and of each that was merged into it: every one
+        is a chain.
+        """
         banks = self.connection.execute(
             f"SELECT bank_no, head FROM memory_banks WHERE bank_no IN {LINEAGE}", (self.bank_no,)
         ).fetchall()

@@ -1,8 +1,8 @@
 """The memory tables, opened: who reads and who writes, each in one transaction.
 
-One write is the row, its words, its vectors, what it replaced (`memory_history`) and a line of the bank's journal, whose hash covers the line
-before it. It is on the disk and visible when `writing()` ends. `seq` of a row is the number of the operation that last changed it: what a
-projection in memory has yet to apply.
+One write is the row, its words, its vectors, what it replaced (`memory_history`) and a line of the bank's
+journal, whose hash covers the line before it. It is on the disk and visible when `writing()` ends. `seq` of a
+row is the number of the operation that last changed it: what a projection in memory has yet to apply.
 """
 
 import threading
@@ -18,7 +18,8 @@ from ctx.memory.writer import Writer, empty
 from ctx.store.schema import Connection, attached, connect, transaction
 from ctx.types import JSON
 
-# What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with their journals.
+# What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with
+# their journals.
 _ENDING = (
     f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = purges + 1, head = ''"
@@ -62,7 +63,8 @@ class MemoryRows:
     def writing(
         self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
     ) -> Iterator[Writer]:
-        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block raises.
+        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block
+        raises.
 
         Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
         """
@@ -77,7 +79,9 @@ class MemoryRows:
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
 
     def drop_bank(self, bank: str) -> None:
-        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection may know it."""
+        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection
+        may know it.
+        """
         with self.change() as engine:
             bank_no = Reader(engine, bank, locked=True).bank_no
             empty(engine, bank_no)
@@ -125,7 +129,9 @@ class SqliteRows(MemoryRows):
                 self._lock.release()
 
     def _reattached(self, connection: Connection) -> Connection:
-        """A reader of the file at the path; the one given where it cannot be brought back: what is open still answers."""
+        """A reader of the file at the path; the one given where it cannot be brought back: what is open still
+        answers.
+        """
         try:
             self._attach_soon()
             successor = connect(self.path, read_only=True)

@@ -1,5 +1,6 @@
-"""The memory tables in SQLite: FTS5 over ready-made terms, each behind its bank's number (`7:oauth`), so that neither a row nor a document
-frequency crosses from one bank into another."""
+"""The memory tables in SQLite: FTS5 over ready-made terms, each behind its bank's number (`7:oauth`), so that
+neither a row nor a document frequency crosses from one bank into another.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +39,7 @@ class SqliteEngine(Engine):
         row = self.connection.execute("SELECT coalesce(max(no), 0) + 1 FROM memory_journal").fetchone()
         return int(row[0])
 
-    # -- words ---------------------------------------------------------------------------------------------------
+    # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
         stored = joined([f"{bank_no}:{word}" for word in part] for part in parts)
         self.connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (no, stored))

@@ -35,9 +35,11 @@ def open_rows(place: str) -> MemoryRows:
 
 
 class MemoryStore:
-    """All banks of one store. Safe from several threads and beside other processes; closes as a context manager.
+    """All banks of one store. Safe from several threads and beside other processes; closes as a context
+    manager.
 
-    `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
+    `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the
+    epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class MemoryStore:
         self.embedding.close()
 
     def bank(self, id: str, source: Provenance = UNKNOWN) -> MemoryBank:
-        """A bank's handle; the bank itself exists from its first write. Raises `BadRequest` for an id that is none."""
+        """A bank's handle; the bank itself exists from its first write. Raises `BadRequest` for an id that is
+        none.
+        """
         try:
             check_bank_id(id)
         except BadRequest:
@@ -96,7 +100,8 @@ class MemoryStore:
         self.rows.rename_bank(id, name)
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
-        """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped", "conflicts"}`.
+        """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped",
+        "conflicts"}`.
 
         What the other has already, the same, is skipped. Where a memory of another content has its id,
         nothing is changed. Raises `NotFound`, `BadRequest`.
@@ -111,7 +116,9 @@ class MemoryStore:
         return counts
 
     def delete(self, id: str) -> int:
-        """Removes a bank for good, with its history and journal; how many memories it held. Raises `NotFound`."""
+        """Removes a bank for good, with its history and journal; how many memories it held. Raises
+        `NotFound`.
+        """
         if id not in self.banks():
             raise NotFound(f"no memory bank called '{id[:80]}'")
         count: int = self.bank(id).count(include_superseded=True)

@@ -18,7 +18,8 @@ _INSERT = (
 )
 _NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
 _MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
-# What a bank holds and what belongs to it, but for its journal; the memories come behind what is found by them.
+# What a bank holds and what belongs to it, but for its journal; the memories come behind what is found by
+# them.
 _EMPTYING = (
     f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
     f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
@@ -60,7 +61,7 @@ class Writer(Reader):
         self._detail: dict[str, JSON] = {}
         self.op_no = engine.next_op_no()
 
-    # -- rows ----------------------------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
         """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
         parts = segments(memory)
@@ -130,7 +131,9 @@ class Writer(Reader):
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
 
     def _doomed(self, conditions: Sequence[Condition]) -> list[tuple[int, str, int]]:
-        """(number, id, terms) of the undeleted rows under the conditions, and of all that they contain, however deep, by number."""
+        """(number, id, terms) of the undeleted rows under the conditions, and of all that they contain,
+        however deep, by number.
+        """
         clause, values = self._where([UNDELETED, *conditions])
         rows = self.connection.execute(
             "WITH RECURSIVE doomed (no, id, term_count) AS ("
@@ -159,7 +162,8 @@ class Writer(Reader):
         self._count += 1
 
     def take_over(self, other: Reader, nos: Sequence[int]) -> None:
-        """Moves these memories of another bank into this one, as they are, with their history, and ends that bank.
+        """Moves these memories of another bank into this one, as they are, with their history, and ends that
+        bank.
 
         What else it held goes. Its journal stays a chain of its own, of which this bank's now tells: an
         operation on a memory that was moved can be taken back here.
@@ -189,7 +193,8 @@ class Writer(Reader):
             (home, theirs, home),
         )
         self._count_live(live[0], live[1])
-        # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory reads them anew.
+        # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory
+        # reads them anew.
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         empty(self.engine, theirs)
         run(
@@ -254,7 +259,7 @@ class Writer(Reader):
         self._detail["config"] = config
         self._count += 1
 
-    # -- words and vectors ---------------------------------------------------------------------------------------
+    # -- words and vectors -----------------------------------------------------------------------------------
     def _put_words(self, memory: Memory, parts: list[list[str]]) -> None:
         self.engine.put_words(self.bank_no, memory.no, parts)
         self._count_live(1, memory.term_count)
@@ -290,14 +295,16 @@ class Writer(Reader):
         )
 
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
-        """Adds the vectors a memory was stored without; it counts as a change for projections, not as a version."""
+        """Adds the vectors a memory was stored without; it counts as a change for projections, not as a
+        version.
+        """
         self.put_vectors(memory, model, vectors)
         self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
         )
         self._count += 1
 
-    # -- the journal ---------------------------------------------------------------------------------------------
+    # -- the journal -----------------------------------------------------------------------------------------
     def detail(self, **entries: JSON) -> None:
         """Adds to what the journal says of this operation: names and numbers, never a memory's text."""
         self._detail.update(entries)

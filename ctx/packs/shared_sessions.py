@@ -1,4 +1,6 @@
-"""Sessions of a pack's clients in the database that servers share: each server knows what another one kept of them."""
+"""Sessions of a pack's clients in the database that servers share: each server knows what another one kept of
+them.
+"""
 
 import json
 import logging
@@ -44,7 +46,9 @@ _PUT_VALUE = "INSERT INTO pack_session_value VALUES (?, ?, ?, ?) ON CONFLICT (pa
 
 
 class SharedSessions:
-    """The `Sessions` of one pack in a database, which is somebody else's to close. Raises `StoreError`, `Busy`."""
+    """The `Sessions` of one pack in a database, which is somebody else's to close. Raises `StoreError`,
+    `Busy`.
+    """
 
     def __init__(self, database: Database, pack: str, *, clock: Callable[[], int] = now_ms) -> None:
         self._database = database
@@ -99,10 +103,10 @@ class SharedSessions:
             (self._pack, *values),
         )
         entries: dict[str, dict[str, JSON]] = {}
-        for id, place, started_ms, active_ms, calls, key, value in rows:
+        for id, project, started_ms, active_ms, calls, key, value in rows:
             calls += self._calls.get(id, 0)
             entry = {"id": id, "startTime": started_ms, "lastActivity": active_ms, "toolCalls": calls}
-            entry = entries.setdefault(id, entry if place is None else {**entry, "project": place})
+            entry = entries.setdefault(id, entry if project is None else {**entry, "project": project})
             if key is not None:
                 entry.setdefault("kv", {})[key] = json.loads(value)
         return list(entries.values())
@@ -178,7 +182,9 @@ def _text(value: JSON) -> str | None:
 
 
 def _figures(data: dict[str, JSON]) -> tuple[int, int, int]:
-    """When a session began, when it was last active, and its calls; the file may be another product's, which says less."""
+    """When a session began, when it was last active, and its calls; the file may be another product's, which
+    says less.
+    """
     numbers = [data.get(name) for name in ("startTime", "lastActivity", "toolCalls")]
     began_ms, active_ms, calls = (
         int(number) if isinstance(number, int | float) and abs(number) < 2**53 else 0 for number in numbers

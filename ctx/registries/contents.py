@@ -19,6 +19,7 @@ KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
 """Folder, and table of the manifest -> the kind of script."""
 
 MANIFEST = "registry.toml"
+AGENT_SETTINGS = "agent.toml"  # of Context Harness, which lists such an agent and never serves it
 MAX_SCRIPTS = 500
 MAX_SCRIPT_FILES = 100  # of one script, its templates with it
 MAX_PROBLEMS = 100
@@ -68,7 +69,8 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
         if len(offers) >= MAX_SCRIPTS:
             problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
             break
-        fault = _name_fault(name, (kind, name.lower()) in offers) or _path_fault(path, entries)
+        fault = _name_fault(name, (kind, name.lower()) in offers) or _settings_fault(name, path, entries)
+        fault = fault or _path_fault(path, entries)
         files = {} if fault else _files(kind, path, entries)
         fault = fault or _files_fault(files, entries)
         if fault:
@@ -123,12 +125,30 @@ def _declared(
         lone = len(parts) == 2 and mode in _MODES  # a link or a submodule in the place of a script's folder
         if parts[0] in KINDS and (lone or (len(parts) == 3 and parts[2] == f"{KINDS[parts[0]]}.lua")):
             yield KINDS[parts[0]], parts[1], path, {}
+        elif len(parts) == 3 and parts[0] == "agents" and parts[2] == AGENT_SETTINGS:
+            script = f"agents/{parts[1]}/agent.lua"
+            if script not in entries:
+                yield "agent", parts[1], script, {}
 
 
 def _name_fault(name: str, taken: bool) -> str | None:
     if not NAME.fullmatch(name):
         return "a name has 1 to 64 of A-Z a-z 0-9 _ -"
     return "another has this name, but for upper and lower case" if taken else None
+
+
+def _settings_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
+    """Why an agent that is settings, and no script, is not taken: what a registry brings is run after a look at it,
+    and these belong in the user's own configuration.
+    """
+    folder = posixpath.dirname(path)
+    settings = folder if folder.endswith(f"/{AGENT_SETTINGS}") else f"{folder}/{AGENT_SETTINGS}"
+    if path in entries or settings not in entries or not _plain(settings):
+        return None
+    return (
+        f"its {one_line(settings, 100)} holds settings and no script; copy description, tools and system_prompt "
+        f"into [agents.inline.{name}] of your ctx.toml"
+    )
 
 
 def _path_fault(path: str, entries: Mapping[str, Entry]) -> str | None:

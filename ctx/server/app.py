@@ -207,4 +207,5 @@ async def _on_error(request: HTTPConnection, error: Exception) -> Response:
 
 async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:
     # The guard, to which the error goes on, logs it.
-    return rest.reply(errors.body(errors.internal(request.scope[ACCESS].request_id)), 500)
+    access: Access = request.scope[ACCESS]
+    return rest.reply(access.error_body(errors.internal(access.request_id)), 500)

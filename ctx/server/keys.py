@@ -88,7 +88,9 @@ class Keys:
         raise NotImplementedError
 
     def _writing(self) -> AbstractContextManager[_Records]:
-        """The keys as they are kept, of which the changed list is kept at the end. Nobody else writes them meanwhile."""
+        """The keys as they are kept, of which the changed list is kept at the end. Nobody else writes them
+        meanwhile.
+        """
         raise NotImplementedError
 
     def _take(self, records: Iterable[KeyRecord]) -> None:
@@ -161,23 +163,23 @@ class Keys:
             raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
 
     def add(self, records: Iterable[KeyRecord]) -> int:
-        """Takes over keys that are kept elsewhere; how many are new or revoked by it. Raises `BadRequest` where another key in force
-        has the name of one.
+        """Takes over keys that are kept elsewhere; how many are new or revoked by it. Raises `BadRequest`
+        where another key in force has the name of one.
         """
         with self._writing() as present:
-            places = {record.id: place for place, record in enumerate(present)}
+            positions = {record.id: position for position, record in enumerate(present)}
             names = {record.name: record.id for record in present if record.revoked_ms is None}
             changes = 0
             for record in records:
-                place = places.get(record.id)
-                if place is None:
+                position = positions.get(record.id)
+                if position is None:
                     if record.revoked_ms is None and record.name in names:
                         raise BadRequest(
                             f"another key called '{record.name}' is there: revoke one of the two"
                         )
                     present.append(record)
-                elif record.revoked_ms is not None and present[place].revoked_ms is None:
-                    present[place] = record
+                elif record.revoked_ms is not None and present[position].revoked_ms is None:
+                    present[position] = record
                 else:
                     continue
                 changes += 1
@@ -221,7 +223,9 @@ class KeyRing(Keys):
             self._folder = -1
 
     def _bring_back(self) -> bool:
-        """Whether the file went with the whole folder of the store; it is written anew once there is a folder again."""
+        """Whether the file went with the whole folder of the store; it is written anew once there is a folder
+        again.
+        """
         folder = files.identity(os.path.dirname(os.path.abspath(self.path)))
         try:
             status = os.fstat(self._folder)

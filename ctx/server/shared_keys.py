@@ -1,4 +1,6 @@
-"""Keys in the database that servers share: one that is made or revoked on a machine counts on all of them within a second."""
+"""Keys in the database that servers share: one that is made or revoked on a machine counts on all of them
+within a second.
+"""
 
 import json
 import logging
@@ -67,15 +69,15 @@ class SharedKeyRing(Keys):
             self._following.start()
 
     def _follow(self) -> None:
-        away = False
+        reached = True
         while not self._ending.wait(FRESH_S):
             try:
                 self._read()
-                away = False
+                reached = True
             except StoreError as error:
-                if not away:
+                if reached:
                     logger.error("keys database=away kept=%d reason=%s", len(self._records), error.message)
-                away = True
+                reached = False
 
     def _refresh(self) -> None:
         if self._following is None and time.monotonic() - self._read_s > FRESH_S:

@@ -14,6 +14,7 @@ from ctx.store.base import ChunkRow, Listing, StoredDocument
 from ctx.store.record import (
     EVERY,
     PAGE,
+    SEQ,
     Record,
     Statements,
     Write,
@@ -95,10 +96,12 @@ class _BatchRows:
                 next_chunk += len(entry.chunks)
             places.append((entry, no, chunk_first, stored_ms))
         self._store_texts(places)
-        seq = self._write.next_seq()
-        self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
-        self._store_documents(places, seq)
-        self._note_pending(first_chunk, next_chunk)
+        with self._write.last():
+            self._write.take_seq()
+            self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
+            self._store_documents(places)
+            self._note_pending(first_chunk, next_chunk)
+        seq = self._write.taken_seq()
         # By number, of which no two are the same.
         return sorted(
             StoredDocument(
@@ -124,7 +127,7 @@ class _BatchRows:
             ],
         )
 
-    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]], seq: int) -> None:
+    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
         extras = {source: self._write.own_columns(source) for source in self._sources}
         columns = ", ".join((_COLUMNS, *next(iter(extras.values()))))
         inserts: list[tuple[object, ...]] = []
@@ -132,21 +135,21 @@ class _BatchRows:
         for entry, no, chunk_first, stored_ms in places:
             document = entry.document
             values = (
-                *(seq, document.id, self._sources[document.source], document.source_id, document.title),
+                *(document.id, self._sources[document.source], document.source_id, document.title),
                 *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
                 *(document.source_url, document.author, document.created_ms, entry.metadata),
                 *(stored_ms, chunk_first, len(entry.chunks), *extras[document.source].values(), no),
             )
             (inserts if entry.row is None else updates).append(values)
-        width = columns.count(",") + 1
-        self._connection.executemany(
-            f"INSERT INTO document ({columns}, no) VALUES ({marks(range(width + 1))})", inserts
-        )
-        self._connection.executemany(
-            f"UPDATE document SET ({columns}) = ({marks(range(width))}) WHERE no = ?", updates
-        )
+        bound = f"{SEQ}, {marks(range(columns.count(',')))}"
+        if inserts:
+            self._connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
+        if updates:
+            self._connection.executemany(f"UPDATE document SET ({columns}) = ({bound}) WHERE no = ?", updates)
 
     def _note_pending(self, first: int, end: int) -> None:
+        if first == end:
+            return
         self._connection.execute(
             "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
             "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no "

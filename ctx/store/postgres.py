@@ -16,6 +16,7 @@ import psycopg
 from psycopg import errors
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.types.string import StrDumper
 
 from ctx.errors import Busy, StoreError
@@ -104,14 +105,36 @@ class Connection:
     def __init__(self, native: "psycopg.Connection[tuple[Any, ...]]") -> None:
         self.native = native
         self.system = ""  # which server this is, for good: asked once
+        self._piped = False
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[tuple[Any, ...]]":
         return self.native.execute(_native(sql), values or None)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[tuple[Any, ...]]":
         cursor = self.native.cursor()
-        cursor.executemany(_native(sql), list(rows))
+        if self._piped:  # psycopg's own would wait for the replies
+            for row in rows:
+                cursor = self.native.execute(_native(sql), row)
+        else:
+            cursor.executemany(_native(sql), list(rows))
         return cursor
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """The last block of a transaction: its statements and the commit are one message to the server. What
+        they reply can be read behind it. Raises `StoreError` where the connection broke.
+        """
+        try:
+            with self.native.pipeline():
+                self._piped = True
+                yield
+                self.native.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            if _of_connection(error):
+                raise StoreError(LOST) from error
+            raise
+        finally:
+            self._piped = False
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows in parts of a thousand, within a transaction."""
@@ -174,7 +197,8 @@ class Database:
     @contextmanager
     def transaction(self, *, write: bool = False, patience_s: float | None = None) -> Iterator[Connection]:
         """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view
-        for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to say.
+        for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to
+        say.
 
         Raises `Busy` where others write for too long, `StoreError` for the rest.
         """
@@ -234,6 +258,8 @@ class Database:
             self._idle.append(connection)
 
     def _commit(self, connection: Connection, write: bool) -> None:
+        if connection.native.info.transaction_status == TransactionStatus.IDLE:
+            return  # with its last block
         try:
             connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -334,9 +360,11 @@ def _check_order(connection: Connection) -> None:
 def broken(error: StoreError) -> bool:
     """Whether it was the connection that failed, so that what only reads may ask again."""
     cause = error.__cause__
-    if not isinstance(cause, psycopg.OperationalError):
-        return False
-    return cause.sqlstate is None or (cause.sqlstate[:2] in ("08", "57") and cause.sqlstate != "57014")
+    return isinstance(cause, psycopg.OperationalError) and _of_connection(cause)
+
+
+def _of_connection(error: psycopg.OperationalError) -> bool:
+    return error.sqlstate is None or (error.sqlstate[:2] in ("08", "57") and error.sqlstate != "57014")
 
 
 def asked_again(read: Callable[..., Any]) -> Callable[..., Any]:

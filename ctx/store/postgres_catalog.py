@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self
 
+import psycopg
+
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.store.base import StoredDocument
@@ -110,6 +112,8 @@ MIGRATIONS = (
     """,
 )
 
+# The line of history that the server is on, behind its name, which is bound.
+_LINE = "'.' || ?::text || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine
 
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
@@ -379,24 +383,37 @@ class PostgresWrite(Write):
     ) -> None:
         super().__init__(connection)
         self.line = line
+        self._taken: psycopg.Cursor[tuple[Any, ...]] | None = None
+        self._number: int | None = None
         self._machine = machine
         self._epochs = epochs
 
     def own_columns(self, source: str) -> dict[str, str]:
         return {"machine": "" if source.partition(":")[0] in SEEN_ALIKE else self._machine}
 
-    def next_seq(self) -> int:
+    def last(self) -> AbstractContextManager[object]:
+        # One message to the server, the commit with it: nobody waits for this process while it has the number.
+        return self.connection.committing()
+
+    def take_seq(self) -> None:
+        self._taken = self.connection.execute(
+            f"UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE}",
+            (self.connection.system,),
+        )
         # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now:
         # another name for them.
-        seq, timeline = self.connection.execute(
-            "UPDATE meta SET value = value + 1 WHERE key = 'seq' "
-            "RETURNING value, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-        ).fetchone() or (0, "")
-        line = f".{self.connection.system}.{timeline}"
-        if line != self.line:
-            self.line = line
-            self._begin_epoch(seq, line)
-        return int(seq)
+        self.connection.execute(
+            f"INSERT INTO epoch SELECT value, ? || {_LINE} FROM meta WHERE key = 'seq' AND {_LINE} IS DISTINCT FROM ?",
+            (os.urandom(8).hex(), self.connection.system, self.connection.system, self.line),
+        )
+        if self.line is None:
+            self._drop_epochs()
+
+    def taken_seq(self) -> int:
+        assert self._taken is not None
+        if self._number is None:
+            self._number, self.line = self._taken.fetchone() or (0, "")
+        return int(self._number)
 
     def take_turn(self) -> None:
         self.connection.execute("SELECT value FROM meta WHERE key = 'seq' FOR UPDATE")

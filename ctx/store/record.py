@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, Any, Protocol
+from ctx.lean import TYPE_CHECKING, Any, Protocol, Self
 from ctx.store.base import Run, StoredDocument
 from ctx.types import SourceStatus
 
@@ -26,6 +26,7 @@ NEVER_INDEXED = "not indexed yet"
 PAGE = (
     200  # documents read at once: short transactions, or the log could not be cut while a projection is built
 )
+SEQ = "(SELECT value FROM meta WHERE key = 'seq')"  # within a statement: the number that this write took
 _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
@@ -213,9 +214,30 @@ class Write:
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
 
-    def next_seq(self) -> int:
-        """The number of this write. Whoever else wants one waits until this transaction ends."""
+    def take_seq(self) -> None:
+        """Takes the number of this write (`SEQ`). Whoever else wants one waits until this transaction ends."""
         raise NotImplementedError
+
+    def taken_seq(self) -> int:
+        """The number that was taken."""
+        raise NotImplementedError
+
+    def next_seq(self) -> int:
+        """The number of this write, taken now."""
+        self.take_seq()
+        return self.taken_seq()
+
+    def last(self) -> "AbstractContextManager[object]":
+        """The last block of a write, in which nothing is read: from its number on others wait, so that it is
+        over as soon as can be.
+        """
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
 
     def take_turn(self) -> None:
         """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of
@@ -244,11 +266,12 @@ class Write:
         assert no is not None
         return no
 
-    def _begin_epoch(self, seq: int, line: str) -> None:
-        """Names the writes from `seq` on; `line` tells where they are kept, where that may change under a
-        writer.
-        """
-        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
+    def _begin_epoch(self, seq: int) -> None:
+        """Names the writes from `seq` on."""
+        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
+        self._drop_epochs()
+
+    def _drop_epochs(self) -> None:
         self.connection.execute(
             "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
             (EPOCHS_KEPT,),
@@ -302,12 +325,12 @@ class Write:
 
     def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Deletes the chunks numbered `[first, end)`."""
-        models = self.connection.execute("SELECT no FROM model").fetchall()
-        for (model_no,) in models:
-            self.connection.executemany(
-                "DELETE FROM pending WHERE model_no = ? AND chunk_no >= ? AND chunk_no < ?",
-                [(model_no, *span) for span in ranges],
-            )
+        if not ranges:
+            return
+        self.connection.executemany(
+            "DELETE FROM pending WHERE model_no IN (SELECT no FROM model) AND chunk_no >= ? AND chunk_no < ?",
+            ranges,
+        )
         self.connection.executemany("DELETE FROM chunk WHERE no >= ? AND no < ?", ranges)
 
 
@@ -352,7 +375,9 @@ def marks(values: Sequence[object]) -> str:
 
 
 def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
-    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few statements, and finds them again."""
+    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few
+    statements, and finds them again.
+    """
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
         yield run + run[-1:] * (-len(run) % _STRIDE)

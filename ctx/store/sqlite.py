@@ -342,14 +342,15 @@ class SqliteWrite(Write):
         self.numbered = False
         self._epoch_begun = epoch_begun
 
-    def next_seq(self) -> int:
+    def take_seq(self) -> None:
         self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
-        seq = current_seq(self.connection)
         self.numbered = True
         if not self._epoch_begun:
             self._epoch_begun = True
-            self._begin_epoch(seq, "")
-        return seq
+            self._begin_epoch(self.taken_seq())
+
+    def taken_seq(self) -> int:
+        return current_seq(self.connection)
 
     def numbers(self, table: str, count: int) -> int:
         row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()

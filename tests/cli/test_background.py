@@ -49,6 +49,7 @@ def test_a_folder_that_cannot_be_written_keeps_no_server_from_serving(tmp_path: 
     assert servers(str(tmp_path / "file" / "running")) == []
 
 
+@pytest.mark.slow
 def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nwords\n"})
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

@@ -189,21 +189,21 @@ def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
         assert answer in process.stdout, answer
     listed = json.loads(ctx("pack", "list", "--json", cwd=folder).stdout)
     assert [pack["name"] for pack in listed["packs"]] == ["hindsight", "claude-recall", "sekha"]
-    bare = folder / "bare"
-    project(bare)
-    assert "not enabled" in ctx("pack", "list", cwd=bare).stdout
+    unready = folder / "bare"
+    project(unready)
+    assert "not enabled" in ctx("pack", "list", cwd=unready).stdout
 
 
 @pytest.mark.slow
 def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(folder: Path) -> None:
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    [memory] = [finding for finding in matches if finding["what"] == "memory"]
+    [memory] = [row for row in matches if row["what"] == "memory"]
     assert memory["state"] == "ok"
     assert "2 banks" in memory["detail"]
     with sqlite3.connect(folder / ".ctx" / "ctx.db") as database:
         database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    assert [finding["state"] for finding in matches if finding["what"] == "memory"] == ["failed"]
+    assert [row["state"] for row in matches if row["what"] == "memory"] == ["failed"]
 
 
 @pytest.mark.slow
@@ -246,6 +246,7 @@ def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert json.loads(ctx("memory", "banks", "--json", cwd=folder).stdout) == {"banks": [], "total": 0}
 
 
+@pytest.mark.slow
 def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     exported = ctx("memory", "export", "--bank", "alice", "--folder", "notes", "--dry-run", cwd=folder)
     assert exported.stdout == "export (dry run): 1 written\n"

@@ -48,10 +48,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _sentences() -> list[str]:
     text = " ".join((ROOT / "docs" / name).read_text() for name in DOCUMENTS)
-    plain = re.sub(r"[`*#|\[\]()]|https?:\S+", " ", text)
+    prose = re.sub(r"[`*#|\[\]()]|https?:\S+", " ", text)
     return [
         sentence
-        for part in re.split(r"(?<=[.:])\s+", plain)
+        for part in re.split(r"(?<=[.:])\s+", prose)
         if 30 < len(sentence := " ".join(part.split())) < 300
     ]
 
@@ -117,8 +117,8 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     capsys.readouterr()
 
     assert migrated("--to", database_url) == 0
-    there = json.loads(capsys.readouterr().out)
-    assert (there["banks"], there["keys"], there["sessions"], there["values"]) == (2, 1, 1, 1)
+    forth = json.loads(capsys.readouterr().out)
+    assert (forth["banks"], forth["keys"], forth["sessions"], forth["values"]) == (2, 1, 1, 1)
     text = config.read_text()
     config.write_text(f'[store]\nurl = "{database_url}"\n{text}')
     with workspace(config) as space:
@@ -138,8 +138,8 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     config.write_text(text)
     assert migrated("--from", database_url, "--to", str(tmp_path / "back" / "ctx.db")) == 0
     back = json.loads(capsys.readouterr().out)
-    assert back["digest"] == there["digest"]
-    assert back["memory_digest"] == there["memory_digest"]
+    assert back["digest"] == forth["digest"]
+    assert back["memory_digest"] == forth["memory_digest"]
     config.write_text(f'[db]\npath = "{tmp_path / "back" / "ctx.db"}"\n{text}')
     with workspace(config) as space:
         space.indexer.repair()

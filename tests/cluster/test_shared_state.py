@@ -34,7 +34,7 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-# -- keys --------------------------------------------------------------------------------------------------------
+# -- keys ----------------------------------------------------------------------------------------------------
 def test_a_key_of_one_server_opens_the_other_until_it_is_revoked(databases: list[Database]) -> None:
     command, server = (SharedKeyRing(database) for database in databases)
     server.follow()
@@ -53,14 +53,14 @@ def test_a_key_of_one_server_opens_the_other_until_it_is_revoked(databases: list
 def test_a_ring_that_follows_nothing_looks_by_itself(
     databases: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command, other = (SharedKeyRing(database) for database in databases)
+    command, server = (SharedKeyRing(database) for database in databases)
     key, _ = command.create("laptop")
-    monkeypatch.setattr(other, "_read_s", -FRESH_S)
-    assert match(key, other.candidates()) is not None
+    monkeypatch.setattr(server, "_read_s", -FRESH_S)
+    assert match(key, server.candidates()) is not None
     with pytest.raises(BadRequest, match="exists"):
-        other.create("laptop")
+        server.create("laptop")
     with pytest.raises(NotFound, match="nobody"):
-        other.revoke("nobody")
+        server.revoke("nobody")
     assert len(command.list()) == 1
 
 
@@ -82,21 +82,21 @@ def test_servers_that_make_keys_at_once_lose_none(databases: list[Database]) -> 
 def test_keys_still_count_while_the_database_is_away(postgres_programs: Any) -> None:
     import postgres
 
-    own = postgres.Server(postgres_programs).create()
+    server = postgres.Server(postgres_programs).create()
     try:
-        with Database(own.url()) as database:
+        with Database(server.url()) as database:
             ring = SharedKeyRing(database)
             key, _ = ring.create("laptop")
             ring.follow()
-            own.kill()
+            server.kill()
             assert match(key, ring.candidates()) is not None
             assert ring.closed
             ring.close()
     finally:
-        own.discard()
+        server.discard()
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------
+# -- sessions ------------------------------------------------------------------------------------------------
 class Clock:
     """A time that stands until it is moved."""
 
@@ -157,7 +157,7 @@ def test_the_oldest_sessions_are_forgotten(databases: list[Database]) -> None:
     assert sessions.data("new")["toolCalls"] == 1
 
 
-# -- what scripts keep -------------------------------------------------------------------------------------------
+# -- what scripts keep ---------------------------------------------------------------------------------------
 def test_what_servers_add_at_once_is_added_once_each(databases: list[Database]) -> None:
     stores = [SharedScriptStore(database) for database in databases]
 

@@ -451,6 +451,7 @@ def test_a_relative_cache_or_home_is_never_the_working_folder(
 # -- the user's own word ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["global", "environment"])
 def test_a_private_repository_opens_by_the_users_own_credential_helper(
     upstream: Upstream, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch, way: str

@@ -1,11 +1,13 @@
 """Documentation sites as their builders make them: each page once, its title right, no navigation in its text."""
 
+import os
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from real_clients import peer
+from real_clients import node, peer
 from web_kit import Crawl, Page, Site, connector, serving
 
 from ctx.formats.extract import extract
@@ -36,30 +38,90 @@ CHROME = (
 )
 
 
-@pytest.fixture(params=["alabaster", "furo", "mkdocs", "readthedocs", "material"])
-def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A site of these pages in a builder's theme."""
-    theme, source, output = request.param, tmp_path / "docs", tmp_path / "site"
-    sphinx = theme in ("alabaster", "furo")
+DOCUSAURUS = """
+module.exports = {
+  title: "Zeppelin", url: "https://zeppelin.example", baseUrl: "/",
+  presets: [["classic", { docs: { routeBasePath: "/", sidebarPath: "./sidebars.js" }, blog: false, pages: false }]],
+  themeConfig: {
+    navbar: { title: "Zeppelin", items: [{ to: "/guide/install", label: "Guide" }] },
+    footer: { copyright: "Powered by Docusaurus" },
+  },
+};
+"""
+SIDEBARS = """
+module.exports = {
+  docs: ["index", { type: "category", label: "Guide", items: ["guide/install", "guide/fly"] }, "api"],
+};
+"""
+
+
+def write_pages(source: Path, suffix: str) -> None:
     for name, title in PAGES.items():
-        path = source / (name + (".rst" if sphinx else ".md"))
+        path = source / (name + suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        heading = f"{title}\n{'=' * len(title)}" if sphinx else f"# {title}"
+        heading = f"{title}\n{'=' * len(title)}" if suffix == ".rst" else f"# {title}"
         path.write_text(f"{heading}\n\n{TEXTS[name]}\n")
-    if sphinx:
-        (source / "conf.py").write_text(f"project = 'Zeppelin'\nhtml_theme = '{theme}'\n")
-        toctree = "\n.. toctree::\n   :hidden:\n\n   guide/install\n   guide/fly\n   api\n"
-        with open(source / "index.rst", "a") as file:
-            file.write(toctree)
-        command = [peer("sphinx-build"), "-q", str(source), str(output)]
-    else:
-        configuration = tmp_path / "mkdocs.yml"
-        configuration.write_text(
-            f"site_name: Zeppelin\nsite_url: https://zeppelin.example/\ntheme: {theme}\n"
-        )
-        command = [peer("mkdocs"), "build", "-q", "-f", str(configuration)]
+
+
+def sphinx_site(folder: Path, theme: str) -> Path:
+    source, output = folder / "docs", folder / "site"
+    write_pages(source, ".rst")
+    (source / "conf.py").write_text(f"project = 'Zeppelin'\nhtml_theme = '{theme}'\n")
+    toctree = "\n.. toctree::\n   :hidden:\n\n   guide/install\n   guide/fly\n   api\n"
+    with open(source / "index.rst", "a") as file:
+        file.write(toctree)
+    command = [peer("sphinx-build"), "-q", str(source), str(output)]
     subprocess.run(command, check=True, capture_output=True, timeout=100)
     return output
+
+
+def mkdocs_site(folder: Path, theme: str) -> Path:
+    write_pages(folder / "docs", ".md")
+    configuration = folder / "mkdocs.yml"
+    configuration.write_text(f"site_name: Zeppelin\nsite_url: https://zeppelin.example/\ntheme: {theme}\n")
+    command = [peer("mkdocs"), "build", "-q", "-f", str(configuration)]
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    return folder / "site"
+
+
+def docusaurus_site(folder: Path, theme: str) -> Path:
+    """Built where somebody installed Docusaurus: 1,280 packages, which CI is spared (CONTRIBUTING.md)."""
+    installed = os.environ.get("CTX_DOCUSAURUS")
+    if not installed:
+        pytest.skip(
+            "CTX_DOCUSAURUS names no folder in which @docusaurus/core and preset-classic are installed"
+        )
+    with tempfile.TemporaryDirectory(
+        dir=installed
+    ) as name:  # below it, where Node looks for what is installed
+        project = Path(name)
+        write_pages(project / "docs", ".md")
+        index = project / "docs" / "index.md"
+        index.write_text(f"---\nslug: /\n---\n\n{index.read_text()}")
+        (project / "package.json").write_text('{"private": true}')
+        (project / "docusaurus.config.js").write_text(DOCUSAURUS)
+        (project / "sidebars.js").write_text(SIDEBARS)
+        program = Path(installed, "node_modules", "@docusaurus", "core", "bin", "docusaurus.mjs")
+        environ = {**os.environ, "CI": "true", "DOCUSAURUS_NO_TELEMETRY": "1"}
+        command = [node(), str(program), "build", "--no-minify", "--out-dir", str(folder / "site")]
+        subprocess.run(command, check=True, capture_output=True, timeout=600, cwd=project, env=environ)
+    return folder / "site"
+
+
+BUILDERS: dict[str, Callable[[Path, str], Path]] = {
+    "alabaster": sphinx_site,
+    "furo": sphinx_site,
+    "mkdocs": mkdocs_site,
+    "readthedocs": mkdocs_site,
+    "material": mkdocs_site,
+    "docusaurus": docusaurus_site,
+}
+
+
+@pytest.fixture(params=BUILDERS)
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A site of these pages in a builder's theme."""
+    return BUILDERS[request.param](tmp_path, request.param)
 
 
 @pytest.fixture
@@ -70,7 +132,8 @@ def site(built: Path) -> Iterator[Site]:
             name = path.relative_to(built).as_posix()
             site.pages[f"/{name}"] = page
             if path.name == "index.html":
-                site.pages[f"/{name.removesuffix('index.html')}"] = page
+                folder = f"/{name.removesuffix('index.html')}"
+                site.pages |= {folder: page, folder.rstrip("/") or "/": page}
         yield site
 
 

@@ -57,9 +57,9 @@ def test_python_definitions_nest_and_end_where_a_statement_shows_it() -> None:
 def test_comments_and_decorators_above_belong_to_a_definition() -> None:
     extracted = extract(Content(PYTHON), "a.py")
     assert extracted is not None
-    store, put = extracted.headings[:2]
+    store, method = extracted.headings[:2]
     assert extracted.body[store.start :].startswith("@decorator\nclass Store")
-    assert extracted.body[put.start :].startswith("    # why\n    async def put")
+    assert extracted.body[method.start :].startswith("    # why\n    async def put")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def apply(root: Path, operation: tuple[str, ...]) -> None:
         paths[0].rename(paths[1])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
 def test_any_sequence_of_file_operations_equals_a_clean_index_of_the_final_tree(
     operations: list[tuple[str, ...]],

@@ -277,10 +277,10 @@ def test_a_look_is_told_what_is_known_of_one_id_of_a_folder_and_of_all(
         yield from ()
 
     IndexRun(shelf, catalog, max_tokens=100, items=look).run()
-    everything = ["in/a.md", "in/b.md", "out/c.md"]
+    names = ["in/a.md", "in/b.md", "out/c.md"]
     assert answers == [
-        set(everything),
+        set(names),
         [None, "alpha", "beta", "gamma", "alpha"],
         ["gamma", True, False, False],
-        ["nothing", 3, everything],
+        ["nothing", 3, names],
     ]

@@ -257,7 +257,12 @@ def test_a_closed_end_is_told_whoever_closed_it() -> None:
         with pytest.raises(WorkerGone):
             Channel(ours).receive(Deadline(5))
     ours, theirs = socket.socketpair()
-    leaving = threading.Timer(0.05, theirs.close)
+
+    def leave() -> None:
+        theirs.recv(1)  # the first part of the frame is there
+        theirs.close()
+
+    leaving = threading.Thread(target=leave)
     leaving.start()
     with ours, pytest.raises(WorkerGone):  # in the middle of what does not fit at once
         Channel(ours).send(JOB, bytes(MAX_FRAME_BYTES), Deadline(20))

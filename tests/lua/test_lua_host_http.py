@@ -342,6 +342,7 @@ def _client_sockets(port: int) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_tls_is_checked(server: Server) -> None:
     """A server that does not speak TLS, and by the same way one whose certificate is wrong, is no server."""
     server.routes["/"] = ok(b"x")

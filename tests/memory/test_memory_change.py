@@ -7,7 +7,7 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, newest_first, replaces
+from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, replaces
 from ctx.memory.contrast import contrasted
 
 
@@ -95,6 +95,8 @@ def test_a_state_of_another_kind_or_of_somebody_else_changes_nothing(earlier: st
         ("The meeting is at three", "The meeting is at four", set()),
         ("My mother lives in Vienna", "My mother's home is in Salzburg", set()),
         ("Our release branch is called stable", "The release branch has been renamed to next", set()),
+        ("We fly to Cadiz on 2 May", "Our flight to Cadiz goes on 9 May", set()),
+        ("I meet in room 3", "The interns meet in room 5", {"i", "3"}),
     ],
 )
 def test_two_statements_put_alike_about_two_things_are_told_apart(
@@ -265,3 +267,14 @@ def test_what_was_forgotten_can_be_listed_and_nothing_else_with_it(bank: MemoryB
     bank.delete(ids[1])
     assert [record["id"] for record in bank.browse(forgotten=True)["items"]] == [ids[1]]
     assert (bank.count(), bank.count(forgotten=True)) == (2, 1)
+
+
+def test_a_statement_is_short_up_to_its_length_and_on_one_line() -> None:
+    words = "I live in Oslo. " * 40
+    for text, short in (
+        (words[:MAX_STATEMENT_CHARS], True),
+        (words[: MAX_STATEMENT_CHARS + 1], False),
+        ("I live in Oslo.\nI work in Bergen.", False),
+        ("I live in Oslo.\n", True),
+    ):
+        assert Statement.of(text).short is short

@@ -1,4 +1,6 @@
-"""Memories answer the same whichever engine keeps them, and two servers on one database work on the same ones."""
+"""Memories answer the same whichever engine keeps them, and two servers on one database work on the same
+ones.
+"""
 
 import random
 import threading
@@ -55,10 +57,10 @@ class Pair:
     def ask(self, name: str, op: str, *, undoing: Sequence[str] = (), **arguments: Any) -> list[Any]:
         """The replies of both, which are the same. `undoing`: the operation of each that is to be undone."""
         replies = []
-        for place, bank in enumerate(self.banks(name)):
-            given = {**arguments, **({"op_id": undoing[place]} if undoing else {})}
+        for index, bank in enumerate(self.banks(name)):
+            request = {**arguments, **({"op_id": undoing[index]} if undoing else {})}
             try:
-                replies.append(call(bank, op, given))
+                replies.append(call(bank, op, request))
             except CtxError as error:
                 replies.append((type(error).__name__, str(error)))
         assert _shared(replies[0]) == _shared(replies[1]), (name, op, arguments)
@@ -75,11 +77,11 @@ def _shared(reply: Any) -> Any:
 @pytest.fixture(params=[False, True], ids=["words", "hybrid"])
 def pair(request: pytest.FixtureRequest, path: str, memory_url: str, clock: Clock) -> Iterator[Pair]:
     stores = []
-    for place in (path, memory_url):
+    for address in (path, memory_url):
         numbers = count(1)
         ids = (f"00000000-0000-4000-8000-{number:012d}" for number in numbers)
         embedder = WordEmbedder() if request.param else None
-        stores.append(MemoryStore(place, embedder, clock, new_id=ids.__next__))
+        stores.append(MemoryStore(address, embedder, clock, new_id=ids.__next__))
     yield Pair(stores, clock)
     for store in stores:
         assert store.check(deep=True) == []
@@ -233,17 +235,17 @@ def servers(memory_url: str, clock: Clock) -> Iterator[list[MemoryStore]]:
 
 
 def test_what_one_server_stores_the_other_finds_with_its_next_search(servers: list[MemoryStore]) -> None:
-    here, there = (store.bank("alice") for store in servers)
+    first, second = (store.bank("alice") for store in servers)
     for number, word in enumerate(("tea", "coffee", "water")):
-        stored = here.put(f"Anna drinks {word}", kind="note")
-        results = there.search(f"{word} for Anna", order="score")["results"]
+        stored = first.put(f"Anna drinks {word}", kind="note")
+        results = second.search(f"{word} for Anna", order="score")["results"]
         assert results[0]["record"]["id"] == stored["id"]
         assert results[0]["record"]["text"] == f"Anna drinks {word}"
-        assert len(there.search("Anna drinks", mode="semantic")["results"]) == number + 1
-        here, there = there, here
-    there.delete(stored["id"])
+        assert len(second.search("Anna drinks", mode="semantic")["results"]) == number + 1
+        first, second = second, first
+    second.delete(stored["id"])
     assert stored["id"] not in {
-        result["record"]["id"] for result in here.search("Anna drinks", mode="semantic")["results"]
+        result["record"]["id"] for result in first.search("Anna drinks", mode="semantic")["results"]
     }
 
 
@@ -251,12 +253,12 @@ def _at_once(acts: list[Callable[[], Any]]) -> list[Any]:
     """What each gives, all begun at the same moment; what one raises is its outcome."""
     start, outcomes = threading.Barrier(len(acts)), [None] * len(acts)
 
-    def run(place: int, act: Callable[[], Any]) -> None:
+    def run(index: int, act: Callable[[], Any]) -> None:
         start.wait()
         try:
-            outcomes[place] = act()
+            outcomes[index] = act()
         except Exception as error:
-            outcomes[place] = error  # type: ignore[call-overload]
+            outcomes[index] = error  # type: ignore[call-overload]
 
     threads = [threading.Thread(target=run, args=entry) for entry in enumerate(acts)]
     for thread in threads:

@@ -76,7 +76,7 @@ def test_a_bank_moved_to_another_file_is_exported_as_the_same_bytes(tmp_path: Pa
         assert second.check(deep=True) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(_fields, min_size=1, max_size=6))
 def test_any_memories_survive_the_round_trip(
     tmp_path_factory: pytest.TempPathFactory, drafts: list[dict[str, Any]]

@@ -220,7 +220,7 @@ _filters = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_filters)
 def test_a_filter_admits_what_python_says_it_does(bank: MemoryBank, filter: Any) -> None:
     records = bank.browse(limit=1000)["items"]

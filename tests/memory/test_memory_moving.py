@@ -157,8 +157,8 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(stores: list[MemoryStor
     with pytest.raises(BrokenOff):
         move_memories(origin.rows, middle.rows, replace=False, progress=break_off)
     assert moved(origin, middle).passed_over == 1
-    again = moved(origin, middle)
-    assert again.passed_over == 4  # alice, bruno, and what is left of the two that are gone
+    report = moved(origin, middle)
+    assert report.passed_over == 4  # alice, bruno, and what is left of the two that are gone
 
 
 def test_banks_of_its_own_are_dropped_only_where_that_is_asked_for(

@@ -472,3 +472,33 @@ def test_an_operation_by_name_is_the_operation(bank: MemoryBank) -> None:
 def test_a_mistake_in_a_call_is_named(bank: MemoryBank, op: str, args: object, named: str) -> None:
     with pytest.raises(BadRequest, match=named):
         call(bank, op, args)
+
+
+def test_a_file_that_is_deleted_in_use_is_laid_there_anew_by_whoever_reads(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with MemoryStore(str(path), None, Clock()) as store:
+        bank = store.bank("alice")
+        bank.put("The otter likes tea.")
+        for _ in range(2):
+            assert texts(bank, "otter") == ["The otter likes tea."]
+            path.unlink()
+        assert texts(bank, "otter") == ["The otter likes tea."]
+        assert path.exists()
+
+
+def test_a_bank_that_is_not_there_is_neither_renamed_nor_merged_nor_deleted(tmp_path: Path) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
+        store.bank("alice").put("The otter likes tea.")
+        store.bank("bob").put("The stork likes milk.")
+        for change in (
+            lambda: store.rename("nobody", "carol"),
+            lambda: store.merge("nobody", "alice"),
+            lambda: store.delete("nobody"),
+        ):
+            with pytest.raises(NotFound, match="no memory bank called 'nobody'"):
+                change()
+        with pytest.raises(Conflict, match="merge the two instead"):
+            store.rename("alice", "bob")
+        with pytest.raises(BadRequest, match="into itself"):
+            store.merge("alice", "alice")
+        assert store.banks() == ["alice", "bob"]

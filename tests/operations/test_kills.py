@@ -43,13 +43,13 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
         write_page(folder, number, chance)
     command(folder, "index", kill_after_s=None, chance=chance)
     stored: list[tuple[str, str]] = []
-    done = 0
+    kill_count = 0
     for round_ in range(kills):
         for number in chance.sample(range(PAGES), 5):
             write_page(folder, number, chance)
         kind = round_ % 4
         if kind == 0:
-            done += command(folder, "index", kill_after_s=chance.uniform(0.2, 1.5), chance=chance)
+            kill_count += command(folder, "index", kill_after_s=chance.uniform(0.2, 1.5), chance=chance)
         elif kind == 1:
             subprocess.run(
                 [sys.executable, "-m", "ctx", "index", "--no-embed", "--no-progress"],
@@ -57,11 +57,13 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
-            done += command(folder, "embed", "pending", kill_after_s=chance.uniform(0.3, 1.5), chance=chance)
+            kill_count += command(
+                folder, "embed", "pending", kill_after_s=chance.uniform(0.3, 1.5), chance=chance
+            )
         else:
-            done += served(folder, config, chance, stored, remembering=kind == 3)
+            kill_count += served(folder, config, chance, stored, remembering=kind == 3)
         sound(config)
-    assert done > kills // 3, "hardly anything was killed at work: the moments are chosen badly"
+    assert kill_count > kills // 3, "hardly anything was killed at work: the moments are chosen badly"
     command(folder, "index", kill_after_s=None, chance=chance)
     with workspace(config) as space:
         after, vectors = (picture(space), found(space, *WORDS)), embeddings(space)

@@ -27,6 +27,8 @@ from pack_kit import (
     texts,
 )
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = {"origin": "https://evil.com"}
 STUCK = """\
 tool = { name = "stuck", description = "Never ends", parameters = {} }
@@ -47,7 +49,6 @@ end
 """
 
 
-@pytest.mark.slow
 def test_a1_the_curl_of_seed_000(tmp_path: Path) -> None:
     with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_API_KEY="your-secret-key") as server:
         completion = subprocess.run(
@@ -92,7 +93,6 @@ def test_a3_alice_and_bob_are_apart_on_all_doors(server: PackServer, config: Pat
         assert texts(pipe.call("recall", ask)) == [secret]
 
 
-@pytest.mark.slow
 def test_a4_what_was_retained_is_recalled_at_once_after_a_restart_and_after_a_kill(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     remaining: list[str] = []
@@ -126,7 +126,6 @@ def test_a6_the_exact_error_of_the_older_generation(server: PackServer) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_a7_raw_pipes(config: Path) -> None:
     pipe = PackPipe(config, "claude-recall", CLAUDE_RECALL_RATE_LIMIT="3")
     assert pipe.ask("health/check")["result"]["status"] == "healthy"
@@ -144,7 +143,6 @@ def test_a7_raw_pipes(config: Path) -> None:
     assert pipe.end()[:2] == (0, b"")
 
 
-@pytest.mark.slow
 def test_a7_a_client_that_closes_its_end_at_once_is_answered(config: Path) -> None:
     # The original's own script is `echo '{...}' | claude-recall mcp start`.
     line = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}\n'
@@ -153,7 +151,6 @@ def test_a7_a_client_that_closes_its_end_at_once_is_answered(config: Path) -> No
     assert json.loads(out)["result"]["protocolVersion"] == "2024-11-05"
 
 
-@pytest.mark.slow
 def test_a8_a_restart_keeps_the_session_and_its_memories(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     visible = []
@@ -171,7 +168,6 @@ def test_a8_a_restart_keeps_the_session_and_its_memories(tmp_path: Path) -> None
     assert [count for *_, count in visible] == [1, 2]
 
 
-@pytest.mark.slow
 def test_a9_clear_context_takes_its_own_session_and_can_be_undone(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     with piped(config, "claude-recall", cwd=tmp_path / "home") as second:
@@ -188,7 +184,6 @@ def test_a9_clear_context_takes_its_own_session_and_can_be_undone(tmp_path: Path
         assert sorted(texts(pipe.call("retrieve_memory", {}))) == ["of another session", "of this session"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["disabled", "local"])
 def test_a10_the_threshold_tells_the_preference_from_the_cake(tmp_path: Path, provider: str) -> None:
     config = pack_project(tmp_path, CONFIG.replace('provider = "disabled"', f'provider = "{provider}"'))
@@ -259,7 +254,6 @@ def conversation(server: PackServer, folder: str, importance: int, text: str = "
     return str(outcome["id"])
 
 
-@pytest.mark.slow
 def test_a12_an_update_is_really_written(server: PackServer, config: Path) -> None:
     id = conversation(server, "/a12", 5)
     sekha(server, "memory_update", conversation_id=id, status="archived", importance_score=9)
@@ -322,7 +316,6 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     assert answer["mode"] == "extractive"
 
 
-@pytest.mark.slow
 def test_a17_the_official_client_connects_by_every_way(server: PackServer, config: Path) -> None:
     async def visit(where: Any) -> set[str]:
         async with Client(where) as client:
@@ -365,7 +358,6 @@ def test_a18_a_foreign_page_reads_documents_and_no_memories(server: PackServer) 
     assert with_key.status_code == 200
 
 
-@pytest.mark.slow
 def test_a19_a_script_that_never_ends_is_408_and_wrote_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "stuck"
     folder.mkdir()
@@ -387,7 +379,6 @@ def test_a19_a_script_that_never_ends_is_408_and_wrote_nothing(tmp_path: Path) -
         assert texts(matches) == ["once more"]
 
 
-@pytest.mark.slow
 def test_a20_every_file_is_its_owners_alone(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
     before = os.umask(0)
@@ -403,7 +394,6 @@ def test_a20_every_file_is_its_owners_alone(tmp_path: Path) -> None:
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
-@pytest.mark.slow
 def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts_it(tmp_path: Path) -> None:
     for number, folder in enumerate(("here", "there")):
         (tmp_path / folder).mkdir()
@@ -459,7 +449,6 @@ def test_the_prompt_recalls_and_says_that_memories_are_no_orders(server: PackSer
     assert "otters" not in server.client.post("/agents/recall-context/prompt", json={}).text
 
 
-@pytest.mark.slow
 def test_the_servers_instructions_tell_models_to_read_what_they_stored(
     server: PackServer, config: Path
 ) -> None:

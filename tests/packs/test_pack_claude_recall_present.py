@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pack_kit import CONFIG, KEY, RECALL, PackPipe, PackServer, Refused, pack_project, piped, served
 
+pytestmark = pytest.mark.slow
+
 PRESENT = CONFIG + '[packs.claude-recall]\nprofile = "present"\n'
 TOOLS = (
     "delete_memory",
@@ -56,7 +58,6 @@ def test_the_configuration_chooses_the_six_tools_under_both_their_names(current:
     assert refused.value.code == -32000
 
 
-@pytest.mark.slow
 def test_the_instructions_are_those_of_the_profile(present: Path) -> None:
     pipe = PackPipe(present, "claude-recall")
     assert "`load_rules`" in pipe.ask("initialize", {})["result"]["instructions"]
@@ -113,7 +114,6 @@ def test_a_projects_rule_holds_in_its_folder_and_replaces_no_other(boat: PackPip
     assert boat.call("store_memory", {**rule, "content": "The standup starts at 11:00"})["replaced"] == 1
 
 
-@pytest.mark.slow
 def test_a_checkpoint_is_one_a_project_and_survives_the_process(present: Path, house: PackPipe) -> None:
     start = {"cwd": present.parent / "boat"}
     parts = {"completed": "the parser", "remaining": "the printer", "blockers": "none"}
@@ -151,7 +151,6 @@ def test_over_http_a_project_has_to_be_named(current: PackServer) -> None:
         assert current.rest(RECALL + tool, {**arguments, "projectId": "boat"}, bank="named")
 
 
-@pytest.mark.slow
 def test_a_profile_that_is_none_ends_the_start_with_the_names(tmp_path: Path) -> None:
     config = pack_project(tmp_path, PRESENT.replace('"present"', '"presnt"'))
     with pytest.raises(AssertionError, match="did you mean 'present'"):

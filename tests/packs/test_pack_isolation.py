@@ -12,6 +12,8 @@ from pack_kit import HELLO, RECALL, PackServer, Refused, pack_environment, pack_
 
 from ctx.errors import NotFound
 
+pytestmark = pytest.mark.slow
+
 BANKS = 8
 CLIENTS = 64
 TOOLS = (
@@ -92,7 +94,6 @@ def asked(tool: str, mine: Ours, theirs: Ours, text: str) -> dict[str, Any]:
     return arguments[tool.removeprefix(RECALL)]
 
 
-@pytest.mark.slow
 def test_no_record_crosses_whatever_sixty_four_clients_ask_at_once(eight: Any) -> None:
     server, _, ours = eight
 
@@ -279,7 +280,6 @@ def test_a_key_that_no_door_knows_is_told_what_to_do(server: PackServer) -> None
         assert mend in refused.value.message
 
 
-@pytest.mark.slow
 def test_a_server_without_any_key_takes_no_offence_at_one(tmp_path: Path) -> None:
     with served(pack_project(tmp_path)) as server:
         assert server.rest("retain", {"content": "x"}, key="your-secret-key")["success"] is True

@@ -143,3 +143,25 @@ def test_a_list_of_keys_writes_no_line_of_its_own() -> None:
 def test_a_manifest_of_other_shapes_offers_nothing() -> None:
     for text in (b"tools = 3", b"[tools]\nx = 3", b"registry = []", b'[tools.x]\npath = ["a"]\ntags = "b"'):
         assert contents(text, tree()).offers == ()
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path"),
+    [
+        (None, "agents/guide/agent.toml"),
+        (b'[agents.guide]\npath = "agents/guide"\n', "agents/guide/agent.toml"),
+        (b'[agents.guide]\npath = "mine/agent.toml"\n', "mine/agent.toml"),
+    ],
+)
+def test_an_agent_that_is_settings_is_left_out_with_what_to_do(manifest: bytes | None, path: str) -> None:
+    offered = contents(manifest, tree(path, "tools/echo/tool.lua"))
+    assert "agent guide" not in names(offered)
+    (problem,) = offered.problems
+    assert problem.startswith(f"agent 'guide': its {path} holds settings and no script; copy ")
+    assert "[agents.inline.guide]" in problem
+
+
+def test_an_agent_with_a_script_beside_its_settings_is_the_script() -> None:
+    offered = contents(None, tree("agents/guide/agent.toml", "agents/guide/agent.lua"))
+    assert names(offered) == ["agent guide"]
+    assert offered.problems == ()

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 from serving import EchoDoor, Serve, failure
+from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import Services
 from ctx.server.keys import KeyRing
@@ -576,3 +577,32 @@ def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: S
     client = serve(services, ServerSettings(bind="0.0.0.0:7331", insecure_no_auth=True)).client
     assert client.post("/tools/search", json={"query": "x"}).status_code == 200
     assert failure(client.post("/tools/remember", json={})) == (401, "unauthorized")
+
+
+def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BrokenDoor(EchoDoor):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            raise RuntimeError("/home/somebody/secret")
+
+    served = serve(services._replace(mcp=BrokenDoor))
+    response = served.client.post("/mcp", json={})
+    assert rpc_failure(response) == (500, "internal")
+    assert "secret" not in response.text
+    served.stop()  # what is logged comes after the reply
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
+
+
+def test_a_reply_that_breaks_off_is_logged(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BreakingDoor(EchoDoor):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise RuntimeError("in the middle")
+
+    served = serve(services._replace(mcp=BreakingDoor))
+    served.client.post("/mcp", json={})
+    served.stop()
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["ctx.server.guard"]

@@ -22,6 +22,7 @@ def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> Non
     assert digest(key).hex() == record.sha256 == json.loads(path.read_text())["keys"][0]["sha256"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert (path.parent / ".gitignore").exists()
     assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
 
 
@@ -123,6 +124,10 @@ def test_keys_are_written_anew_once_the_folder_that_went_with_them_is_there_agai
     folder.mkdir()
     assert match(key, ring.candidates()) is not None
     assert match(key, KeyRing(path).candidates()) is not None
+    shutil.rmtree(folder)
+    folder.mkdir()  # before anybody has looked
+    assert match(key, ring.candidates()) is not None
+    assert match(key, KeyRing(path).candidates()) is not None
 
 
 def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
@@ -131,6 +136,34 @@ def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="link"):
         KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_ring_holds_one_folder_open_however_often_the_file_changes(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring.create("first")
+    count = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        ring.create(f"later-{number}")
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
+def test_keys_that_are_kept_elsewhere_are_taken_over_with_their_end(tmp_path: Path) -> None:
+    local, distant = KeyRing(str(tmp_path / "local.json")), KeyRing(str(tmp_path / "distant.json"))
+    key, _ = distant.create("laptop", ["alice"])
+    assert local.add(distant.list()) == 1
+    assert match(key, local.candidates()) == Grant("key:laptop", frozenset(["alice"]))
+    assert local.add(distant.list()) == 0
+    distant.revoke("laptop", clock=lambda: 7)
+    assert local.add(distant.list()) == 1
+    assert match(key, local.candidates()) is None
+    assert [record.revoked_ms for record in local.list()] == [7]
+    local.create("desk")
+    distant.create("desk")
+    with pytest.raises(BadRequest, match="another key called 'desk'"):
+        local.add(distant.list())
+    distant.revoke("desk")
+    assert local.add(distant.list()) == 1
+    assert len(local.list()) == 3
 
 
 def _create(path: str, names: list[str]) -> None:

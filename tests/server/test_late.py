@@ -51,25 +51,25 @@ def test_what_its_making_raises_every_request_is_told() -> None:
 
 
 def test_a_server_that_ends_does_not_wait_for_a_door_that_is_being_made() -> None:
-    begun, release = threading.Event(), threading.Event()
+    beginning, release = threading.Event(), threading.Event()
 
     class Slow:
         lifespan = nullcontext
 
     def slow() -> Door:
-        begun.set()
+        beginning.set()
         release.wait(30)
         return Slow()  # type: ignore[return-value]
 
     async def end() -> None:
         door = LateDoor("slow", slow)
         async with door.lifespan():
-            asked = asyncio.ensure_future(
+            exchange = asyncio.ensure_future(
                 door.handle({}, asyncio.Queue().get, lambda message: asyncio.sleep(0))
             )
-            await asyncio.to_thread(begun.wait, 30)
+            await asyncio.to_thread(beginning.wait, 30)
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await exchange
 
     asyncio.run(end())
     assert not release.is_set()

@@ -219,9 +219,9 @@ class Client:
     """The other end of `Frames`."""
 
     def __init__(self) -> None:
-        here, self.writing = os.pipe()
-        self.reading, there = os.pipe()
-        self.ends = os.fdopen(here, "rb", buffering=0), os.fdopen(there, "wb", buffering=0)
+        inlet, self.writing = os.pipe()
+        self.reading, outlet = os.pipe()
+        self.ends = os.fdopen(inlet, "rb", buffering=0), os.fdopen(outlet, "wb", buffering=0)
         self.frames = Frames(*self.ends)
 
     def say(self, *messages: JSON) -> None:
@@ -268,18 +268,18 @@ def test_early_answers_end_with_the_first_request_that_is_not_recorded(
         request("ping", id=3),
     ]
     client.say(*messages)
-    early = answer_early(client.frames, record, threading.Event().set)
+    opening = answer_early(client.frames, record, threading.Event().set)
     assert client.hear() == {"jsonrpc": "2.0", "id": 1, "result": {"hello": 1}}
-    assert [json.loads(message) for message in early.messages] == messages[:3]
-    assert early.replies == {1: {"hello": 1}}
-    assert not early.ended
+    assert [json.loads(message) for message in opening.messages] == messages[:3]
+    assert opening.replies == {1: {"hello": 1}}
+    assert not opening.ended
     assert client.frames.next() == json.dumps(messages[3]).encode()  # still there for the SDK
 
 
 def test_early_answers_end_when_the_server_is_ready(tmp_path: Path, client: Client) -> None:
     record = recorded(tmp_path, (request("initialize", HELLO), {"hello": 1}))
-    early = answer_early(client.frames, record, threading.Event().set)
-    assert (early.messages, early.replies, early.ended) == ([], {}, False)
+    opening = answer_early(client.frames, record, threading.Event().set)
+    assert (opening.messages, opening.replies, opening.ended) == ([], {}, False)
 
 
 def test_a_client_that_leaves_with_all_it_asked_needs_no_server(tmp_path: Path, client: Client) -> None:
@@ -293,6 +293,6 @@ def test_a_client_that_leaves_with_all_it_asked_needs_no_server(tmp_path: Path, 
 def test_what_is_no_request_is_left_to_the_server(tmp_path: Path, client: Client, line: bytes) -> None:
     record = recorded(tmp_path, (request("initialize", HELLO), {"hello": 1}))
     os.write(client.writing, line + b"\n")
-    early = answer_early(client.frames, record, threading.Event().set)
-    assert early.replies == {}
-    assert not early.ended
+    opening = answer_early(client.frames, record, threading.Event().set)
+    assert opening.replies == {}
+    assert not opening.ended

@@ -105,3 +105,20 @@ def test_a_key_for_another_bank_is_told_from_no_key() -> None:
 def test_a_pack_is_known_where_it_is_enabled() -> None:
     access = Access(Policy(ServerSettings(packs=(PackPolicy("vault"),))), "request")
     assert (access.knows_pack("vault"), access.knows_pack("diary")) == (True, False)
+
+
+def test_a_key_that_does_not_open_a_pack_is_told_from_no_key() -> None:
+    access = Access(Policy(ServerSettings(packs=(PackPolicy("vault", keys=("k",)),))), "request")
+    with pytest.raises(Unauthorized, match="send 'Authorization") as absent:
+        access.admit_pack("vault")
+    access.grant = Grant("key:diary", pack="diary")
+    with pytest.raises(Unauthorized, match="does not open this pack") as present:
+        access.admit_pack("vault")
+    assert (absent.value.data, present.value.data) == (None, {"presented": True})
+
+
+def test_a_call_by_a_packs_own_route_is_the_packs_and_else_its_endpoints() -> None:
+    access = Access(Policy(ServerSettings()), "request")
+    assert (access.caller().pack, access.caller(pack="vault").pack) == (None, "vault")
+    access.pack = "diary"
+    assert (access.caller().pack, access.caller(pack="vault").pack) == ("diary", "vault")

@@ -338,6 +338,7 @@ def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tm
         assert process.stdout.read() == "", "neither of the two came to its end"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
     tmp_path: Path, how: signal.Signals

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from serving import EchoDoor, Serve, Served, failure
 
 from ctx.server.app import Services, create_app
-from ctx.server.policy import PackPolicy, Policy, ServerSettings
+from ctx.server.policy import Access, PackPolicy, Policy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.zones import TABLE
+from ctx.server.zones import MCP, TABLE, Match, note
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
@@ -269,3 +269,21 @@ def test_a_page_may_not_refresh_nor_call_what_merely_lies_in_a_folder(
         assert served.client.post(path, headers={"origin": "http://localhost:3000"}).status_code == 200
     for path in ("/tools/whoami", "/tools/write_note"):
         assert _call(served, path).status_code == 200
+
+
+def test_a_packs_own_endpoint_is_there_where_the_pack_is_enabled(serve: Serve, doors: Services) -> None:
+    client = serve(doors, ServerSettings(packs=(PackPolicy("diary"),))).client
+    assert client.post("/packs/diary/mcp", json={}).status_code == 200
+    assert client.post("/packs/vault/mcp", json={}).status_code == 404
+
+
+def test_a_session_is_named_by_the_header_of_its_door() -> None:
+    access = Access(Policy(ServerSettings()), "request")
+    headers = {"mcp-session-id": "of mcp", "x-session-id": "x" * 200}
+    for match, session_id in (
+        (Match(MCP), "of mcp"),
+        (Match(TABLE["/tools/{name}"]), "x" * 128),
+        (Match(MCP), None),
+    ):
+        note(access, match, headers if session_id else {})
+        assert access.session_id == session_id

@@ -392,55 +392,77 @@ def test_threads_write_and_read_at_once_and_nothing_is_lost(catalog: Catalog) ->
     assert catalog.stats()["documents"] == 75
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(["put", "delete", "touch", "embed", "forget"]),
-            st.integers(0, 7),
-            st.integers(0, 3),
-        ),
-        max_size=25,
-    )
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "delete", "touch", "embed", "forget"]),
+        st.integers(0, 7),
+        st.integers(0, 3),
+    ),
+    max_size=25,
 )
+_ALL_TABLES = "document, body, chunk, model, embedding, pending, deletion, source"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=_STEPS)
 def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
 ) -> None:
+    with SqliteCatalog(str(tmp_path_factory.mktemp("sequence") / "ctx.db")) as catalog:
+        check_sequence(catalog, steps)
+
+
+@pytest.mark.cluster
+def test_so_does_any_sequence_in_a_database(database_url: str) -> None:
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    @settings(max_examples=15, deadline=None)
+    @given(steps=_STEPS)
+    def check(steps: list[tuple[str, int, int]]) -> None:
+        with catalog.database.transaction(write=True) as connection:
+            connection.execute(f"TRUNCATE {_ALL_TABLES}")
+        check_sequence(catalog, steps)
+
+    with PostgresCatalog(database_url) as catalog:
+        check()
+
+
+def check_sequence(catalog: Catalog, steps: list[tuple[str, int, int]]) -> None:
+    """Holds what writes leave in an empty catalog to what they leave in a dictionary."""
     model: dict[str, tuple[object, list[Chunk]]] = {}
     embedded: set[bytes] = set()
-    with SqliteCatalog(str(tmp_path_factory.mktemp("sequence") / "ctx.db")) as catalog:
-        for act, number, size in steps:
-            name = f"{number}.md"
-            if act == "put":
-                entry = make(
-                    "s",
-                    name,
-                    [f"{n} {random.Random(number * 4 + size).random()}" for n in range(size)],
-                    title="t",
-                )
-                catalog.put_documents([entry])
-                model[name] = entry
-            elif act == "delete":
-                catalog.delete_documents("s", [name])
-                model.pop(name, None)
-            elif act == "touch" and name in model:
-                document, chunks = model[name]
-                catalog.touch_documents([("s", name, "touched", size)])
-                model[name] = (document._replace(fingerprint="touched", updated_ms=size), chunks)  # type: ignore[attr-defined]
-            elif act == "embed":
-                texts = catalog.pending_texts(MODEL, size)
-                catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
-                embedded |= {hashed for hashed, _ in texts}
-            elif act == "forget" and size == 0:
-                catalog.forget_embeddings(MODEL)
-                embedded = set()
-        assert {key[1]: value for key, value in documents_of(catalog).items()} == {
-            name: (document, tuple(chunks)) for name, (document, chunks) in model.items()
-        }
-        hashes = [chunk.text_hash for _, chunks in model.values() for chunk in chunks]
-        uncovered = [hashed for hashed in hashes if hashed not in embedded]
-        assert catalog.pending_count(MODEL) == len(uncovered)
-        assert {hashed for hashed, _ in catalog.pending_texts(MODEL, 1000)} == set(uncovered)
-        assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
-        entries_by_name = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
-        assert len(entries_by_name) == len(hashes) - len(uncovered)
+    for act, number, size in steps:
+        name = f"{number}.md"
+        if act == "put":
+            entry = make(
+                "s",
+                name,
+                [f"{n} {random.Random(number * 4 + size).random()}" for n in range(size)],
+                title="t",
+            )
+            catalog.put_documents([entry])
+            model[name] = entry
+        elif act == "delete":
+            catalog.delete_documents("s", [name])
+            model.pop(name, None)
+        elif act == "touch" and name in model:
+            document, chunks = model[name]
+            catalog.touch_documents([("s", name, "touched", size)])
+            model[name] = (document._replace(fingerprint="touched", updated_ms=size), chunks)  # type: ignore[attr-defined]
+        elif act == "embed":
+            texts = catalog.pending_texts(MODEL, size)
+            catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
+            embedded |= {hashed for hashed, _ in texts}
+        elif act == "forget" and size == 0:
+            catalog.forget_embeddings(MODEL)
+            embedded = set()
+    assert {key[1]: value for key, value in documents_of(catalog).items()} == {
+        name: (document, tuple(chunks)) for name, (document, chunks) in model.items()
+    }
+    hashes = [chunk.text_hash for _, chunks in model.values() for chunk in chunks]
+    uncovered = [hashed for hashed in hashes if hashed not in embedded]
+    assert catalog.pending_count(MODEL) == len(uncovered)
+    assert {hashed for hashed, _ in catalog.pending_texts(MODEL, 1000)} == set(uncovered)
+    assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
+    entries_by_name = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
+    assert len(entries_by_name) == len(hashes) - len(uncovered)

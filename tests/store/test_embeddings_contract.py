@@ -187,3 +187,18 @@ def test_vectors_of_another_size_are_refused(catalog: Catalog) -> None:
         catalog.put_embeddings(MODEL, [(second, vector_of(second, 8))])
     with pytest.raises(StoreError, match="different sizes"):
         catalog.put_embeddings(MODEL, [(first, vector_of(first)), (second, vector_of(second, 8))])
+
+
+def test_vectors_are_given_by_the_hash_of_their_text_and_forgotten_with_their_model(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one", "two"])])
+    hashes = [digest for digest, _ in catalog.pending_texts(MODEL, 10)]
+    assert catalog.forget_embeddings("no-such-model") == 0
+    embed_pending(catalog)
+    vectors = catalog.vectors_of(MODEL, [*hashes, hashes[0], b"\0" * 16])
+    assert sorted(vectors) == sorted(hashes)
+    for digest, vector in vectors.items():
+        assert np.allclose(vector, vector_of(digest), atol=1e-3)
+    assert catalog.vectors_of("no-such-model", hashes) == {}
+    assert catalog.forget_embeddings(MODEL) == 2
+    assert catalog.vectors_of(MODEL, hashes) == {}
+    assert catalog.pending_count(MODEL) == 2

@@ -161,6 +161,7 @@ def test_following_a_tree_ends_as_building_it_at_once(
         rebuilt.close()
 
 
+@pytest.mark.slow
 def test_catching_up_twice_is_the_same_as_once(catalog: Catalog, index: SearchIndex) -> None:
     follow(catalog, index, 3)  # type: ignore[arg-type]
     before = found_in(catalog, index)  # type: ignore[arg-type]

@@ -173,14 +173,14 @@ def test_killed_while_a_replaced_model_is_dropped_the_store_is_whole(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = str(tmp_path / "ctx.db")
-    place = path if engine == "sqlite" else str(request.getfixturevalue("database_url"))
+    address = path if engine == "sqlite" else str(request.getfixturevalue("database_url"))
     count, chance = (3_000 if engine == "sqlite" else 400), random.Random(5)
-    with open_catalog(place, path) as catalog:
+    with open_catalog(address, path) as catalog:
         catalog.put_documents([store_tree.make("s", "a", [f"text {number}" for number in range(count)])])
         store_tree.embed_pending(catalog, 1_000, MODEL)
         for kill in range(6):
             store_tree.embed_pending(catalog, 1_000, "elder")
-            command = [sys.executable, "-c", PRUNE, place, path]
+            command = [sys.executable, "-c", PRUNE, address, path]
             child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None
             for _ in range(1 + kill % 2):  # in the middle of forgetting, then of giving back

@@ -333,3 +333,29 @@ def test_unused_embeddings_are_kept_until_they_are_dropped(tmp_path: Path) -> No
         assert catalog.pending_count(MODEL) == 0
         catalog.put_documents([make("s", "a", ["one"])])
         assert catalog.pending_count(MODEL) == 1
+
+
+def test_a_reader_whose_file_was_replaced_reads_the_one_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.db"
+    with SqliteCatalog(str(path)) as catalog:
+        catalog.put_documents([make("filesystem", "a.md", ["one"])])
+    with SqliteCatalog(str(path), read_only=True) as reader:
+        assert list(reader.fingerprints("filesystem")) == ["a.md"]
+        path.unlink()
+        assert list(reader.fingerprints("filesystem")) == ["a.md"], "what is open still answers"
+        with SqliteCatalog(str(path)) as catalog:
+            catalog.put_documents([make("filesystem", "b.md", ["two"])])
+        assert list(reader.fingerprints("filesystem")) == ["b.md"]
+
+
+def test_the_writes_of_one_opening_are_one_epoch(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    for opening in (1, 2):
+        with SqliteCatalog(path) as catalog:
+            for name in ("a.md", "b.md", "c.md"):
+                catalog.put_documents([make("filesystem", name, [f"text {opening}"])])
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("SELECT count(*) FROM epoch").fetchone() == (opening + 1,), (
+                "the schema has one"
+            )
+        connection.close()

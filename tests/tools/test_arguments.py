@@ -80,13 +80,13 @@ def test_a_query_string_has_the_types_of_the_schema_and_the_last_of_several() ->
 
 
 def test_a_field_without_a_value_is_absent_and_what_is_left_open_keeps_its_nulls() -> None:
-    sent = {
+    arguments = {
         "query": None,
         "metadata": {"a": None},
         "items": [{"text": "x", "when": None, "else": None}, {"text": "y"}],
         "strange": None,
     }
-    assert without_absent(SCHEMA, sent) == {
+    assert without_absent(SCHEMA, arguments) == {
         "metadata": {"a": None},
         "items": [{"text": "x"}, {"text": "y"}],
     }

@@ -206,7 +206,7 @@ MALFORMED: list[Any] = [
         "$ref": "#/$defs/a",
     },
     {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#/properties/a"}]}}},
-    {"type": "object", "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(5000)}},
+    {"type": "object", "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(600)}},
     {"type": "object", "properties": {f"p{n}": {} for n in range(30_000)}},
     {"type": "object", "properties": {"a": {"type": "array", "default": "x"}}},
     {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a$", "default": "b"}}},

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MODULES = frozenset(["re", "re2", "fnmatch", "glob"])
 METHODS = frozenset(["glob", "rglob", "full_match"])  # of pathlib
 WORDS = re.compile(rf"\b({'|'.join(MODULES | METHODS | {'pattern'})})\b")

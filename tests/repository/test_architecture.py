@@ -5,7 +5,7 @@ import functools
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ctx"
 DRAWING = (ROOT / "docs" / "architecture.md").read_text()
 

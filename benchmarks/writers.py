@@ -1,0 +1,157 @@
+"""What writers that share a database store beside each other: documents of sources of their own, and memories
+of banks of their own.
+
+    python benchmarks/writers.py [--url postgresql://...] [--seconds 8] [--standby]
+
+Each writer is a process, as another machine would be. Without `--url` it starts the server of the tests, with
+`fsync` on; `--standby` gives it a synchronous standby that applies each commit before it is acknowledged. One
+writer and eight are measured in turn, twice.
+"""
+
+import multiprocessing
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from _common import header, note, options
+
+sys.path[:0] = [
+    str(Path(__file__).parent.parent / "tests"),
+    str(Path(__file__).parent.parent / "tests" / "store"),
+]
+
+WRITERS = (1, 8, 1, 8)
+CHUNKS = 4  # of a document
+TEXT = (
+    "what the ferry carries over the river in the morning, when the water is high and the boats are late " * 3
+)
+
+
+def write_documents(url: str, name: str, batch: int, seconds: float, start: Barrier) -> tuple[int, float]:
+    """How many documents one writer stores, and its processor time."""
+    from store_tree import make
+
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    with PostgresCatalog(url) as catalog:
+        catalog.put_documents([make(f"git:{name}", "first.md", ["first"])])
+        start.wait()
+        begun_s, spent_s, count = time.monotonic(), time.process_time(), 0
+        while time.monotonic() - begun_s < seconds:
+            documents = [
+                make(
+                    f"git:{name}",
+                    f"{count + number}.md",
+                    [f"{TEXT} {name} {count} {number} {part}" for part in range(CHUNKS)],
+                )
+                for number in range(batch)
+            ]
+            catalog.put_documents(documents)
+            count += batch
+        return count, time.process_time() - spent_s
+
+
+def write_memories(url: str, name: str, batch: int, seconds: float, start: Barrier) -> tuple[int, float]:
+    """How many memories one writer stores, and its processor time."""
+    from ctx.memory import MemoryStore
+
+    with MemoryStore(url) as store:
+        bank = store.bank(name)
+        bank.put("first")
+        start.wait()
+        begun_s, spent_s, count = time.monotonic(), time.process_time(), 0
+        while time.monotonic() - begun_s < seconds:
+            bank.put(f"{TEXT[:120]} {name} {count}", kind="note")
+            count += 1
+        return count, time.process_time() - spent_s
+
+
+KINDS = {"documents": write_documents, "memories": write_memories}
+
+
+def _work(
+    kind: str, url: str, name: str, batch: int, seconds: float, start: Barrier, results: object
+) -> None:
+    results.put(KINDS[kind](url, name, batch, seconds, start))  # type: ignore[attr-defined]
+
+
+def rate(kind: str, url: str, writers: int, batch: int, seconds: float, turn: int) -> tuple[float, float]:
+    """What so many writers store a second, all together, and the cores that their own processes are busy on."""
+    context = multiprocessing.get_context("spawn")
+    results, start = context.Queue(), context.Barrier(writers)
+    processes = [
+        context.Process(
+            target=_work, args=(kind, url, f"{kind}-{turn}-{batch}-{number}", batch, seconds, start, results)
+        )
+        for number in range(writers)
+    ]
+    for process in processes:
+        process.start()
+    figures = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return sum(count for count, _ in figures) / seconds, sum(spent_s for _, spent_s in figures) / seconds
+
+
+@contextmanager
+def database(url: str | None, *, standby: bool) -> Iterator[str]:
+    """The address of a database to write to."""
+    if url is not None:
+        yield url
+        return
+    import postgres
+
+    programs = postgres.Programs()
+    primary = postgres.Server(programs, durable=True).create()
+    follower = primary.standby() if standby else None
+    try:
+        if follower is not None:
+            import psycopg
+
+            with psycopg.connect(primary.url(), autocommit=True) as connection:
+                for sql in (
+                    "ALTER SYSTEM SET synchronous_standby_names = '*'",
+                    "ALTER SYSTEM SET synchronous_commit = 'remote_apply'",
+                    "SELECT pg_reload_conf()",
+                ):
+                    connection.execute(sql)
+        yield primary.database()
+    finally:
+        primary.discard()
+        if follower is not None:
+            follower.discard()
+        programs.discard()
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--url", help="a database of its own (default: a server is started)")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--standby", action="store_true", help="with a synchronous standby")
+    args = parser.parse_args()
+    header("writers beside each other")
+    with database(args.url, standby=args.standby) as url:
+        for kind, batch in (("documents", 1), ("documents", 20), ("memories", 1)):
+            rates: dict[int, list[float]] = {}
+            for turn, writers in enumerate(WRITERS):
+                per_s, cores = rate(kind, url, writers, batch, args.seconds, turn)
+                rates.setdefault(writers, []).append(per_s)
+                print(
+                    f"  {kind:10} {batch:3} at once, {writers} writers: {per_s:8.1f} a second, {cores:.2f} cores of their own"
+                )
+            alone, together = (statistics.mean(rates[writers]) for writers in (1, 8))
+            note(f"{kind}_{batch}_ratio", together / alone)
+            print(
+                f"{kind}, {batch} at once: eight writers store {together / alone:.2f} times what one does\n"
+            )
+    spent_s = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"processor time of all processes: {spent_s.ru_utime + spent_s.ru_stime:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
