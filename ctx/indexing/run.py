@@ -189,13 +189,13 @@ class IndexRun:
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
-            written = bool(self._batch.put or self._batch.touch or departed)
+            news = bool(self._batch.put or self._batch.touch or departed)
             with self._writing():
                 self._store()
                 if departed:
                     self._catalog.delete_documents(self._source, departed)
                 self._record(note, departed)
-                if written and self._published:
+                if news and self._published:
                     self._published()
         return IndexReport(
             source=self._source,
