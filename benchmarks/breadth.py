@@ -7,13 +7,15 @@ the vectors known from the first time, up to shares of the time. Time is counted
     breadth    the product's order, of questions that nobody has asked before
     asked      the same, of questions that were asked (in groups of --group, each group in a fresh store) before the time began
 
-Yardsticks of the same run: keyword search, and hybrid search when all is embedded.
+Yardsticks of the same run: keyword search, and hybrid search when all is embedded. `--ceiling` embeds nothing, and prints
+what no order can surpass that knows nothing of the questions, however well what it has read were ranked.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _common import check, finish, header
-from quality import JudgedSet, indexed, read_set, run_queries, score
+from quality import DEPTH, JudgedSet, Runs, indexed, read_set, run_queries, score
 from quality import options as quality_options
 
 from ctx.config import load_config
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 STEP = 32  # chunks between two looks at the time that is spent
 SHARES = (0.05, 0.1, 0.2, 0.5)
+DRAWS = 40  # of documents that happen to have been read, for the ceiling
 
 
 class Recorded:
@@ -153,8 +156,44 @@ def curve_of_asked(corpus: Corpus, size: int, groups: int) -> tuple[dict[float, 
     return sums, final
 
 
+def ceilings(judged: JudgedSet, work: Path) -> dict[str, object]:
+    """At each share of the time, NDCG@10 where a judge who is never wrong has read that many openings, whichever they are.
+
+    What is relevant and read comes first, what is read and not relevant goes, and the rest stays in the order of the words.
+    """
+    folder = work / f"{judged.name}-words"
+    folder.mkdir(parents=True, exist_ok=True)
+    with indexed(judged, folder, "disabled") as space:
+        ranked = run_queries(space, judged, "keyword", DEPTH)[0]
+        chunks = space.catalog.stats()["chunks"]
+    documents = [document["id"] for document in judged.documents]
+    keyword = score(judged, ranked).all
+    figures = {}
+    for share in SHARES:
+        count = min(len(documents), round(share * chunks))
+        draws = [set(random.Random(seed).sample(documents, count)) for seed in range(DRAWS)]
+        figures[share] = sum(score(judged, best_ranking(judged, ranked, draw)).all for draw in draws) / DRAWS
+    shares = ", ".join(f"{share:.0%} {figure * 100:.2f}" for share, figure in figures.items())
+    print(f"  keyword {keyword * 100:.2f}, ceiling {shares}")
+    return {"set": judged.name, "chunks": chunks, "keyword": keyword, "ceiling": figures}
+
+
+def best_ranking(judged: JudgedSet, ranked: Runs, documents: set[str]) -> Runs:
+    """The runs of the words, put right by all that can be known of the documents that have been read."""
+    runs: Runs = {}
+    for query, grades in judged.qrels.items():
+        relevant = sorted(
+            (id for id in documents & grades.keys() if grades[id] > 0), key=lambda id: (-grades[id], id)
+        )
+        runs[query] = [*relevant, *(id for id in ranked.get(query, []) if id not in documents)]
+    return runs
+
+
 def main() -> None:
     parser = quality_options()
+    parser.add_argument(
+        "--ceiling", action="store_true", help="only what an order can reach that knows no question"
+    )
     parser.add_argument(
         "--queries", type=int, default=10_000, help="at most so many of each set, evenly taken"
     )
@@ -167,7 +206,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         work = args.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for folder in folders:
-            results.append(measured(read_set(folder), work, args))
+            judged = read_set(folder)
+            results.append(ceilings(judged, work) if args.ceiling else measured(judged, work, args))
     print(json.dumps({"benchmark": "breadth", "load": os.getloadavg(), "sets": results}))
     finish()
 

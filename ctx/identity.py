@@ -34,6 +34,17 @@ def embedding_text(title: str, heading: str, text: str) -> str:
     return f"{head}\n{text}" if head else text
 
 
+def outline(value: object, digits: int = 16) -> str:
+    """The beginning of a hash of a small value, as Python writes it: what two configurations are told apart by."""
+    try:
+        # Python's own, slower on long texts: `hashlib` loads OpenSSL, 2.5 ms.
+        from _sha256 import sha256  # type: ignore[import-not-found]
+    except ImportError:
+        from hashlib import sha256
+    digest: str = sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()
+    return digest[:digits]
+
+
 def text_hash(text: str) -> bytes:
     """The identity of a text to embed, 16 bytes."""
     import hashlib

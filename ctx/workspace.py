@@ -14,11 +14,8 @@ from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
-from ctx.search import Searcher
 from ctx.store.plane import Plane, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.tools.base import Call, Toolbox
-from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, SourceStatus
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git and
@@ -39,11 +36,13 @@ if TYPE_CHECKING:
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
+    from ctx.search import Searcher
     from ctx.store.base import Projection, SearchIndex
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.succession import Succession
     from ctx.tools.agents import Agents
+    from ctx.tools.base import Call, Toolbox
 
 _HOLD_TRIES = 3  # models do not change more often while one question is asked
 
@@ -70,20 +69,27 @@ class Workspace:
         self.config = config
         self._reading = reading
         self._projecting = projecting
-        self.toolbox = Toolbox()
         self.started_s = time.monotonic()
         self._lock = RLock()
         self._watcher: Watcher | None = None
         self._all_indexed = False  # every source, once at least
         self._opened: list[Callable[[], None]] = []
-        for tool in builtin_tools(self, config.retrieval.final_limit):
-            self.toolbox.add(tool)
 
     def __enter__(self) -> "Workspace":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @cached_property
+    def toolbox(self) -> "Toolbox":
+        from ctx.tools.base import Toolbox  # 4 ms with a search's rooms, and an index run calls no tool
+        from ctx.tools.builtin import builtin_tools
+
+        toolbox = Toolbox()
+        for tool in builtin_tools(self, self.config.retrieval.final_limit):
+            toolbox.add(tool)
+        return toolbox
 
     # -- what searching needs --------------------------------------------------------------------------------------
 
@@ -172,7 +178,9 @@ class Workspace:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
 
     @cached_property
-    def searcher(self) -> Searcher:
+    def searcher(self) -> "Searcher":
+        from ctx.search import Searcher
+
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
 
     # -- sources ---------------------------------------------------------------------------------------------------
@@ -552,7 +560,7 @@ class Workspace:
         )
         self._watcher.start()
 
-    def _mend_after(self, call: Call) -> None:
+    def _mend_after(self, call: "Call") -> None:
         if call.outcome == StoreError.word and self._watcher is not None:
             self._watcher.look_soon()
 

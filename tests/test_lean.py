@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -111,7 +112,8 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
         "uuid",
         "hashlib",
     }
-    code = "import sys, ctx.cli, ctx.cli.search; print(*sorted(sys.modules))"
+    rooms = "ctx.cli, ctx.cli.search, ctx.search, ctx.tools.base, ctx.tools.builtin, ctx.store.tantivy"
+    code = f"import sys, {rooms}; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", "import sys; print(*sys.modules)"],
         capture_output=True,
@@ -122,6 +124,32 @@ def test_a_keyword_search_imports_none_of_what_is_dear() -> None:
     modules = completed.stdout.split()
     assert not (dear & set(modules)) - set(loaded.stdout.split())
     assert not [name for name in modules if "opensearch" in name or "postgres" in name]
+
+
+def test_an_index_run_that_finds_nothing_changed_imports_nothing_that_only_a_change_needs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ctx.toml").write_text(
+        '[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "disabled"\n'
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# A page\n")
+    code = "import sys, ctx.cli; ctx.cli.main(['index', '--no-progress']); print(*sorted(sys.modules))"
+    command = [sys.executable, "-c", code]
+    for _ in range(3):  # a file as young as the first run is looked at once more
+        completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "1 unchanged" in completed.stdout
+    dear = {
+        "argparse",
+        "ctx.search",
+        "hashlib",
+        "numpy",
+        "shutil",
+        "sqlite3.dump",
+        "tantivy",
+        "typing",
+    }
+    assert not dear & set(completed.stdout.split())
 
 
 def test_records_of_rows_are_what_calling_the_class_gives() -> None:

@@ -6,7 +6,6 @@ so a link put in place meanwhile is refused.
 """
 
 import errno
-import hashlib
 import os
 import stat
 import time
@@ -22,6 +21,7 @@ from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, 
 from ctx.connectors.scope import Scope
 from ctx.connectors.stamps import RACY, STAMP, fingerprint, may_still_change
 from ctx.errors import SourceError
+from ctx.identity import outline
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
@@ -107,7 +107,7 @@ class FilesystemConnector:
             self.respect_gitignore,
             self.link,
         )
-        return hashlib.sha256(repr(settings).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return outline(settings)
 
     # -- scanning --------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ with a cut history every file would bear the date of the last commit. A file's f
 blob, so a new commit costs what it changed.
 """
 
-import hashlib
 import os
 import posixpath
 import re
@@ -39,6 +38,7 @@ from ctx.connectors.submodules import (
     listed_submodules,
 )
 from ctx.errors import ConfigError, SourceError
+from ctx.identity import outline
 from ctx.types import Content, SourceItem
 
 MAX_FILE_BYTES = 10_000_000
@@ -133,7 +133,7 @@ class GitConnector:
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         further = (self.submodules, self.lfs and lfs_installed())
         identity = (origin, globs, further) if any(further) else (origin, globs)
-        return hashlib.sha256(repr(identity).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return outline(identity)
 
     # -- scanning ----------------------------------------------------------------------------------
 

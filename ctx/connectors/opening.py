@@ -55,8 +55,8 @@ def _read(fd: int, name: str, max_bytes: int) -> bytes:
             return head  # enough for the extractor to see the same
         data = head
         if len(head) != before.st_size:
-            rest = before.st_size - len(head)
-            data += read_most(partial(os.read, fd), max_bytes + 1 - len(head), rest + 1)
+            expected = before.st_size - len(head)
+            data += read_most(partial(os.read, fd), max_bytes + 1 - len(head), expected + 1)
         after = os.fstat(fd)
         if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
             after.st_mtime_ns,

@@ -5,7 +5,6 @@ changed. Keys are kept as they are, also those that no file system could hold. K
 no message and no log.
 """
 
-import hashlib
 import os
 import re
 import time
@@ -26,6 +25,7 @@ from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_header
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
+from ctx.identity import outline
 from ctx.lua.fetch import Reply
 from ctx.types import Content, SourceItem
 
@@ -97,7 +97,7 @@ class S3Connector:
     def signature(self) -> str:
         origin = (SCAN_FORMAT, self.bucket, self.prefix, self._endpoint_url)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
-        return hashlib.sha256(repr((origin, globs)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return outline((origin, globs))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The objects that are new or changed, in the order of their keys.

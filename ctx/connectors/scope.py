@@ -1,6 +1,5 @@
 """Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from ctx.connectors.defaults import SKIPPED_FOLDERS
@@ -15,6 +14,7 @@ from ctx.connectors.patterns import (
     name_test,
     parse_globs,
 )
+from ctx.identity import outline
 
 
 class Scope:
@@ -149,4 +149,4 @@ def _tag(ignores: tuple[Level, ...]) -> str:
     ]
     if not requests:
         return ""
-    return "." + hashlib.sha256(repr(requests).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return "." + outline(requests, 12)

@@ -32,6 +32,7 @@ from ctx.connectors.web_page import (
 from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
+from ctx.identity import outline
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host
 from ctx.types import Content, SourceItem
 
@@ -119,7 +120,7 @@ class WebConnector:
     def signature(self) -> str:
         origin = (SCAN_FORMAT, self.start, self.prefixes, self.depth, self.queries, self.robots)
         bounds = (self.include_globs, self.exclude_globs, self.max_pages, self.max_file_bytes)
-        return hashlib.sha256(repr((origin, bounds)).encode()).hexdigest()[:16]
+        return outline((origin, bounds))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The pages that are new or changed, in the order in which they were met.

@@ -1,6 +1,5 @@
 """The seam that embedders stand behind, and what models want said before a text."""
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +97,8 @@ def prefixes(model: str) -> Prefixes:
 
 def catalog_key(name: str, *determinants: object) -> str:
     """`name@` and twelve hexadecimal digits of all that decides the vectors besides the text."""
+    import hashlib  # it loads OpenSSL: 2 ms, and a run without embeddings names no model
+
     return f"{name}@{hashlib.sha256(json.dumps(determinants).encode()).hexdigest()[:12]}"
 
 

@@ -4,7 +4,6 @@ A bad item is a line of the report, never the end of the run. Each batch is a tr
 run that dies leaves a store that opens, and the next run completes it.
 """
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -190,12 +189,13 @@ class IndexRun:
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
+            news = bool(self._batch.put or self._batch.touch or departed)
             with self._writing():
                 self._store()
                 if departed:
                     self._catalog.delete_documents(self._source, departed)
                 self._record(note, departed)
-                if self._published:
+                if news and self._published:
                     self._published()
         return IndexReport(
             source=self._source,
@@ -392,6 +392,8 @@ def why_no_text(content: Content) -> str:
 
 def _content_hash(content: Content) -> bytes:
     """Of everything that decides what is stored, so that a changed title or address counts as a change."""
+    import hashlib  # it loads OpenSSL: 2 ms, and a run that finds nothing changed hashes nothing
+
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )

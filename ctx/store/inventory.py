@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from ctx.errors import StoreError
 from ctx.store.statefile import Stamp, stamp
-from ctx.store.tantivy import KeywordIndex
 
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
-# Of vectors.py and lanes.py, which are not imported to see that nothing has changed.
+# Of the fields and the analysis in tantivy.py; an index of another format is built anew.
+KEYWORD_FORMAT = 2
+# Of vectors.py and lanes.py. None of these three is imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
@@ -96,6 +97,8 @@ def sound_files(folder: str) -> bool:
         return False
     if verified.get(folder) == meta:
         return True
+    from ctx.store.tantivy import KeywordIndex
+
     try:
         with Surviving():
             KeywordIndex(folder, writable=False).close()

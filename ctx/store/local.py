@@ -23,6 +23,7 @@ from ctx.lean import TYPE_CHECKING, Lock
 from ctx.store.base import Catalog, StoredDocument
 from ctx.store.inventory import (
     DAMAGED,
+    KEYWORD_FORMAT,
     OPEN_TRIES,
     VECTORS_FORMAT,
     Surviving,
@@ -33,7 +34,6 @@ from ctx.store.inventory import (
     verified,
 )
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
-from ctx.store.tantivy import FORMAT, KeywordIndex
 from ctx.types import Filters, Hit
 
 if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from the command line needs neither
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 
     import numpy as np
 
+    from ctx.store.tantivy import KeywordIndex
     from ctx.store.vector_writer import VectorWriter
     from ctx.store.vectors import VectorReader
 
@@ -190,11 +191,13 @@ class LocalIndex:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _current_keyword(self) -> KeywordIndex | None:
+    def _current_keyword(self) -> "KeywordIndex | None":
         """What is published now, opened. None where nothing is."""
         current_stamp = stamp(self._state_path)
         if current_stamp == self._seen and current_stamp is not None:
             return self._keyword
+        from ctx.store.tantivy import KeywordIndex
+
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
                 # Before the state is read: a newer one is then seen next time.
@@ -202,7 +205,7 @@ class LocalIndex:
                 fields = _keyword_state(self._state_path)
                 if fields is None:
                     return None
-                if fields.get("format") != str(FORMAT):
+                if fields.get("format") != str(KEYWORD_FORMAT):
                     raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
@@ -286,7 +289,11 @@ class LocalIndex:
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
         fields = _keyword_state(self._state_path)
-        if not fields or fields.get("format") != str(FORMAT) or not expected.items() <= fields.items():
+        if (
+            not fields
+            or fields.get("format") != str(KEYWORD_FORMAT)
+            or not expected.items() <= fields.items()
+        ):
             return False
         if not complete_files(os.path.join(self._path, fields["folder"]), fields):
             return False
@@ -311,7 +318,7 @@ class LocalIndex:
         fields = _keyword_state(self._state_path)
         if fields is None:
             problems.append("there is no keyword index yet")
-        elif fields.get("format") != str(FORMAT):
+        elif fields.get("format") != str(KEYWORD_FORMAT):
             problems.append("the keyword index is damaged or of another version")
         else:
             folder = os.path.join(self._path, fields["folder"])
@@ -381,7 +388,7 @@ class LocalIndex:
             return None, 0
         reason = None
         applied = 0
-        if fields.get("format") != str(FORMAT):
+        if fields.get("format") != str(KEYWORD_FORMAT):
             reason = "damaged or of another version"
         else:
             applied = int(fields["applied"])
@@ -410,7 +417,7 @@ class LocalIndex:
         ]
         return f"keyword-{max(numbers, default=0) + 1}"
 
-    def _writer_of(self, folder: str) -> KeywordIndex:
+    def _writer_of(self, folder: str) -> "KeywordIndex":
         """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
         if self._keyword_writer is None or self._keyword_writer_folder != folder:
             path = os.path.join(self._path, folder)
@@ -418,6 +425,9 @@ class LocalIndex:
                 files.make_folder(path, beneath=self._beneath)
             except OSError as error:
                 raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
+            # 3 ms with the analysis, and a run that finds nothing changed has no use for it.
+            from ctx.store.tantivy import KeywordIndex
+
             self._keyword_writer = KeywordIndex(path, writable=True)
             self._keyword_writer_folder = folder
         return self._keyword_writer
@@ -456,7 +466,7 @@ class LocalIndex:
     def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)
         fields: dict[str, str | int] = {
-            "format": FORMAT,
+            "format": KEYWORD_FORMAT,
             "folder": folder,
             "applied": applied,
             "history": history,
@@ -578,7 +588,7 @@ class _Suspecting(Surviving):
             self._index.suspect()
 
 
-def _close_quietly(writer: KeywordIndex) -> None:
+def _close_quietly(writer: "KeywordIndex") -> None:
     try:
         writer.close()
     except StoreError as error:

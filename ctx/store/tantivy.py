@@ -19,8 +19,6 @@ from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.base import StoredDocument
 from ctx.types import Filters, Hit, best_first
 
-FORMAT = 2  # of the fields and the analysis; an index of another format is built anew
-
 PASSAGE_CHARS = (
     2200  # about three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere
 )

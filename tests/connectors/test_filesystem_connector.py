@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -265,6 +266,24 @@ def test_a_file_that_grew_over_the_cap_since_the_scan_is_not_read(root: Path) ->
     path.write_text("x" * 11)
     with pytest.raises(SourceError, match="max_file_bytes"):
         item.read()
+
+
+def test_a_file_is_read_whole_whatever_its_size(root: Path, connector: FilesystemConnector) -> None:
+    bodies = {f"{size}.md": b"x" * size for size in (0, 1, 8191, 8192, 8193, 200_000)}
+    for name, body in bodies.items():
+        (root / name).write_bytes(body)
+    assert {name: item.read().data for name, item in items(connector).items()} == bodies
+
+
+def test_a_large_cap_makes_no_large_buffer_for_a_small_file(root: Path) -> None:
+    put(root, "a.md", "x" * 9000)
+    item = items(FilesystemConnector("filesystem", str(root), max_file_bytes=100_000_000))["a.md"]
+    tracemalloc.start()
+    try:
+        item.read()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_that_is_written_all_the_time_is_read_and_read_again_next_time(

@@ -233,7 +233,7 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    monkeypatch.setattr(local_module, "FORMAT", 999)
+    monkeypatch.setattr(local_module, "KEYWORD_FORMAT", 999)
     monkeypatch.setattr(vectors_module, "FORMAT", 999)
     monkeypatch.setattr(writer_module, "FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
