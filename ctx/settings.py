@@ -57,12 +57,7 @@ class Index(Section):
         harmless=True,
     )
     replicas: int = key(
-        "int",
-        1,
-        "copies of each part on further nodes, when it is made",
-        low=0,
-        high=10,
-        harmless=True,
+        "int", 1, "copies of each part on further nodes, when it is made", low=0, high=10, harmless=True
     )
     api_key: str | None = key(
         "str",
@@ -218,20 +213,10 @@ class Server(Section):
         shown="CTX_API_KEY",
     )
     rate_limit_per_minute: int = key(
-        "int",
-        0,
-        "requests a minute and client; 0: no limit",
-        low=0,
-        high=1_000_000,
-        harmless=True,
+        "int", 0, "requests a minute and client; 0: no limit", low=0, high=1_000_000, harmless=True
     )
     max_body_bytes: int = key(
-        "int",
-        1_048_576,
-        "a larger request is answered 413",
-        low=1024,
-        high=1_073_741_824,
-        harmless=True,
+        "int", 1_048_576, "a larger request is answered 413", low=1024, high=1_073_741_824, harmless=True
     )
     metrics: bool = key("bool", False, "Prometheus metrics at `/metrics`", harmless=True)
 
@@ -368,12 +353,7 @@ class Git(Section):
     )
     root: str = key("str", ".", "a folder inside the repository", harmless=True)
     include_globs: tuple[str, ...] | None = key(
-        "strs",
-        None,
-        "as for a folder",
-        shown=("**/*.md",),
-        unset="as for a folder",
-        harmless=True,
+        "strs", None, "as for a folder", shown=("**/*.md",), unset="as for a folder", harmless=True
     )
     exclude_globs: tuple[str, ...] = key("strs", (), "as for a folder", harmless=True)
     shallow: bool = key("bool", True, "fetch as little history as the dates of the files need", harmless=True)
@@ -389,9 +369,7 @@ class Git(Section):
         harmless=True,
     )
     submodules: bool = key(
-        "bool",
-        False,
-        "the files of submodules too, where those are on the repository's own host",
+        "bool", False, "the files of submodules too, where those are on the repository's own host"
     )
     lfs: bool = key("bool", False, "the files that Git LFS keeps elsewhere too, where `git lfs` is installed")
     cache_dir: str | None = key(
@@ -492,12 +470,7 @@ class Web(Section):
     )
     max_pages: int = key("int", 5000, "pages at most", low=1, high=1_000_000, harmless=True)
     requests_per_second: float = key(
-        "float",
-        5.0,
-        "how fast at most; a site's `Crawl-delay` is kept",
-        low=0.01,
-        high=1000,
-        harmless=True,
+        "float", 5.0, "how fast at most; a site's `Crawl-delay` is kept", low=0.01, high=1000, harmless=True
     )
     robots: bool = key("bool", True, "obey `robots.txt`; `false` is for sites of your own")
     queries: bool = key(

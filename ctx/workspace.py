@@ -319,19 +319,7 @@ class Workspace:
             count(report.source, report.added + report.updated + report.unchanged, None)
             if self._watcher is not None:
                 self._watcher.after_run(report.source, report.ok)
-            answers.append(
-                {
-                    "source": report.source,
-                    "ok": report.ok,
-                    "added": report.added,
-                    "updated": report.updated,
-                    "unchanged": report.unchanged,
-                    "deleted": report.deleted,
-                    "failed": len(report.problems),
-                    "note": report.note,
-                    "revision": report.revision,
-                }
-            )
+            answers.append(report.answer())
         if self._watcher is not None:
             self._watcher.embed_soon()
         else:

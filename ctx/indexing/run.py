@@ -19,7 +19,7 @@ from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.lean import NamedTuple
 from ctx.store.base import Catalog, Run
-from ctx.types import Chunk, Content, Document, Extracted, SourceItem
+from ctx.types import JSON, Chunk, Content, Document, Extracted, SourceItem
 
 BATCH_DOCUMENTS = (
     256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
@@ -56,6 +56,12 @@ class IndexReport(NamedTuple):
     notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
     skips: tuple[Problem, ...] = ()  # the skipped ones and why, as far as MAX_NAMED goes
     changes: tuple[Change, ...] = ()  # what was stored and deleted, as far as MAX_NAMED goes
+
+    def answer(self) -> dict[str, JSON]:
+        """What `refresh` says of it."""
+        counts = {name: getattr(self, name) for name in ("added", "updated", "unchanged", "deleted")}
+        about = {"note": self.note, "revision": self.revision}
+        return {"source": self.source, "ok": self.ok, **counts, "failed": len(self.problems), **about}
 
 
 class _Batch:

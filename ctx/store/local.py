@@ -9,8 +9,8 @@ Everything here is derived: whatever is missing, damaged, of another format or a
 reading a source or embedding a text again. Both halves apply documents by number, replacing, and note the seq afterwards; a crash
 between any two steps leaves a seq that is too low, and what is applied twice is the same as once.
 
-Damage is looked for where it costs little: every opening checks that the files are there, as long as they were, and (of the
-vectors) that the tables and the end are as written; the first change a process makes reads all of both halves before it.
+Damage is looked for where it costs little: every opening checks that the files are there, as long as they were, and (of vectors)
+that tables and end are as written; the first change a process makes reads all of both halves before it.
 """
 
 import os
@@ -80,8 +80,9 @@ class LocalIndex:
         self._vectors: VectorReader | None = None
         self._former: VectorReader | None = None  # of the model before
         self._former_ends_s = 0.0
-        # The folder, and the seq up to which its writer has documents.
-        self._fed: tuple[str, int] | None = None
+        self._fed: tuple[str, int] | None = (
+            None  # the folder, and the seq up to which its writer has documents
+        )
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:

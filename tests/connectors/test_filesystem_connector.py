@@ -1,6 +1,4 @@
-"""The filesystem connector on real trees: what it takes, what it sees change, and what it must never touch or
-wait for.
-"""
+"""The filesystem connector on real trees: what it takes, what it sees change, what it must never touch or wait for."""
 
 import gzip
 import json
@@ -570,9 +568,7 @@ UNPRIVILEGED = textwrap.dedent(
 
 @pytest.fixture
 def open_root() -> Iterator[Path]:
-    """A folder that any user may enter (those of pytest are private), so that another user can meet closed
-    doors in it.
-    """
+    """A folder that any user may enter (those of pytest are private): another user can meet closed doors in it."""
     folder = Path("/tmp") / f"ctx-closed-{os.getpid()}"
     folder.mkdir(mode=0o755)
     yield folder

@@ -1,4 +1,4 @@
-"""The doors that are made once the server listens: who comes early waits, and is answered as everybody."""
+"""The doors that are made once the server listens, and one that fails: who comes early waits, and is answered as everybody."""
 
 import asyncio
 import subprocess
@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
-from serving import Serve
+from serving import EchoDoor, Serve
+from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import Services
 from ctx.server.endpoints import metrics_router, router
@@ -74,3 +75,17 @@ def test_a_server_that_ends_does_not_wait_for_a_door_that_is_being_made() -> Non
     asyncio.run(end())
     assert not release.is_set()
     release.set()
+
+
+def test_a_reply_that_breaks_off_is_logged(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BreakingDoor(EchoDoor):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise RuntimeError("in the middle")
+
+    served = serve(services._replace(mcp=BreakingDoor))
+    served.client.post("/mcp", json={})
+    served.stop()
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["ctx.server.guard"]
