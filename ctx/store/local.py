@@ -80,9 +80,7 @@ class LocalIndex:
         self._vectors: VectorReader | None = None
         self._former: VectorReader | None = None  # of the model before
         self._former_ends_s = 0.0
-        self._fed: tuple[str, int] | None = (
-            None  # the folder, and the seq up to which its writer has documents
-        )
+        self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
