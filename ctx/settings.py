@@ -26,7 +26,7 @@ class Store(Section):
     url: str | None = key(
         "str",
         None,
-        "a PostgreSQL that holds the catalog for several machines; `[db] path` is then where this one keeps what follows from it",
+        "a PostgreSQL that holds all that is stored for several machines; `[db] path` is then where this one keeps what follows from it",
         shown="postgresql://ctx@db.example.com/ctx",
         unset="the file of `[db] path`",
     )
