@@ -193,3 +193,13 @@ def test_a_server_s_log_has_no_line_that_a_file_s_name_wrote(tmp_path: Path) -> 
         eventually(lambda: "not indexed source=" in server.log())
         assert "large\\n2026" in server.log()
         assert no_line_is_forged(server.log())
+
+
+@pytest.mark.parametrize(("level", "shown"), [("info", False), ("debug", True)])
+def test_what_modules_warn_their_developers_of_is_a_line_for_developers(level: str, shown: bool) -> None:
+    code = (
+        f"from ctx.cli.logs import log_to_stderr; log_to_stderr('{level}'); import warnings;"
+        "warnings.simplefilter('always'); warnings.warn('use the new one')"
+    )
+    reply = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ("use the new one" in reply.stderr) is shown

@@ -149,6 +149,7 @@ def test_a_second_server_on_the_same_port_says_that_it_is_taken(
     tmp_path: Path, serve: Callable[[Path], Server]
 ) -> None:
     project(tmp_path, {"first.md": "# First\n\nzebra\n"})
+    assert ctx("index", cwd=tmp_path).returncode == 0
     server = serve(tmp_path)
     second = ctx("serve", "mcp", "--bind", server.address, "--log-level", "error", cwd=tmp_path)
     assert second.returncode == 2

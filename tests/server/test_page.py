@@ -194,6 +194,7 @@ def _without_path(entry: str) -> str:
 
 def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served, tmp_path: Path) -> None:
     tab.page.click("[data-view=connect]")
+    tab.page.locator("#connect-list .card").first.wait_for()
     snippets = {
         card.locator("h2").text_content(): card.locator("pre").text_content()
         for card in tab.page.locator("#connect-list .card").all()
