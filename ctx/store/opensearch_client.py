@@ -94,6 +94,11 @@ class Refusal(StoreError):
         self.reason = reason
 
 
+def _lost_a_node(status: int, content: bytes) -> bool:
+    """Whether a search failed since a node went away under it, which another try does not meet."""
+    return status == 500 and b'"search_phase_execution_exception"' in content
+
+
 class Client:
     """Asks whichever node answers. Safe from several threads. Raises `StoreError`, `Refusal`, `Busy`."""
 
@@ -194,7 +199,10 @@ class Client:
                         "timeout": {**dict.fromkeys(_PHASES, timeout_s), "connect": self._access.timeout_s}
                     },
                 )
-                if reply.status not in _AGAIN or not tries_left:
+                if (
+                    not (reply.status in _AGAIN or _lost_a_node(reply.status, reply.content))
+                    or not tries_left
+                ):
                     return reply.status, reply.content
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
                 self._spared[url] = time.monotonic() + _SPARED_S

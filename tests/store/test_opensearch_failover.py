@@ -5,6 +5,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import opensearch
@@ -63,9 +64,11 @@ class Searches(threading.Thread):
 
 
 def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluster, tmp_path: Path) -> None:
-    client = Client(Access(tuple(nodes.urls), timeout_s=60.0, retries=12))
     count = 0
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+    with (
+        closing(Client(Access(tuple(nodes.urls), timeout_s=60.0, retries=12))) as client,
+        SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
+    ):
         index = OpenSearchIndex(client, lambda: (MODEL, DIM), name="kill", layout=Layout(3, 1), writable=True)
 
         def write() -> None:
@@ -99,4 +102,3 @@ def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluste
             nodes.wait("green")
             write()
             assert len(index.keyword("otter", ALL, 10_000)) == count
-    client.close()
