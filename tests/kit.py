@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def shared(*parts: str) -> Path:
 
 
 @contextmanager
-def http_server(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
     """A web server on 127.0.0.1 for as long as the block; its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

@@ -3,9 +3,6 @@ PostgreSQL as the record.
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -13,9 +10,9 @@ from typing import Any
 
 import opensearch
 import pytest
-from kit import named, project
+from kit import project
 from postgres import free_port
-from test_two_nodes import LATE_S, ctx, eventually, results, serving
+from test_two_nodes import LATE_S, ctx, eventually, ran, results, serving
 
 pytestmark = pytest.mark.cluster
 
@@ -45,15 +42,7 @@ def health(address: str) -> dict[str, Any]:
 
 def failure(config: Path, *values: str) -> str:
     """What a command says that fails for want of the store."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "ctx", *values],
-        cwd=config.parent,
-        env=os.environ | named(config),
-        capture_output=True,
-        text=True,
-        timeout=LATE_S,
-        check=False,
-    )
+    completed = ran(config, *values)
     assert completed.returncode == 4, (completed.stdout, completed.stderr)
     assert "Traceback" not in completed.stderr
     return completed.stderr

@@ -30,9 +30,9 @@ def node(folder: Path, source: str, url: str, *, provider: str = "disabled") -> 
     return path
 
 
-def ctx(config: Path, *values: str, code: int = 0) -> str:
-    """What a command says to standard output."""
-    completed = subprocess.run(
+def ran(config: Path, *values: str) -> "subprocess.CompletedProcess[str]":
+    """A command on a machine, come to its end."""
+    return subprocess.run(
         [sys.executable, "-m", "ctx", *values],
         cwd=config.parent,
         env=os.environ | named(config),
@@ -41,6 +41,11 @@ def ctx(config: Path, *values: str, code: int = 0) -> str:
         timeout=LATE_S,
         check=False,
     )
+
+
+def ctx(config: Path, *values: str, code: int = 0) -> str:
+    """What a command says to standard output."""
+    completed = ran(config, *values)
     assert completed.returncode == code, (completed.stdout, completed.stderr)
     return completed.stdout
 

@@ -13,6 +13,29 @@ from ctx.memory import MemoryBank
 START_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z
 SECOND_MS = 1000
 DAY_MS = 86_400_000
+WORDS = [
+    "tea",
+    "coffee",
+    "green",
+    "cup",
+    "river",
+    "boat",
+    "Anna",
+    "Bruno",
+    "moved",
+    "bought",
+    "sold",
+    "lives",
+    "works",
+    "Berlin",
+    "Paris",
+    "small",
+    "über",
+    "日本",
+    "7",
+    "2024",
+]
+"""What made memories are written of."""
 
 
 class Clock:

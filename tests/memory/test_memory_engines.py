@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_kit import Clock, WordEmbedder
+from memory_kit import WORDS, Clock, WordEmbedder
 
 from ctx.errors import CtxError, StoreError
 from ctx.memory import MemoryBank, MemoryStore, call
@@ -18,28 +18,6 @@ from ctx.types import MODES
 
 pytestmark = pytest.mark.cluster
 
-WORDS = [
-    "tea",
-    "coffee",
-    "green",
-    "cup",
-    "river",
-    "boat",
-    "Anna",
-    "Bruno",
-    "moved",
-    "bought",
-    "sold",
-    "lives",
-    "works",
-    "Berlin",
-    "Paris",
-    "small",
-    "über",
-    "日本",
-    "7",
-    "2024",
-]
 # What no two stores have in common: names drawn by lot, and numbers of rows.
 OWN = ("op_id", "hash", "undone", "no", "of", "bank_no", "cursor")
 

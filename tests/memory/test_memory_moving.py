@@ -6,35 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_kit import SECOND_MS, Clock, WordEmbedder
+from memory_kit import SECOND_MS, WORDS, Clock, WordEmbedder
 
 from ctx.errors import BadRequest, StoreError
 from ctx.memory import MemoryStore, call
 from ctx.memory.moving import MovedMemories, move_memories
 from ctx.memory.rows import MemoryRows
 from ctx.types import JSON
-
-WORDS = [
-    "tea",
-    "coffee",
-    "green",
-    "cup",
-    "river",
-    "boat",
-    "Anna",
-    "Bruno",
-    "moved",
-    "bought",
-    "sold",
-    "lives",
-    "works",
-    "Berlin",
-    "Paris",
-    "small",
-    "über",
-    "日本",
-    "7",
-]
 
 
 def quiet(step: str, count: int, total: int) -> None:

@@ -7,13 +7,12 @@ server's REST from another origin.
 
 import functools
 import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project, workspace
+from kit import ctx, http_server, project, workspace
 from serving import Serve
 from tabs import Tab, running_browser
 
@@ -120,14 +119,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site(folder: Path) -> Iterator[str]:
-    handler = functools.partial(_Site, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(functools.partial(_Site, directory=str(folder))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_static_sites_search_written_for_context_harness_reads_our_export(

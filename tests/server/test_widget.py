@@ -2,12 +2,11 @@
 
 import functools
 import http.server
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kit import ROOT, ctx, project, workspace
+from kit import ROOT, ctx, http_server, project, workspace
 from real_clients import CLIENTS, missing
 from tabs import Tab, running_browser
 
@@ -57,14 +56,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "public" / "index.html").write_text(PAGE % "")
     (folder / "public" / "button.html").write_text(PAGE % "<button data-ctx-search>Find</button>")
     (folder / "public" / "broken.html").write_text((PAGE % "").replace("ctx-index", "ctx-none"))
-    handler = functools.partial(_Site, directory=str(folder / "public"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(functools.partial(_Site, directory=str(folder / "public"))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
