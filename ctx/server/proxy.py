@@ -111,7 +111,8 @@ class Proxy:
             await self._fail(message, f"what {self._url} answered is no MCP; is it the address of a ctx?")
 
     async def _exchange(self, message: dict[str, Any]) -> None:
-        session = self._session
+        async with self._opening:  # a session that is just being opened takes no other request yet
+            session = self._session
         forgotten = await self._post(message)
         if forgotten:
             # The server no longer knows the session: it was started anew, or we were silent too long.
@@ -138,11 +139,17 @@ class Proxy:
 
     async def _take_reply(self, reply: httpx.Response, message: dict[str, Any], *, silent: bool) -> None:
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
+            answered = False
             async for data in _events(reply):
+                answered |= _answers(data, message)
                 await self._hand_over(data, silent=silent)
+            if not answered and not silent:
+                await self._fail(
+                    message, f"{self._url} ended before it had answered; the call may or may not have run"
+                )
             return
         body = await reply.aread()
-        if _answer(body) is not None and reply.status_code not in (401, 403, 413, 421, 429):
+        if _answers(body, message) and reply.status_code not in (401, 403, 413, 421, 429):
             await self._hand_over(body, silent=silent)
         elif silent:
             raise ValueError(self._refusal(reply, body))
@@ -182,10 +189,14 @@ class Proxy:
     async def _open_again(self) -> None:
         if self._handshake is None:
             return
-        self._session = {}
+        forgotten = self._session
         logger.info("opening a new session at %s", self._url)
-        await self._post(self._handshake, silent=True)
-        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, silent=True)
+        try:
+            await self._post(self._handshake, silent=True)
+            await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, silent=True)
+        except BaseException:
+            self._session = forgotten  # the next request is told so again, and opens one again
+            raise
         self._listen()
         for kind in ("tools", "prompts"):  # a server started anew may have others
             await self._say({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
@@ -277,6 +288,12 @@ async def _events(reply: httpx.Response) -> AsyncIterator[bytes]:
             data.clear()
             if text.strip():
                 yield text.encode()
+
+
+def _answers(data: bytes, message: Mapping[str, Any]) -> bool:
+    """Whether this is the reply to that message: what could not be read is answered without an id."""
+    answer = _answer(data)
+    return answer is not None and "method" not in answer and answer.get("id") == message.get("id")
 
 
 def _answer(body: bytes) -> dict[str, Any] | None:

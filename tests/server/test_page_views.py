@@ -241,7 +241,7 @@ def test_without_embeddings_the_page_says_what_is_off(tab: Tab) -> None:
     assert tab.page.locator("#mode-note").is_visible()
     assert tab.page.locator("[value=hybrid]").is_disabled()
     tab.page.click("[data-view=map]")
-    assert "embeddings, which are disabled" in tab.text("#map-status")
+    tab.page.locator("#map-status", has_text="embeddings, which are disabled").wait_for()
 
 
 def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(

@@ -1,15 +1,18 @@
 """`ctx mcp --url`: a remote ctx on this machine's pipes."""
 
 import asyncio
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import http_server
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_doors import mcp_over
@@ -110,6 +113,73 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     assert second_reply["result"]["structuredContent"] == {"said": "C"}
     assert pipe.end()[0] == 0
     second.stop()
+
+
+class _Forgetful(http.server.BaseHTTPRequestHandler):
+    """A server that is started anew once `forgets` is set: its first session is unknown, the second one takes until `opens`."""
+
+    forgets, opening, opens = threading.Event(), threading.Event(), threading.Event()
+
+    def do_GET(self) -> None:
+        type(self).forgets.wait(30)
+        self._reply(404)
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        session = self.headers.get("Mcp-Session-Id")
+        if message["method"] == "initialize":
+            if self.forgets.is_set():
+                self.opening.set()
+                self.opens.wait(30)
+            result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}
+            self._reply(
+                200, id=message["id"], result=result, session="second" if self.forgets.is_set() else "first"
+            )
+        elif session is None:
+            self._reply(400, id=None, error={"code": -32600, "message": "Missing session ID"})
+        elif session == "first" and self.forgets.is_set():
+            self._reply(404, id=None, error={"code": -32600, "message": "Session not found"})
+        elif "id" not in message:
+            self._reply(202)
+        elif message["method"] == "cut":
+            self._reply(200, "text/event-stream")
+        elif message["method"] == "lost":
+            self._reply(400, id=None, error={"code": -32600, "message": "this went wrong"})
+        else:
+            self._reply(200, id=message["id"], result={"session": session})
+
+    do_DELETE = do_GET
+
+    def _reply(self, status: int, kind: str = "application/json", session: str = "", **message: Any) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if session:
+            self.send_header("Mcp-Session-Id", session)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def test_a_request_waits_for_the_session_that_is_being_opened(tmp_path: Path) -> None:
+    with http_server(_Forgetful) as port:
+        pipe = Pipe(tmp_path, "--url", f"http://127.0.0.1:{port}")
+        pipe.shake_hands()
+        assert pipe.ask("ping")["result"] == {"session": "first"}
+        _Forgetful.forgets.set()
+        assert _Forgetful.opening.wait(30)  # the stream of news was told, and asks for a new session
+        pipe.say('{"jsonrpc": "2.0", "id": 7, "method": "ping"}')
+        _Forgetful.opens.set()
+        while (reply := pipe.hear()).get("id") != 7:
+            pass
+        assert reply["result"] == {"session": "second"}
+        # A reply that never comes, and one to nobody, are told to the request they belong to.
+        assert "ended before it had answered" in pipe.ask("cut", id=8)["error"]["message"]
+        assert "answered 400: this went wrong" in pipe.ask("lost", id=9)["error"]["message"]
+        assert pipe.end()[0] == 0
 
 
 def test_a_missing_and_a_wrong_key_are_told_with_the_mend(
