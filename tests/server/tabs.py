@@ -66,12 +66,6 @@ class Tab:
         """Until the element of this id has the focus."""
         self.page.wait_for_function("id => document.activeElement.id === id", arg=id)
 
-    def focused(self) -> str:
-        focus: str = self.page.evaluate(
-            "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
-        )
-        return focus
-
     def violations(self) -> list[str]:
         """What axe finds; its source is run in the page by the debugger, which the page's policy does not
         bind.
@@ -95,6 +89,10 @@ class Tab:
     def lead(self, address: str) -> None:
         """Goes to an address of the page, as its links do."""
         self.page.evaluate("address => { location.hash = address; }", address)
+
+    def shows(self, selector: str, words: str) -> None:
+        """Waits until an element that the selector names has these words."""
+        self.page.locator(selector, has_text=words).first.wait_for()
 
     def text(self, selector: str) -> str:
         """The text of the first element that the selector names."""

@@ -119,6 +119,7 @@ def test_a_document_opens_at_the_passage_and_back_gives_the_focus_back(tab: Tab)
     assert "\n".join(tab.page.locator("#document-body .row .text").all_text_contents()) == GUIDE
     tab.page.go_back()
     tab.page.locator("#results").wait_for()
+    tab.until("document.activeElement.classList.contains('open')")
     assert link.evaluate("link => link === document.activeElement")
 
 
@@ -139,6 +140,7 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     page = tab.page
     tab.wait_for_focus("query")
     page.keyboard.type("release")
+    tab.until("location.hash.includes('q=release')")  # not what its first letters found
     page.wait_for_selector(".result")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -173,8 +175,8 @@ def test_sources_tell_what_is_indexed(tab: Tab) -> None:
     tab.page.click("[data-view=sources]")
     card = tab.page.locator("#source-list .card")
     card.wait_for()
-    assert "filesystem:docs" in card.text_content()
-    assert "fresh" in card.text_content()
+    tab.shows("#source-list .card", "filesystem:docs")
+    tab.shows("#source-list .card", "fresh")
     assert str(len(DOCUMENTS)) in card.locator("dd").first.text_content()
 
 
@@ -184,7 +186,7 @@ def test_a_search_can_be_narrowed_to_a_source_and_a_mode(tab: Tab) -> None:
     tab.page.select_option("#source", "filesystem:docs")
     tab.page.locator("label", has_text="Keyword").click()
     tab.until("location.hash.includes('mode=keyword') && location.hash.includes('source=')")
-    assert len(tab.titles()) == len(DOCUMENTS)
+    tab.until(f"document.querySelectorAll('.result').length === {len(DOCUMENTS)}")
 
 
 def _without_path(entry: str) -> str:

@@ -118,7 +118,7 @@ def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
 def test_the_addresses_of_before_lead_to_the_same(tab: Tab) -> None:
     tab.page.goto(tab.page.url.split("#")[0] + "?q=apples&mode=keyword")
     tab.page.locator(".result").first.wait_for()
-    assert tab.page.url.endswith("/#/search?q=apples&mode=keyword")
+    tab.until("location.href.endsWith('/#/search?q=apples&mode=keyword')")
 
 
 def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
@@ -141,10 +141,10 @@ def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
 def test_every_place_of_a_document_with_the_words_is_a_click_away(tab: Tab) -> None:
     _open(tab, "apples", "Field notes")
     places = tab.page.locator("#document-side details").first
-    assert places.locator("summary").text_content() == "3 places have these words"
+    tab.shows("#document-side summary", "3 places have these words")
     places.locator("a").nth(2).click()
     tab.until("location.hash.includes('lines=26') || location.hash.includes('lines=28')")
-    assert tab.page.evaluate("CSS.highlights.get('words').size") >= 3
+    tab.until("CSS.highlights.get('words')?.size >= 3")
 
 
 def test_a_notebook_is_markdown_and_code_has_line_numbers(tab: Tab) -> None:
@@ -209,13 +209,13 @@ def test_index_now_says_what_changed_and_what_was_left_out(
         tab = Tab(browser, _serve(serve, space).base, "/#/sources")
         card = tab.page.locator("#source-list .card")
         card.locator(".state", has_text="never indexed").wait_for()
-        assert tab.page.locator("#health-dot").get_attribute("aria-label") == "not everything is indexed yet"
+        tab.page.locator("#health-dot[aria-label='not everything is indexed yet']").wait_for()
         (tmp_path / "docs" / "broken.ipynb").write_bytes(b"\x00\x01" * 4000)
         card.get_by_role("button", name="Index now").click()
         card.get_by_text("1 document changed").wait_for()
         card.get_by_text("1 skipped (binary, or without text)").wait_for()
         card.locator(".state", has_text="fresh").wait_for()
-        assert "Last indexedjust now" in card.text_content()
+        tab.shows("#source-list .card", "Last indexedjust now")
         tab.close()
 
 
@@ -224,7 +224,7 @@ def test_a_run_shows_how_far_it_is(browser: Any, serve: Serve, tmp_path: Path) -
         space.indexer.activity = Activity("indexing", "filesystem:docs", 250, 1000)
         tab = Tab(browser, _serve(serve, space).base, "/#/sources")
         tab.page.locator("#work-words", has_text="Indexing filesystem:docs · 250 of 1,000").wait_for()
-        assert tab.page.locator("#work-bar").evaluate("bar => bar.position") == 0.25
+        tab.until("document.getElementById('work-bar').position === 0.25")
         space.indexer.activity = Activity()
         tab.page.locator("#work").wait_for(state="hidden")
         tab.close()
@@ -238,10 +238,10 @@ def test_a_store_that_was_never_indexed_says_so(browser: Any, serve: Serve, tmp_
 
 
 def test_without_embeddings_the_page_says_what_is_off(tab: Tab) -> None:
-    assert tab.page.locator("#mode-note").is_visible()
+    tab.page.locator("#mode-note").wait_for(state="visible")
     assert tab.page.locator("[value=hybrid]").is_disabled()
     tab.page.click("[data-view=map]")
-    tab.page.locator("#map-status", has_text="embeddings, which are disabled").wait_for()
+    tab.shows("#map-status", "embeddings, which are disabled")
 
 
 def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
@@ -261,9 +261,9 @@ def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
     tab.page.route("**/*", refuse)
     down.set()
     tab.page.fill("#query", "pears")
-    tab.page.locator("#down", has_text="does not answer").wait_for()
-    assert tab.page.locator("#health-dot").get_attribute("class") == "dot bad"
-    assert "these are the results of before" in tab.text("#status")
+    tab.shows("#down", "does not answer")
+    tab.page.locator("#health-dot.bad").wait_for()
+    tab.shows("#status", "these are the results of before")
     assert tab.titles()
     down.clear()
     tab.page.locator("#down").wait_for(state="hidden")

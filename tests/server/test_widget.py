@@ -106,7 +106,7 @@ def test_it_closes_and_gives_the_focus_back(tab: Tab) -> None:
             tab.page.keyboard.press("Tab")
         tab.page.keyboard.press(key)
         dialog.wait_for(state="hidden")
-        assert tab.focused() == "name"
+        tab.wait_for_focus("name")
     tab.page.locator("h1").click()
     tab.page.keyboard.press("/")
     dialog.wait_for(state="visible")
