@@ -148,8 +148,9 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         print_json(_run_json(reports, embedded, dropped, strays))
     else:
         for report in reports:
-            _print_report(report, dry_run=args.dry_run)
-            if not report.ok:
+            bare = window is None and _holds_nothing(report)
+            _print_report(report, dry_run=args.dry_run, bare=bare)
+            if bare or not report.ok:
                 _print_place(workspace.config, report.source)
         _print_strays(dropped, strays, pruning=args.prune)
         if not reports:
@@ -244,7 +245,7 @@ def report_json(report: IndexReport) -> JSON:
     }
 
 
-def _print_report(report: IndexReport, *, dry_run: bool) -> None:
+def _print_report(report: IndexReport, *, dry_run: bool, bare: bool) -> None:
     if not report.ok:
         reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
         print(f"{plain(report.source)}: FAILED: {plain(reason)}", file=sys.stderr)
@@ -255,7 +256,7 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
         for count, name in ((report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted"))
         if count
     ]
-    parts.append(f"{report.unchanged:,} unchanged")
+    parts.append("no documents" if bare else f"{report.unchanged:,} unchanged")
     misses = [skip for skip in report.skips if skip.message != EMPTY]
     empty = len(report.skips) - len(misses)
     if report.skipped:
@@ -266,8 +267,13 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
     _print_lines("note", report.notes, len(report.notes))
 
 
+def _holds_nothing(report: IndexReport) -> bool:
+    """Whether a source that was read has no documents, and had none before."""
+    return not (report.added or report.updated or report.deleted or report.unchanged)
+
+
 def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed was looked for: on this machine's terminal alone, since its status is served
+    """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since its status is served
     to others.
     """
     for folder in config.filesystems:

@@ -51,6 +51,8 @@ COMMANDS = [
     (["tool", "call", "serch"], ("no tool registered with name: serch", "did you mean 'search'?")),
     (["tool", "call", "nothing"], ("no tool registered with name: nothing", "known: get, refresh, search")),
     (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
+    (["connector", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx connector init NAME`")),
+    (["agent", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx agent init NAME`")),
     (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
