@@ -103,7 +103,7 @@ def test_times_and_counts_are_words() -> None:
 
 def test_changes_are_a_line_each_and_many_are_counted() -> None:
     changes = tuple(Change("added", f"{number}.md") for number in range(30))
-    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, (), None, None, 0.1, changes=changes)
+    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, 0, (), None, None, 0.1, changes=changes)
     lines = change_lines(report)
     assert lines[0] == "docs: added 0.md"
     assert lines[-1] == "docs: ... and 12 changes more"
