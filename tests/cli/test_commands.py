@@ -564,3 +564,24 @@ def test_what_a_command_did_is_one_json_document_too(
     assert reply.returncode == 0, reply.stderr
     document = json.loads(reply.stdout)
     assert {name: document[name] for name in expected} == expected
+
+
+def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+
+    def finding() -> str:
+        findings = document(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path))["findings"]
+        return next(row["detail"] for row in findings if row["what"] == "web pages")
+
+    assert "refresh" not in finding()
+    assert ctx("tool", "init", "count", cwd=tmp_path).returncode == 0
+    text = config.read_text() + '\n[tools.script.count]\npath = "tools/count.lua"\n'
+    script = tmp_path / "tools" / "count.lua"
+    script.write_text(script.read_text().replace("read_only = true", "read_only = false"))
+    config.write_text(text)
+    assert "and count;" in finding()
+    config.write_text(text + '\n[server]\ncross_site_tools = "read_only"\n')
+    assert "count" not in finding()
+    config.write_text(text + "\n[server]\ncors_origins = []\n")
+    assert finding().startswith("no page of another site")
