@@ -72,7 +72,8 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     try:
         config = configuration(explicit)
     except CtxError as error:
-        yield Finding("configuration", FAILED, error.message)
+        for line in error.message.split("\n"):
+            yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
     yield from _store(config, fix=fix)
