@@ -127,15 +127,15 @@ def _database(config: Config) -> Iterator[Finding]:
     except StoreError:
         return  # told of the catalog already
     if server is not None:
-        sound, line = server
-        yield Finding("database", OK if sound else WARNING, line)
+        healthy, line = server
+        yield Finding("database", OK if healthy else WARNING, line)
 
 
 def _search_engine(workspace: Workspace) -> Iterator[Finding]:
     """What answers by [index] url, and whether all of the index is on some node."""
     if workspace.plane.remote:
-        sound, line = workspace.plane.reader().server(workspace.catalog)
-        yield Finding("search engine", OK if sound else WARNING, line)
+        healthy, line = workspace.plane.reader().server(workspace.catalog)
+        yield Finding("search engine", OK if healthy else WARNING, line)
 
 
 def _catalog(config: Config, *, fix: bool) -> Finding:
