@@ -5,7 +5,6 @@ Each step takes hits in order of rank and gives them in order of rank, and write
 did.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from ctx.clock import DAY_MS
 from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
 from ctx.memory.contrast import contrasted
 from ctx.memory.dates import Window
+from ctx.memory.language import language
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
 from ctx.memory.scores import either
@@ -34,7 +34,6 @@ CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
-_GERMAN = re.compile(r"(?i)\b(?:ich|mein\w*|wir|unser\w*|wo|wer|wann|welche\w*|wie|ist|der|das|und)\b")
 
 
 def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
@@ -127,7 +126,7 @@ def current(
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
     named = (
-        Statement.of(query).titled if not _GERMAN.search(query) else frozenset()
+        Statement.of(query).titled if language(query) != "de" else frozenset()
     )  # where every noun has a capital
     question_terms = frozenset(terms(query))
     updated_by: dict[int, set[int]] = {}

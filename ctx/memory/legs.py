@@ -8,11 +8,12 @@ from ctx.memory.change import MAX_CHARS
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
+from ctx.memory.language import foreign, silent_terms
 from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.scores import WordQuery, bm25, calibrated, calibration, coverage, either, word_query
 from ctx.memory.vectors import BankVectors, Floats
-from ctx.ranking import fuse, semantic_weight
+from ctx.ranking import SYMBOL_ALPHA, fuse, semantic_weight
 from ctx.types import JSON
 
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
@@ -61,6 +62,8 @@ def search_legs(
         query = first_person_query
     else:
         counts = query_counts(query)
+    silent = silent_terms(query)
+    counts = {term: count for term, count in counts.items() if term not in silent} or counts
     frequencies = reader.frequencies(counts)
     question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
@@ -110,6 +113,8 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
     by_words = _ranked(rows, {no: weight for no, weight in weights.items() if weight > 0})
     by_meaning = _ranked(rows, {no: cosines[no] for no in legs.vector_nos if no in rows and no in cosines})
     alpha = _share_of_meaning(legs.question.query, rows, by_words, by_meaning)
+    if foreign(legs.question.query) and calibrated(model):  # which was fitted to a model of English
+        alpha = min(alpha, SYMBOL_ALPHA)
     word_rank, vector_rank = _ranks(by_words, weights), _ranks(by_meaning, cosines)
     sureness = calibration(model or "")
     hits = []

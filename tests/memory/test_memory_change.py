@@ -34,6 +34,8 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         ("I use tabs for Go", "I use spaces for Go"),
         ("I'm based in Oslo", "I live in Bergen"),
         ("I am employed by Acme", "The user works at Globex"),
+        ("My landline is 030 55 12", "Actually, my landline is 030 55 13"),
+        ("I live in Oslo", "Sorry, wait: I live in Bergen"),
     ],
 )
 def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: str) -> None:

@@ -81,9 +81,7 @@ def test_the_order_of_ids_decides_nothing(tmp_path: Path, minilm: WordEmbedder) 
     for name, numbers in (("up", range(6)), ("down", range(5, -1, -1))):
         ids = (f"00000000-0000-4000-8000-{number:012x}" for number in numbers)
         clock = Clock()
-        with MemoryStore(
-            str(tmp_path / f"{name}.db"), minilm, clock, new_id=lambda ids=ids: next(ids)
-        ) as store:
+        with MemoryStore(str(tmp_path / f"{name}.db"), minilm, clock, new_id=ids.__next__) as store:
             bank = store.bank("talks")
             for statement in statements:
                 bank.put(statement)
