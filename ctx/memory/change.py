@@ -213,6 +213,16 @@ def _attributes() -> frozenset[str]:
     return frozenset(terms(" ".join(_ATTRIBUTES)))
 
 
+# Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
+_HOME = re.compile(
+    r"(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)"
+    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
+    r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\bnach\s+[A-ZÄÖÜ]\w+\s+(?:um)?gezogen\b)"
+    r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
+    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
+)
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
     `single`: whatever the value is,
@@ -289,6 +299,7 @@ class Statement(NamedTuple):
     short: bool  # a statement, and not a report or a conversation that holds several
     speaker: str  # who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""
     foreign: bool  # in a language that a model of English does not read
+    home: bool  # of where the speaker lives, or moves to
 
     @classmethod
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
@@ -310,6 +321,7 @@ class Statement(NamedTuple):
             short,
             speaker,
             foreign(text),
+            _HOME.search(first_person(text)) is not None,
         )
 
 
@@ -343,6 +355,8 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
     if (earlier.foreign or later.foreign) and earlier.content.isdisjoint(later.content):
         cosine = None
     shared = 2 * len(earlier.content & later.content) / (len(earlier.content) + len(later.content) or 1)
+    if earlier.home and later.home:
+        shared = max(shared, RELATED)
     return shared if cosine is None else max(cosine, shared)
 
 
@@ -413,6 +427,8 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
         return False
     if worth < RELATED and _ends_something_else(earlier, later):
         return False
+    if earlier.home and later.home:
+        return not _ends_something_else(earlier, later)
     if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED

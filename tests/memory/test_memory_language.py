@@ -8,7 +8,7 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, likeness, says_change
+from ctx.memory.change import Statement, likeness, says_change, updates
 from ctx.memory.language import foreign, language, silent_terms
 
 
@@ -82,3 +82,43 @@ def test_a_change_is_heard_in_spanish_too() -> None:
     assert says_change("Ya no fumo")
     assert says_change("Han aplazado la boda")
     assert not says_change("Vivo en Cádiz")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "question"),
+    [
+        (
+            "Ich wohne in Passau in der Altstadt",
+            "Wir sind nach Rostock umgezogen",
+            "In welcher Stadt wohne ich?",
+        ),
+        ("Ich lebe in Passau", "Ich ziehe jetzt nach Rostock", "Wo lebe ich?"),
+        ("Vivo en Cádiz", "Me he mudado a Vigo", "¿Dónde vivo?"),
+        ("I live in Lund", "We have just moved to Umeå", "Where do I live?"),
+    ],
+)
+def test_who_moved_house_lives_where_they_moved_to(
+    bank: MemoryBank, clock: Clock, older: str, newer: str, question: str
+) -> None:
+    assert Statement.of(older).home
+    assert Statement.of(newer).home
+    bank.put(older)
+    clock.pass_ms(DAY_MS)
+    bank.put(newer)
+    answer = texts(bank, question, include_superseded=True)
+    assert older in answer
+    assert newer not in answer or answer.index(newer) < answer.index(older)
+
+
+def test_who_moves_something_else_lives_where_they_did() -> None:
+    for text in (
+        "I moved the desk to the attic",
+        "My sister moved to Umeå",
+        "Meine Schwester ist nach Rostock gezogen",
+        "Ich lebe vegan",
+        "Mi hermana vive en Vigo",
+        "I live with Ann",
+    ):
+        assert not Statement.of(text).home, text
+    earlier = Statement.of("I live in Lund")
+    assert not updates(earlier, Statement.of("We moved from Jira to Linear"), 0.3)
