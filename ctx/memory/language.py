@@ -23,7 +23,9 @@ _SPANISH = """
     cuántos dónde cómo adónde por para con sin de del al en desde hasta sobre entre muy más ya ahora también este esta estos estas
 """
 _WORDS_OF = {"de": frozenset(_GERMAN.split()), "es": frozenset(_SPANISH.split())}
-_SHARED = frozenset(("in", "was", "an", "am", "so", "will", "no", "a", "he", "me"))  # by two languages: they tell nothing
+_SHARED = frozenset(
+    ("in", "was", "an", "am", "so", "will", "no", "a", "he", "me")
+)  # by two languages: they tell nothing
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
 _WORD = re.compile(r"[^\W\d_]+")
 _JUDGED_CHARS = 1000  # tell enough of a long text
