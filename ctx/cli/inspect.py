@@ -43,7 +43,7 @@ def _sources(argv: list[str]) -> int:
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
             source["last_indexed_at"] or "never",
-            source["note"] or "",
+            (source["note"] or "").removeprefix(f"{source['name']}: "),
         )
         for source in reply["sources"]
     ]

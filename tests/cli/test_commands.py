@@ -383,6 +383,7 @@ def test_a_source_that_cannot_be_read_is_exit_code_1_and_keeps_its_documents(tmp
     assert "auth.md" in ctx("search", "rotation", cwd=tmp_path).stdout
     (source,) = document(ctx("sources", "--json", cwd=tmp_path))["sources"]
     assert not source["healthy"]
+    assert ctx("sources", cwd=tmp_path).stdout.count("filesystem:docs") == 1
 
 
 def test_a_source_no_longer_configured_is_kept_until_the_user_drops_it(tmp_path: Path) -> None:
