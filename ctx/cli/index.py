@@ -95,8 +95,9 @@ def run(command: str, argv: list[str]) -> int:
             "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
         )
     stop = threading.Event()
-    log = logging.getLogger("ctx.indexing.indexer")
-    log.addFilter(_unreported)
+    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
+    for log in logs:
+        log.addFilter(_unreported)
     with open_workspace(configuration(args.config, remember=True)) as workspace:
         try:
             code = _run_once(workspace, args, window, stop)
@@ -105,7 +106,8 @@ def run(command: str, argv: list[str]) -> int:
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
         if args.watch and not args.dry_run:
-            log.removeFilter(_unreported)
+            for log in logs:
+                log.removeFilter(_unreported)
             _follow(workspace, stop, as_json=args.json)
             return 0
     return code
@@ -196,7 +198,7 @@ def change_lines(report: IndexReport) -> list[str]:
 
 def _unreported(record: logging.LogRecord) -> bool:
     """Whether a line of the log says what the report that is printed anyway does not."""
-    return not str(record.msg).startswith("not indexed ")
+    return not str(record.msg).startswith(("not indexed ", "git remote failed "))
 
 
 def _run_json(

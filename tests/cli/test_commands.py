@@ -386,6 +386,15 @@ def test_a_source_that_cannot_be_read_is_exit_code_1_and_keeps_its_documents(tmp
     assert ctx("sources", cwd=tmp_path).stdout.count("filesystem:docs") == 1
 
 
+def test_a_remote_that_cannot_be_reached_is_told_once(tmp_path: Path) -> None:
+    config = tmp_path / "ctx.toml"
+    config.write_text('[connectors.git.platform]\nurl = "./nowhere"\n')
+    reply = ctx("index", "--config", str(config), cwd=tmp_path)
+    assert reply.returncode == 1
+    assert reply.stderr.count("nowhere cannot be fetched") == 1
+    assert "git remote failed" not in reply.stderr
+
+
 def test_a_source_no_longer_configured_is_kept_until_the_user_drops_it(tmp_path: Path) -> None:
     config = project(tmp_path, FILES)
     assert ctx("index", cwd=tmp_path).returncode == 0
