@@ -4,7 +4,8 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
@@ -95,19 +96,15 @@ def run(command: str, argv: list[str]) -> int:
             "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
         )
     stop = threading.Event()
-    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
-    for log in logs:
-        log.addFilter(_unreported)
     with open_workspace(configuration(args.config, remember=True)) as workspace:
         try:
-            code = _run_once(workspace, args, window, stop)
+            with _logs_of_the_unreported():
+                code = _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
         if args.watch and not args.dry_run:
-            for log in logs:
-                log.removeFilter(_unreported)
             _follow(workspace, stop, as_json=args.json)
             return 0
     return code
@@ -194,6 +191,19 @@ def change_lines(report: IndexReport) -> list[str]:
     ]
     excess = report.added + report.updated + report.deleted - len(lines)
     return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
+
+
+@contextmanager
+def _logs_of_the_unreported() -> Iterator[None]:
+    """Keeps out of the log, for the block, what a report says that is printed anyway."""
+    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
+    for log in logs:
+        log.addFilter(_unreported)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeFilter(_unreported)
 
 
 def _unreported(record: logging.LogRecord) -> bool:
