@@ -73,7 +73,7 @@ class Cluster:
     """Nodes of one OpenSearch. They start in the background; `wait` for them, and `discard` them."""
 
     def __init__(self, count: int = 1, *settings: str, heap_mb: int = HEAP_MB, lasting: bool = False) -> None:
-        """`settings`: further ones, `name=value`. `lasting`: compiled as in earnest, to be measured."""
+        """`settings`: further ones, `name=value`. `lasting`: compiled, and its heap kept, as in earnest: to be measured."""
         if not complete():
             missing("the OpenSearch of the tests")
         self._folder = Path(tempfile.mkdtemp(prefix="ctx-opensearch-"))
@@ -129,10 +129,10 @@ class Cluster:
         """The command without the shell around it, which starts two JVMs more; unless it is a lasting one,
         compiled once and lightly, for it lives for minutes.
         """
-        lightly = () if self._lasting else ("-XX:TieredStopAtLevel=1",)
+        manner = ("-XX:+UseG1GC",) if self._lasting else ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         return [
             *("nice", "-n", "5", str(self._java), f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m"),
-            *("-XX:+UseSerialGC", *lightly, "-Xshare:auto"),
+            *(*manner, "-Xshare:auto"),
             *("--add-modules=jdk.incubator.vector", "-javaagent:agent/opensearch-agent.jar"),
             "--add-opens=java.base/java.nio=org.apache.arrow.memory.core,ALL-UNNAMED",
             *(f"-Djava.io.tmpdir={folder / 'tmp'}", "-Dlog4j2.disable.jmx=true", "-Djna.nosys=true"),
