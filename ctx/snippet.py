@@ -404,6 +404,8 @@ def _unmarked(line: str) -> str:
     if text.startswith("#"):
         named = text.lstrip("#")
         return named if named.startswith((" ", "\t")) and len(text) - len(named) <= 6 else line
+    if text.startswith('"""'):  # a docstring begins on the line of its first sentence
+        return text.strip('"')
     return "" if text[:1] in _RULES and text[:3] == text[:1] * 3 and len(text) > 2 else line
 
 

@@ -62,6 +62,13 @@ def test_a_line_of_marks_is_a_rule_and_one_that_begins_with_several_is_not() -> 
     assert plain(Text(text, "t", "", prose=True)) == '"--password", prompt=True'
 
 
+def test_a_docstring_begins_on_the_line_of_its_first_sentence() -> None:
+    prose = '"""Loads the plan.\n\nRaises `PlanError`.\n"""'
+    assert plain(Text(prose, "t", "", prose=True)) == "Loads the plan. Raises PlanError."
+    code = 'def load():\n    """Loads the plan.\n\n    Raises PlanError.\n    """\n    return 1'
+    assert "Loads the plan." in plain(Text(code, "t", "", prose=False))
+
+
 def test_code_is_shown_as_it_is() -> None:
     code = "def f(**kwargs):\n    return a[0](x) < `b`"
     assert plain(Text(code, "t", "", prose=False)) == " ".join(code.split())
