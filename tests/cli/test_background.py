@@ -68,7 +68,7 @@ def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
         assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", server.pid)
         assert f"http://{address}" in ctx("projects", cwd=tmp_path, env=state).stdout
         server.terminate()
-        assert server.wait(10) == 0
+        assert server.wait(60) == 0
     assert "No server runs" in ctx("projects", cwd=tmp_path, env=state).stdout
 
 

@@ -72,12 +72,12 @@ class Server:
             json.dumps({"query": query, **more}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
             return [result["source_id"] for result in json.load(response)["results"]]
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, errors
 
 
@@ -102,7 +102,7 @@ def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Pa
     child = start("index", cwd=tmp_path)
     until(lambda: child.poll() is not None or documents(tmp_path) > 0, "the first documents")
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
     assert "the next run completes it" in errors
