@@ -244,5 +244,5 @@ class Pipe:
 
     def end(self) -> tuple[int, str, str]:
         """Closes its standard input; exit code, and what else it printed."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
