@@ -128,7 +128,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         "fetch": FETCH,
         **{name: script(body) for name, body in FAILING.items()},
     }
-    texts |= {"drip": FETCH, "slow": script("sleep(11)")}
+    texts |= {"drip": FETCH, "slow": script("sleep(15)")}
     texts |= {
         "broken": "tool = {",
         "loops": "while true do end",

@@ -26,7 +26,7 @@ from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.tools.base import Tool
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
