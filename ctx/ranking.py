@@ -5,6 +5,7 @@ same form with scores in [0, 1], comparable within one list and not across lists
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import groupby
 from math import sqrt
 
 from ctx.lean import pattern
@@ -127,8 +128,16 @@ def _descending(entry: tuple[int, float]) -> float:
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
-    """(k + 1) / (k + rank): 1 for the first. Cormack et al. 2009, scaled so that first in every leg is 1."""
-    return [(RRF_K + 1) / (RRF_K + rank) for rank in range(1, len(leg) + 1)]
+    """(k + 1) / (k + rank): 1 for the first. Cormack et al. 2009, scaled so that first in every leg is 1.
+
+    What a leg scores alike has one share, the mean of their ranks': which of them stands first is chance.
+    """
+    shares: list[float] = []
+    for _, tied in groupby(score for _, score in leg):
+        first, last = len(shares) + 1, len(shares) + sum(1 for _ in tied)
+        mean = sum((RRF_K + 1) / (RRF_K + rank) for rank in range(first, last + 1)) / (last + 1 - first)
+        shares += [mean] * (last + 1 - first)
+    return shares
 
 
 def spread(leg: Leg, floor: float) -> list[float]:

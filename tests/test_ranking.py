@@ -89,6 +89,16 @@ def test_reciprocal_ranks_weigh_by_rank_alone() -> None:
     assert fused == pytest.approx({1: 0.5, 2: 0.5 * (k + 1) / (k + 2) + 0.5, 3: 0.5 * (k + 1) / (k + 2)})
 
 
+def test_what_a_leg_scores_alike_has_one_share_of_reciprocal_ranks() -> None:
+    leg = [(1, 9.0), (2, 5.0), (3, 5.0), (4, 1.0)]
+    swapped = [(1, 9.0), (3, 5.0), (2, 5.0), (4, 1.0)]
+    shares = dict(ranking.fuse("rrf", leg, [], 0.0))
+    assert shares == dict(ranking.fuse("rrf", swapped, [], 0.0))
+    k = ranking.RRF_K
+    assert shares[2] == shares[3] == pytest.approx(((k + 1) / (k + 2) + (k + 1) / (k + 3)) / 2)
+    assert shares[4] == pytest.approx((k + 1) / (k + 4))
+
+
 def test_deviations_put_the_mean_at_one_half() -> None:
     fused = dict(ranking.fuse("dbsf", [(1, 3.0), (2, 2.0), (3, 1.0)], [], 0.0))
     assert fused[2] == pytest.approx(0.5)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
 from ctx.cli.embed import described
+from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
+from ctx.server.policy import ServerSettings
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -70,7 +72,8 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     try:
         config = configuration(explicit)
     except CtxError as error:
-        yield Finding("configuration", FAILED, error.message)
+        for line in error.message.split("\n"):
+            yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
     yield from _store(config, fix=fix)
@@ -124,15 +127,15 @@ def _database(config: Config) -> Iterator[Finding]:
     except StoreError:
         return  # told of the catalog already
     if server is not None:
-        sound, line = server
-        yield Finding("database", OK if sound else WARNING, line)
+        healthy, line = server
+        yield Finding("database", OK if healthy else WARNING, line)
 
 
 def _search_engine(workspace: Workspace) -> Iterator[Finding]:
     """What answers by [index] url, and whether all of the index is on some node."""
     if workspace.plane.remote:
-        sound, line = workspace.plane.reader().server(workspace.catalog)
-        yield Finding("search engine", OK if sound else WARNING, line)
+        healthy, line = workspace.plane.reader().server(workspace.catalog)
+        yield Finding("search engine", OK if healthy else WARNING, line)
 
 
 def _catalog(config: Config, *, fix: bool) -> Finding:
@@ -339,21 +342,10 @@ def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
 
 def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     server = workspace.config.server
-    if not server.cors_origins:
-        yield Finding("web pages", OK, "no other origin may call the document tools")
-        return
-    writing = [
-        tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None
-    ]
-    pages = "any web page" if "*" in server.cors_origins else ", ".join(server.cors_origins)
-    if server.cross_site_tools == "all" and writing:
-        yield Finding(
-            "web pages",
-            OK,
-            f'{pages} may call the document tools and {", ".join(writing)}; [server] cross_site_tools = "read_only" closes those',
-        )
-    else:
-        yield Finding("web pages", OK, f"{pages} may call tools that only read")
+    settings = ServerSettings(
+        cors_origins=tuple(server.cors_origins), cross_site_tools=server.cross_site_tools
+    )
+    yield Finding("web pages", OK, page_access(workspace, settings))
 
 
 def _server(config: Config) -> Iterator[Finding]:

@@ -85,4 +85,5 @@ def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0
 
 
 def too_large(size_bytes: int, max_file_bytes: int) -> str:
-    return f"skipped: {size_bytes} bytes are more than max_file_bytes ({max_file_bytes})"
+    """What the report says of a file of that size."""
+    return f"{size_bytes:,} bytes are more than max_file_bytes ({max_file_bytes:,}), which may be raised"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person, normal_words
+from ctx.memory.language import foreign, silent_terms
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
@@ -21,12 +22,13 @@ _CUE = re.compile(
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
-    r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|broke\s+up|separated|resign\w+|fired"
+    r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
     r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
     r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
+    r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado)\s+de|aplazad[oa]|nuev[oa]s?"
     r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
 _EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
@@ -36,7 +38,7 @@ _ADDING = re.compile(
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
+    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
     r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt)|,\s*(?:and\s+)?not)"
     r"\s+((?:[\w.'’:-]+\s*){1,4})"
 )
@@ -169,6 +171,11 @@ _SLOTS = (
     re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
 )  # fmt: skip
 
+# What somebody says before they put something right, and which is no part of what they say.
+_PREFACE = re.compile(
+    r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
+    r"|eigentlich|korrektur|nein|moment|en\s+realidad|corrección|perdón)\s*[,:;.–—-]\s*)+"
+)
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 # States of which somebody has one at a time, by what they are states of.
 _STATES = {
@@ -206,6 +213,16 @@ def _attributes() -> frozenset[str]:
     return frozenset(terms(" ".join(_ATTRIBUTES)))
 
 
+# Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
+_HOME = re.compile(
+    r"(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)"
+    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
+    r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\bnach\s+[A-ZÄÖÜ]\w+\s+(?:um)?gezogen\b)"
+    r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
+    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
+)
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
     `single`: whatever the value is,
@@ -230,7 +247,7 @@ def says_change(text: str) -> bool:
 
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
-    sentence = first_person(text).strip().rstrip(".!")
+    sentence = _PREFACE.sub("", first_person(text).strip()).rstrip(".!")
     if state := _STATE.match(sentence):
         group = _STATES[state["state"].casefold()]
         return Slot((group, *terms(state["who"])), state["state"], frozenset(("state",)), True)
@@ -263,7 +280,7 @@ def content(text: str) -> set[str]:
     """The terms of a text that say what it is about: without stop words, the speaker, what says that
     something changed, and times of day, which are what is said of it."""
     words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
-    return {word for word in words if word not in STOP_WORDS and word not in _EMPTY}
+    return {word for word in words if word not in STOP_WORDS and word not in _EMPTY} - silent_terms(text)
 
 
 class Statement(NamedTuple):
@@ -281,6 +298,8 @@ class Statement(NamedTuple):
     ]  # terms of words that are spelt as a name: who shares one need not be of one matter
     short: bool  # a statement, and not a report or a conversation that holds several
     speaker: str  # who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""
+    foreign: bool  # in a language that a model of English does not read
+    home: bool  # of where the speaker lives, or moves to
 
     @classmethod
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
@@ -301,6 +320,8 @@ class Statement(NamedTuple):
             frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
             short,
             speaker,
+            foreign(text),
+            _HOME.search(first_person(text)) is not None,
         )
 
 
@@ -327,11 +348,15 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
     that is more.
 
     Of two turns of one speaker the words alone count: the name before them makes them all alike to an
-    embedder.
+    embedder. So does a language that it does not read: there the two must share a word besides.
     """
     if earlier.speaker and later.speaker:
         cosine = None
+    if (earlier.foreign or later.foreign) and earlier.content.isdisjoint(later.content):
+        cosine = None
     shared = 2 * len(earlier.content & later.content) / (len(earlier.content) + len(later.content) or 1)
+    if earlier.home and later.home:
+        shared = max(shared, RELATED)
     return shared if cosine is None else max(cosine, shared)
 
 
@@ -402,6 +427,8 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
         return False
     if worth < RELATED and _ends_something_else(earlier, later):
         return False
+    if earlier.home and later.home:
+        return not _ends_something_else(earlier, later)
     if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED

@@ -1,18 +1,14 @@
 """What among the evidence disagrees, and what took what's place."""
 
-import re
 from collections.abc import Sequence
 
 from ctx.memory.change import Statement, says_change, updates
+from ctx.memory.contrast import contrasted, denies
 from ctx.memory.evidence import Evidence, Vector, day, sentences, shortened
 from ctx.types import JSON
 
 OVERLAP = 0.5  # share of terms at which a negation contradicts
 MAX_CONFLICTS = 5
-
-_NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n't)\b"
-)
 
 
 def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[JSON]:
@@ -60,8 +56,13 @@ def _disagreement(
     """Why two statements cannot both hold; None where they can."""
     if earlier.text == later.text or earlier.others != later.others:
         return None
-    shared = len(earlier_terms & later_terms) / (min(len(earlier_terms), len(later_terms)) or 1)
-    if bool(_NEGATION.search(earlier.text)) != bool(_NEGATION.search(later.text)) and shared >= OVERLAP:
+    if contrasted(earlier.text, later.text):
+        return None
+    common, shorter = len(earlier_terms & later_terms), min(len(earlier_terms), len(later_terms))
+    shared = common / (shorter or 1)
+    # Of one word in common it is no more than the verb: "I do not like leeks", "I like salad".
+    negated = denies(earlier.text) != denies(later.text)
+    if negated and shared >= OVERLAP and (common > 1 or common == shorter):
         return "negation"
     if says_change(later.text) and shared >= OVERLAP:
         return "change"

@@ -5,6 +5,10 @@ by how the texts run side by side: they begin alike, part for a word or two, go 
 is said of a thing that changed parts once, at its value.
 """
 
+import re
+from collections.abc import Set
+from functools import cache
+
 from ctx.analyze import STOP_WORDS, terms
 
 # What stands before a noun without telling it from another of its kind.
@@ -14,6 +18,26 @@ _DETERMINERS = frozenset(
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
 # Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
+# Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the morning.
+_ALTERNATIVES = (
+    ("morning", "noon", "lunch", "afternoon", "evening", "night", "breakfast", "dinner", "supper"),
+    ("morgens", "vormittags", "mittags", "nachmittags", "abends", "nachts"),
+    ("mañana", "mediodía", "tarde", "noche"),
+    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "weekend"),
+    ("montag", "dienstag", "mittwoch", "donnerstag", "freitag", "samstag", "sonntag", "wochenende"),
+    ("montags", "dienstags", "mittwochs", "donnerstags", "freitags", "samstags", "sonntags"),
+    ("lunes", "martes", "miércoles", "jueves", "viernes", "sábado", "domingo"),
+    ("spring", "summer", "autumn", "winter"),
+    ("frühling", "sommer", "herbst", "winter"),
+    ("first", "second", "third", "fourth", "final"),
+    ("left", "right"),
+    ("upstairs", "downstairs"),
+)
+# What denies: a question of what one does not like is answered by what one does not like.
+_NEGATION = re.compile(
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]?t|cannot"
+    r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
+)
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 
 
@@ -34,6 +58,27 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
                 parted = [*earlier_words[start:after], *earlier_words[after + run :]]
                 return frozenset(terms(" ".join(parted))) - frozenset(terms(later))
     return frozenset()
+
+
+def denies(text: str) -> bool:
+    """Whether a text says what is not."""
+    return _NEGATION.search(text) is not None
+
+
+def set_apart(asked_terms: Set[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
+    """Whether a question asks for one of several alternatives, of which the earlier statement names that one and
+    the later one only others."""
+    return any(
+        asked_terms & earlier_terms & alternatives
+        and later_terms & alternatives
+        and later_terms.isdisjoint(asked_terms & earlier_terms & alternatives)
+        for alternatives in _alternatives()
+    )
+
+
+@cache
+def _alternatives() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(terms(" ".join(words))) for words in _ALTERNATIVES)
 
 
 def _plain_words(text: str) -> list[str]:

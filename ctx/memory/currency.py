@@ -5,16 +5,16 @@ Each step takes hits in order of rank and gives them in order of rank, and write
 did.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ctx.analyze import terms
+from ctx.analyze import query_terms, terms
 from ctx.clock import DAY_MS
 from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
-from ctx.memory.contrast import contrasted
+from ctx.memory.contrast import contrasted, denies, set_apart
 from ctx.memory.dates import Window
+from ctx.memory.language import language, silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
 from ctx.memory.scores import either
@@ -34,7 +34,6 @@ CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
-_GERMAN = re.compile(r"(?i)\b(?:ich|mein\w*|wir|unser\w*|wo|wer|wann|welche\w*|wie|ist|der|das|und)\b")
 
 
 def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
@@ -112,6 +111,26 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
     return sorted(best.values(), key=rank_key)
 
 
+def denying_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
+    """Where a question denies ("What do I not eat?"), what denies stands before what affirms and speaks of no more
+    of the question's words."""
+    if not denies(query):
+        return list(hits)
+    asked_terms = frozenset(query_terms(query)) - silent_terms(query)
+    shared = [asked_terms & Statement.of(hit.memory.text).terms for hit in hits]
+    denying = {index for index, hit in enumerate(hits) if shared[index] and denies(hit.memory.text)}
+    before = {
+        index: {
+            denial
+            for denial in denying
+            if shared[index] <= shared[denial] and hits[denial].score >= hit.score * CUE_SHARE
+        }
+        for index, hit in enumerate(hits)
+        if index not in denying
+    }
+    return [hits[index] for index in newest_first(len(hits), before)]
+
+
 def current(
     hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]], query: str
 ) -> list[MemoryHit]:
@@ -122,21 +141,23 @@ def current(
     equally well: whoever asks where something is wants to hear the place that was named last. What the
     question names, the later one must name too.
     """
-    best, further = list(hits[:COMPARED_HITS]), list(hits[COMPARED_HITS:])
+    best, further = denying_first(hits[:COMPARED_HITS], query), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
     named = (
-        Statement.of(query).titled if not _GERMAN.search(query) else frozenset()
+        Statement.of(query).titled if language(query) != "de" else frozenset()
     )  # where every noun has a capital
-    question_terms = frozenset(terms(query))
+    question_terms, denied = frozenset(terms(query)), denies(query)
     updated_by: dict[int, set[int]] = {}
     for earlier in facts:
         for later in facts:
             if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
                 continue
             older, newer = statements[earlier], statements[later]
-            if named & older.terms - newer.terms:
+            if named & older.terms - newer.terms or set_apart(question_terms, older.terms, newer.terms):
+                continue
+            if denied and denies(older.text) > denies(newer.text):
                 continue
             cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
             if _updates(best[earlier], best[later], older, newer, cosine) and question_terms.isdisjoint(

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, query_terms, terms
 from ctx.clock import iso_utc
+from ctx.memory.language import silent_terms
 from ctx.types import JSON
 
 MAX_CLAIM_CHARS = 240
 SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+# A full stop ends no sentence after the number of a day ("am 15. Februar") or a title.
+_SENTENCE = re.compile(
+    r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+|\n+"
+)
 _MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 
 Vector = dict[str, float]
@@ -76,7 +80,11 @@ def day_in_words(ms: int) -> str:
 
 def weighed(texts: Sequence[str]) -> list[Vector]:
     """Unit vectors of tf-idf over these texts; terms in all of them weigh little, stop words nothing."""
-    counts = [Counter(term for term in terms(text) if term not in SILENT and len(term) > 1) for text in texts]
+    silences = [SILENT | silent_terms(text) for text in texts]
+    counts = [
+        Counter(term for term in terms(text) if term not in silence and len(term) > 1)
+        for text, silence in zip(texts, silences, strict=True)
+    ]
     spread = Counter(term for count in counts for term in count)
     vectors = []
     for count in counts:
@@ -102,7 +110,7 @@ def unspoken(query: str, evidence: Sequence[Evidence]) -> list[str]:
         for entry in evidence
         for text in (entry.text, entry.context or "", *(older for _, older, _ in entry.replaced))
     ]
-    held_terms = {term for text in texts for term in terms(text)}
+    held_terms = {term for text in texts for term in terms(text)} | silent_terms(query)
     words: list[str] = []
     for match in re.finditer(r"[^\W_][\w'’-]*", query):
         word = match[0].lower()

@@ -1,6 +1,6 @@
 """The two legs of a search over one bank, by words and by meaning, and their fusion into one ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
@@ -8,16 +8,18 @@ from ctx.memory.change import MAX_CHARS
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
+from ctx.memory.language import foreign, silent_terms
 from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.scores import WordQuery, bm25, calibrated, calibration, coverage, either, word_query
 from ctx.memory.vectors import BankVectors, Floats
-from ctx.ranking import fuse, semantic_weight
+from ctx.ranking import SYMBOL_ALPHA, fuse, semantic_weight
 from ctx.types import JSON
 
 _KIND_SAMPLE = 10  # of the nearest memories that tell whether code or prose is looked for
 _LONG_PASSAGES = 3  # of a memory that is long
 _SHARE_OF_LONG = 0.5  # of the weight that the vectors have over short ones
+_DIGITS = 6  # of a leg's scores: what differs beyond them differs by the order of an addition
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
@@ -60,6 +62,8 @@ def search_legs(
         query = first_person_query
     else:
         counts = query_counts(query)
+    silent = silent_terms(query)
+    counts = {term: count for term, count in counts.items() if term not in silent} or counts
     frequencies = reader.frequencies(counts)
     question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
@@ -95,22 +99,23 @@ def nearest(
 
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
-    """The hits of both legs, best first: fused by reciprocal rank, each with its score. Ties by id, since
-    numbers differ between two files that hold the same memories."""
+    """The hits of both legs, best first: fused by reciprocal rank, each with its score. What a leg scores alike
+    has one rank in it; the order of what ties altogether is `rank_key`'s."""
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
     cosines: dict[int, float] = {}
     if legs.vectors is not None and legs.vector is not None:
         cosines = legs.vectors.cosines(legs.vector, nos)
-    weights = {no: bm25(legs.question, stored.get(no, ())) for no in legs.word_nos if no in rows}
-    by_words = sorted((no for no in weights if weights[no] > 0), key=lambda no: (-weights[no], rows[no].id))
-    by_meaning = sorted(
-        (no for no in legs.vector_nos if no in rows and no in cosines),
-        key=lambda no: (-cosines[no], rows[no].id),
-    )
+        cosines = {no: round(cosine, _DIGITS) for no, cosine in cosines.items()}
+    weights = {
+        no: round(bm25(legs.question, stored.get(no, ())), _DIGITS) for no in legs.word_nos if no in rows
+    }
+    by_words = _ranked(rows, {no: weight for no, weight in weights.items() if weight > 0})
+    by_meaning = _ranked(rows, {no: cosines[no] for no in legs.vector_nos if no in rows and no in cosines})
     alpha = _share_of_meaning(legs.question.query, rows, by_words, by_meaning)
-    word_rank = {no: rank for rank, no in enumerate(by_words, 1)}
-    vector_rank = {no: rank for rank, no in enumerate(by_meaning, 1)}
+    if foreign(legs.question.query) and calibrated(model):  # which was fitted to a model of English
+        alpha = min(alpha, SYMBOL_ALPHA)
+    word_rank, vector_rank = _ranks(by_words, weights), _ranks(by_meaning, cosines)
     sureness = calibration(model or "")
     hits = []
     for no, fused in fuse(
@@ -120,8 +125,8 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         semantic = sureness(cosines[no]) if no in cosines else 0.0
         signals: dict[str, JSON] = {
             "fused": fused,
-            "bm25": round(weights.get(no, 0.0), 6),
-            "cosine": round(cosines[no], 6) if no in cosines else None,
+            "bm25": weights.get(no, 0.0),
+            "cosine": cosines.get(no),
             "lexical": round(lexical, 6),
             "semantic": round(semantic, 6),
             "word_rank": word_rank.get(no),
@@ -160,6 +165,18 @@ def _share_of_meaning(
     return alpha * (1 - length * (1 - _SHARE_OF_LONG))
 
 
-def rank_key(hit: MemoryHit) -> tuple[float, float, str]:
-    """The order of hits: the fused rank, then the score."""
-    return (-hit.signals["fused"], -hit.score, hit.memory.id)
+def _ranked(rows: Mapping[int, Candidate], scores: Mapping[int, float]) -> list[int]:
+    """The numbers of scored memories, best first; of equals the newest, and then by id: numbers differ between
+    two files that hold the same memories."""
+    return sorted(scores, key=lambda no: (-scores[no], -rows[no].uttered_ms, rows[no].id))
+
+
+def _ranks(nos: Sequence[int], scores: Mapping[int, float]) -> dict[int, int]:
+    """The rank of each; equals have that of the first of them."""
+    first_of: dict[float, int] = {}
+    return {no: first_of.setdefault(scores[no], rank) for rank, no in enumerate(nos, 1)}
+
+
+def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
+    """The order of hits: the fused rank, then the score, then the newest; only twins in all of it go by id."""
+    return (-hit.signals["fused"], -hit.score, -hit.memory.uttered_ms, hit.memory.id)

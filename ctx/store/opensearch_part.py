@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
-from ctx.errors import StoreError
+from ctx.errors import Busy, StoreError
 from ctx.store.opensearch_client import Client, Refusal, check_items
 from ctx.types import JSON
 
@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 STATE = "state"  # the id of the document that says what is applied; the others are numbers
 BULK_BYTES = 4 << 20
-BULK_TRIES = 8  # of what the server had no room for
+# Before what the server had no room for is sent again: it may be merging graphs for a minute.
+BULK_PAUSES_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
 MAX_TERMS_FILTER = 1_000_000  # documents that a filter may name
 _IDS_PAGE = 10_000  # the window of a search
 _DOCUMENTS_AT_ONCE = 1_000  # whose former parts are looked for in one search
@@ -193,14 +194,20 @@ class Part:
             self._send(index, lines)
 
     def _send(self, index: str, lines: list[str]) -> None:
-        for _ in range(BULK_TRIES):
-            reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
-            refused = check_items(reply)
-            if not refused:
-                return
-            lines = [lines[position] for position in refused]
-            self._client.pause()
-        raise StoreError("OpenSearch has had no room for what was to be written: try again")
+        """Raises `Busy` where the server has no room for long."""
+        for pause_s in (*BULK_PAUSES_S, None):
+            try:
+                reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
+            except Busy:
+                if pause_s is None:
+                    raise
+            else:
+                lines = [lines[position] for position in check_items(reply)]
+                if not lines:
+                    return
+            if pause_s is not None:
+                self._client.pause(pause_s)
+        raise Busy("OpenSearch has had no room for what was to be written: try again")
 
     def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
         """Deletes what an index has of documents beside what they have now: number -> (seq, ids). Sees what

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
+from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, replaces
-from ctx.memory.contrast import contrasted
+from ctx.memory.contrast import contrasted, set_apart
 
 
 @pytest.fixture
@@ -34,6 +35,8 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         ("I use tabs for Go", "I use spaces for Go"),
         ("I'm based in Oslo", "I live in Bergen"),
         ("I am employed by Acme", "The user works at Globex"),
+        ("My landline is 030 55 12", "Actually, my landline is 030 55 13"),
+        ("I live in Oslo", "Sorry, wait: I live in Bergen"),
     ],
 )
 def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: str) -> None:
@@ -197,6 +200,17 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
         ("I like hiking in the Alps", "I now like climbing in the gym as well", "Where do I like hiking?"),
         ("Nora moved from sales to research", "Ines moved from support to sales", "Where did Nora move?"),
         ("Nora paints in watercolour", "Nora sold the boat", "What does Nora paint with?"),
+        (
+            "I take iron in the evening",
+            "I started taking zinc in the morning",
+            "What do I take in the evening?",
+        ),
+        (
+            "Our guests on Friday eat fish",
+            "Our guests on Sunday now eat rice",
+            "What do the Friday guests eat?",
+        ),
+        ("I do not like leeks in soup", "I now like salad in summer", "What do I not like?"),
     ],
 )
 def test_what_the_question_names_keeps_its_own_answer_first(
@@ -206,6 +220,15 @@ def test_what_the_question_names_keeps_its_own_answer_first(
     clock.pass_ms(DAY_MS)
     bank.put(later)
     assert texts(bank, question)[0] == earlier
+
+
+def test_alternatives_set_two_statements_apart_only_where_the_later_names_another_alone() -> None:
+    asked = frozenset(terms("in the evening"))
+    evening, morning = frozenset(terms("iron in the evening")), frozenset(terms("zinc in the morning"))
+    assert set_apart(asked, evening, morning)
+    assert not set_apart(asked, evening, evening | morning)
+    assert not set_apart(asked, evening, frozenset(terms("no iron any more")))
+    assert not set_apart(frozenset(terms("when do I take it")), evening, morning)
 
 
 def test_no_ranking_puts_a_thing_above_what_updates_it() -> None:

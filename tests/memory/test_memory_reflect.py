@@ -14,6 +14,7 @@ from memory_kit import DAY_MS, START_MS, Clock, WordEmbedder
 from ctx.errors import BadRequest, ConfigError
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.entities import entities
+from ctx.memory.evidence import sentences
 from ctx.memory.llm import ChatCompletion
 from ctx.memory.wording import check_answer, tidied
 
@@ -141,11 +142,19 @@ def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> 
         ("User uses tabs for Go code", "User uses spaces for YAML files"),
         ("User lives in Berlin", "Anna lives in Munich"),
         ("User prefers tea", "User prefers tea with milk"),
+        ("Boat insurance is paid in May", "House insurance is paid in June now"),
+        ("I do not like leeks", "I like salad on everything"),
     ],
 )
 def test_different_things_are_no_conflict(bank: MemoryBank, first_text: str, second_text: str) -> None:
     remember(bank, [(first_text, "2025-01-01"), (second_text, "2025-02-01")])
     assert bank.synthesize(f"{first_text} {second_text}")["conflicts"] == []
+
+
+def test_a_sentence_goes_on_after_the_number_of_a_day_and_a_title() -> None:
+    text = "Die Prüfung ist am 15. Februar bei Dr. Haas. Danach Ferien."
+    assert sentences(text) == ["Die Prüfung ist am 15. Februar bei Dr. Haas.", "Danach Ferien."]
+    assert sentences("It was in 2015. I was ten.") == ["It was in 2015.", "I was ten."]
 
 
 def test_a_question_that_nothing_speaks_to_is_answered_so(bank: MemoryBank) -> None:

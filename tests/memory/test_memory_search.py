@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from memory_kit import DAY_MS, START_MS, Clock, WordEmbedder, texts
+from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
 from ctx.analyze import query_terms, terms
 from ctx.embed import open_embedder
@@ -71,6 +71,27 @@ def test_a_score_does_not_depend_on_the_other_hits(bank: MemoryBank) -> None:
 def test_words_found_inside_other_words_do_not_count_as_the_query_word_for_word(bank: MemoryBank) -> None:
     bank.put("The concatenation of strings is slow")
     assert all(result["score"] < 0.7 for result in bank.search("cat")["results"])
+
+
+def test_the_order_of_ids_decides_nothing(tmp_path: Path, minilm: WordEmbedder) -> None:
+    """What says the question's words alike shares their rank, so that meaning decides; of twins the newest is first."""
+    deeds = ("slept well", "missed buses", "planted radishes", "cooked soup", "said hello", "wants shoes")
+    statements = [f"Petra: {deed}" for deed in deeds]
+    orders = []
+    for name, numbers in (("up", range(6)), ("down", range(5, -1, -1))):
+        ids = (f"00000000-0000-4000-8000-{number:012x}" for number in numbers)
+        clock = Clock()
+        with MemoryStore(str(tmp_path / f"{name}.db"), minilm, clock, new_id=ids.__next__) as store:
+            bank = store.bank("talks")
+            for statement in statements:
+                bank.put(statement)
+                clock.pass_ms(SECOND_MS)
+            orders.append(texts(bank, "What vegetables does Petra have?"))
+            assert texts(bank, "Petra", mode="keyword") == sorted(
+                statements, key=statements.index, reverse=True
+            )
+    assert orders[0] == orders[1]
+    assert orders[0][0] == "Petra: planted radishes"
 
 
 def test_what_the_query_says_word_for_word_scores_at_least_095(bank: MemoryBank) -> None:

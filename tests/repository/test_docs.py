@@ -14,6 +14,8 @@ from jsonschema import Draft202012Validator
 from kit import ROOT, ctx
 
 from ctx.cli import COMMANDS
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
+from ctx.connectors.filesystem import BUILD_FOLDERS, CACHE_MARKERS
 from ctx.settings import NAMED_SECTIONS, SECTIONS
 
 PAGES = sorted(
@@ -127,3 +129,15 @@ def test_the_glossary_is_in_order_of_the_alphabet() -> None:
     words = re.findall(r"^(\w[\w ]*)\n:   ", text, re.MULTILINE)
     assert len(words) > 20
     assert words == sorted(words, key=str.lower)
+
+
+def test_the_files_of_a_source_without_globs_are_all_named() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text()
+    section = page.split("## Which files, by default")[1].split("\n## ")[0]
+    files, folders = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
+    assert set(files.split()) == {
+        glob.removeprefix("**/").removeprefix("*") for glob in DEFAULT_INCLUDE_GLOBS
+    }
+    assert set(folders.split()) == SKIPPED_FOLDERS
+    names = {*CACHE_MARKERS, *BUILD_FOLDERS, *(name for names in BUILD_FOLDERS.values() for name in names)}
+    assert names <= set(re.findall(r"`([^`\s]+)`", section))

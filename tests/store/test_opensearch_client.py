@@ -16,8 +16,9 @@ from kit import http_server
 from postgres import free_port
 
 from ctx.errors import Busy, ConfigError, StoreError
+from ctx.store import opensearch_part
 from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
-from ctx.store.opensearch_part import Layout, Part
+from ctx.store.opensearch_part import Entry, Layout, Part
 from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
@@ -183,6 +184,31 @@ def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:
     }
     with pytest.raises(StoreError):
         check_items({"errors": True, "items": [*items, missing_index]})
+
+
+def test_a_bulk_is_sent_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opensearch_part, "BULK_PAUSES_S", (0.0, 0.0, 0.0))
+    full = {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}}
+    replies: list[tuple[int, Any]] = [
+        (429, {"error": {"type": "circuit_breaking_exception", "reason": "the heap is full"}}),
+        (200, {"errors": True, "items": [full, {"index": {"status": 201}}]}),
+        (200, {"errors": False, "items": [{"index": {"status": 201}}]}),
+    ]
+    entries = [Entry(1, 1, {"text": "a"}), Entry(2, 1, {"text": "b"})]
+    waiting = iter(replies)
+    requests: list[tuple[str, str | None]] = []
+    with (
+        node(lambda path: (200, ABOUT) if path == "/" else next(waiting), requests) as url,
+        client(url, retries=0) as nodes,
+    ):
+        Part(nodes, "words", Layout(1, 0)).write("words-1", entries)
+    assert len(requests) == 1 + len(replies)
+    with (
+        node(refused(429, "circuit_breaking_exception")) as url,
+        client(url, retries=0) as nodes,
+        pytest.raises(Busy),
+    ):
+        Part(nodes, "words", Layout(1, 0)).write("words-1", entries)
 
 
 def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:

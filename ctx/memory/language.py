@@ -1,0 +1,55 @@
+"""In which language a text is put, by its function words: a closed class, by which a language can be told from
+a few words and which says nothing of what a text is about.
+
+English is what the shipped model reads, and whose stop words the analysis knows. German and Spanish are told from it,
+so that their function words weigh as little, and what the model makes of them is believed less.
+"""
+
+import re
+from functools import lru_cache
+
+from ctx.analyze import STOP_WORDS, composed, terms
+
+_GERMAN = """
+    der das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde wurden hat habe haben
+    hatte ich du er sie wir ihr mich dich uns euch mir dir ihm ihn ihnen mein meine meinen meinem meiner meines dein deine unser
+    unsere unseren unserem unserer sein seine seinen seinem seiner ihre ihren ihrem ihrer nicht kein keine keinen keinem keiner
+    wer wo wann wie warum wieso woher wohin wem wen welche welcher welches welchen welchem von vom zu zum zur mit nach bei beim
+    aus auf für im ins um über unter seit ab bis durch gegen ohne wenn weil dass ob noch schon nur sehr jetzt mehr auch mag
+"""
+_SPANISH = """
+    el la los las un una unos unas y o pero es soy eres somos está estoy están ha han hay fue yo tú él ella nosotros ellos mi mis
+    tu tus su sus nuestro nuestra nuestros nuestras se te le les lo nos no ni que qué quién quiénes cuál cuáles cuándo cuánto
+    cuántos dónde cómo adónde por para con sin de del al en desde hasta sobre entre muy más ya ahora también este esta estos estas
+"""
+_WORDS_OF = {"de": frozenset(_GERMAN.split()), "es": frozenset(_SPANISH.split())}
+_SHARED = frozenset(
+    ("in", "was", "an", "am", "so", "will", "no", "a", "he", "me")
+)  # by two languages: they tell nothing
+_ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
+_WORD = re.compile(r"[^\W\d_]+")
+_JUDGED_CHARS = 1000  # tell enough of a long text
+
+
+@lru_cache(maxsize=4096)  # a search asks it of its thirty best, mostly the same ones again
+def language(text: str) -> str:
+    """`de`, `es` or `en`: the one of whose function words a text holds most; English where none stands out."""
+    words = frozenset(_WORD.findall(composed(text[:_JUDGED_CHARS]).casefold()))
+    counts = {name: len(words & function_words - _SHARED) for name, function_words in _WORDS_OF.items()}
+    name = max(counts, key=lambda name: counts[name])
+    return name if counts[name] > len(words & _ENGLISH) else "en"
+
+
+def foreign(text: str) -> bool:
+    """Whether a text is in a language that a model of English does not read."""
+    return language(text) != "en"
+
+
+def silent_terms(text: str) -> frozenset[str]:
+    """The terms of the function words of a text's language; of English none, whose stop words the analysis has."""
+    return _terms_of(language(text))
+
+
+@lru_cache
+def _terms_of(name: str) -> frozenset[str]:
+    return frozenset(terms(" ".join(sorted(_WORDS_OF.get(name, ())))))

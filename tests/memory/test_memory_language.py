@@ -1,0 +1,124 @@
+"""What a bank makes of statements and questions in German and Spanish, which the shipped model does not read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from memory_kit import DAY_MS, Clock, WordEmbedder, texts
+
+from ctx.embed import open_embedder
+from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.change import Statement, likeness, says_change, updates
+from ctx.memory.language import foreign, language, silent_terms
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Iterator[WordEmbedder]:
+    embedder = open_embedder("local")
+    assert embedder is not None
+    yield embedder  # type: ignore[misc]
+    embedder.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["words", "model"])
+def bank(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, minilm: WordEmbedder
+) -> Iterator[MemoryBank]:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm if request.param == "model" else None, clock) as store:
+        yield store.bank("alice")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Der Zahnarzt hat mittwochs zu", "de"),
+        ("Was esse ich abends?", "de"),
+        ("Compro el pan en la plaza", "es"),
+        ("¿Dónde compro?", "es"),
+        ("We saw Das Boot and El Topo with the others", "en"),
+        ("No dairy", "en"),
+        ("kubectl get pods", "en"),
+        ("", "en"),
+    ],
+)
+def test_a_language_is_told_by_its_function_words(text: str, name: str) -> None:
+    assert language(text) == name
+    assert foreign(text) == bool(silent_terms(text)) == (name != "en")
+
+
+def test_two_texts_that_the_model_cannot_read_are_alike_only_where_they_share_a_word() -> None:
+    choir = Statement.of("Der Chor singt dienstags in der Aula")
+    assert likeness(choir, Statement.of("Der Rasenmäher steht jetzt im Schuppen"), 0.9) == 0.0
+    assert likeness(choir, Statement.of("Der Chor singt jetzt freitags"), 0.9) == 0.9
+
+
+def test_a_question_is_answered_by_what_it_is_about_and_not_by_the_last_thing_said(
+    bank: MemoryBank, clock: Clock
+) -> None:
+    for text in (
+        "Der Flötenkreis trifft sich montags",
+        "Unsere Hebamme ist Frau Sander",
+        "La asamblea del barrio es en la biblioteca",
+        "Der Rasenmäher steht jetzt im Schuppen",
+        "Ahora tomo el té con limón",
+        "Die Garage ist inzwischen vermietet",
+    ):
+        bank.put(text)
+        clock.pass_ms(DAY_MS)
+    assert (
+        texts(bank, "An welchem Tag trifft sich der Flötenkreis?")[0] == "Der Flötenkreis trifft sich montags"
+    )
+    assert texts(bank, "Wer ist unsere Hebamme?")[0] == "Unsere Hebamme ist Frau Sander"
+    assert texts(bank, "¿Dónde es la asamblea?")[0] == "La asamblea del barrio es en la biblioteca"
+    assert bank.synthesize("Wer ist unsere Hebamme?")["gaps"] == []
+
+
+def test_a_change_is_heard_in_spanish_too() -> None:
+    assert says_change("Ya no fumo")
+    assert says_change("Han aplazado la boda")
+    assert not says_change("Vivo en Cádiz")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "question"),
+    [
+        (
+            "Ich wohne in Passau in der Altstadt",
+            "Wir sind nach Rostock umgezogen",
+            "In welcher Stadt wohne ich?",
+        ),
+        ("Ich lebe in Passau", "Ich ziehe jetzt nach Rostock", "Wo lebe ich?"),
+        ("Vivo en Cádiz", "Me he mudado a Vigo", "¿Dónde vivo?"),
+        ("I live in Lund", "We have just moved to Umeå", "Where do I live?"),
+    ],
+)
+def test_who_moved_house_lives_where_they_moved_to(
+    bank: MemoryBank, clock: Clock, older: str, newer: str, question: str
+) -> None:
+    assert Statement.of(older).home
+    assert Statement.of(newer).home
+    bank.put(older)
+    clock.pass_ms(DAY_MS)
+    bank.put(newer)
+    answer = texts(bank, question, include_superseded=True)
+    assert older in answer
+    assert newer not in answer or answer.index(newer) < answer.index(older)
+
+
+def test_who_moves_something_else_lives_where_they_did() -> None:
+    for text in (
+        "I moved the desk to the attic",
+        "My sister moved to Umeå",
+        "Meine Schwester ist nach Rostock gezogen",
+        "Ich lebe vegan",
+        "Mi hermana vive en Vigo",
+        "I live with Ann",
+    ):
+        assert not Statement.of(text).home, text
+    earlier = Statement.of("I live in Lund")
+    assert not updates(earlier, Statement.of("We moved from Jira to Linear"), 0.3)
