@@ -49,7 +49,7 @@ def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> I
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 def python_for_anybody() -> str:

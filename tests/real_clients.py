@@ -163,11 +163,11 @@ class Running:
         line = self.process.stdout.readline()
         assert line.startswith("Listening on "), (config.parent / "server.log").read_text()
         self.base = f"http://{line.removeprefix('Listening on ').strip()}"
-        self.client = httpx.Client(base_url=self.base, timeout=20)
+        self.client = httpx.Client(base_url=self.base, timeout=60)
 
     def wait_for_documents(self, count: int) -> None:
         """Until the first index run is through."""
-        for _ in range(500):
+        for _ in range(2400):
             sources = self.client.get("/tools/sources").json()["sources"]
             if sum(source["doc_count"] for source in sources) >= count:
                 return
@@ -179,7 +179,7 @@ class Running:
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(15)
+            code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -244,5 +244,5 @@ class Pipe:
 
     def end(self) -> tuple[int, str, str]:
         """Closes its standard input; exit code, and what else it printed."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err

@@ -61,8 +61,9 @@ def _serve(argv: list[str]) -> int:
         with Registration(state_folder(os.environ)) as registration:
 
             def announce(address: str) -> None:
-                print(f"Listening on {address}", flush=True)
+                # First, so that whoever reads the line finds the server among `ctx projects`.
                 registration.register(Running(config.root, address, os.getpid(), now_ms()))
+                print(f"Listening on {address}", flush=True)
 
             serve(app, settings.bind, announce=announce)
     return 0

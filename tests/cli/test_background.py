@@ -6,14 +6,16 @@ import plistlib
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from faults import eventually
 from kit import ctx, project
 
 from ctx.cli import COMMANDS
 from ctx.cli.completions import SHELLS, script, whole_parser
-from ctx.cli.running import Registration, Running, servers
+from ctx.cli.running import Registration, Running, servers, state_folder
 from ctx.cli.service import unit_of
 
 
@@ -68,8 +70,33 @@ def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
         assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", server.pid)
         assert f"http://{address}" in ctx("projects", cwd=tmp_path, env=state).stdout
         server.terminate()
-        assert server.wait(10) == 0
+        assert server.wait(60) == 0
     assert "No server runs" in ctx("projects", cwd=tmp_path, env=state).stdout
+
+
+@pytest.mark.slow
+def test_a_server_is_listed_before_it_says_that_it_listens(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nwords\n"})
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, bytes(4096)):  # until the pipe is full: what is said stays in the throat
+            pass
+    os.set_blocking(writing, True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
+        cwd=tmp_path,
+        env={**os.environ, **state},
+        stdout=writing,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        os.close(writing)
+        try:
+            eventually(lambda: [row.pid for row in servers(state_folder(state))] == [server.pid])
+        finally:
+            server.terminate()
+            os.close(reading)
 
 
 def test_a_unit_starts_the_server_of_its_project() -> None:

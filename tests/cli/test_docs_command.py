@@ -49,7 +49,7 @@ def test_the_site_is_served_until_ctrl_c_and_gives_nothing_else(site: Path, tmp_
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(root + path)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

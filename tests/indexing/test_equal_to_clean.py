@@ -112,7 +112,7 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
         subprocess.run(command, cwd=folder, env=environ, check=True, stdout=subprocess.DEVNULL)
         return time.monotonic() - began_s
 
-    whole_s = run_s()
+    longest_s = run_s()
     interrupted = 0
     for round_ in range(kills):
         if round_ % 10 == 0:
@@ -123,11 +123,15 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
                 path.unlink(missing_ok=True)
             else:
                 path.write_text(f"# Page {number}\n\n{text} round {round_} {chance.choice(WORDS)}")
+        began_s = time.monotonic()
         child = subprocess.Popen(
             command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            child.wait(chance.uniform(0.05, whole_s))
+            child.wait(chance.uniform(0.05, longest_s))
+            longest_s = min(
+                longest_s, time.monotonic() - began_s
+            )  # or a busy moment would spoil all the others
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGKILL)
             interrupted += 1

@@ -87,7 +87,7 @@ class Server:
         self.socket.close()
         for connection in self._open:
             connection.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
 
 def ok(body: bytes, *headers: str) -> bytes:

@@ -7,7 +7,7 @@ from ctx.errors import CtxError
 from ctx.lua.pool import Pool
 from ctx.types import JSON
 
-GRACE_S = 1.0  # for a shared machine; benchmarks/sandbox.py holds the real figure
+GRACE_S = 15.0  # a hang is twice as long; benchmarks/sandbox.py holds the real figure
 
 
 def run(pool: Pool, body: str, arguments: JSON = None, *, timeout_s: float = 10.0, **fields: JSON) -> JSON:

@@ -17,6 +17,8 @@ from ctx.errors import ToolError
 from ctx.lua import host
 from ctx.types import JSON
 
+HUNG_S = 15.0  # sooner than anything else would end it, on a machine with other work
+
 # ---- what works --------------------------------------------------------------------------------------------
 
 
@@ -255,7 +257,7 @@ def test_a_server_that_drips_is_left_at_the_deadline(server: Server, what: bytes
     fields: dict[str, JSON] = {"timeout_s": 0.4} if by == "timeout" else {"timeout_s": 1e9}
     with pytest.raises(ToolError, match=r"timed out|protocol"):
         ask(f"http://{server.at}/", allow=[server.at], deadline_s=0.4 if by == "deadline" else 30, **fields)
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < HUNG_S
 
 
 def test_a_server_that_says_nothing_is_left_at_the_deadline(server: Server) -> None:
@@ -266,7 +268,7 @@ def test_a_server_that_says_nothing_is_left_at_the_deadline(server: Server) -> N
     began_s = time.monotonic()
     with pytest.raises(ToolError, match="timed out"):
         ask(f"http://{server.at}/", allow=[server.at], deadline_s=0.3)
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < HUNG_S
 
 
 def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
@@ -275,7 +277,7 @@ def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
         began_s = time.monotonic()
         with pytest.raises(ToolError, match="timed out"):
             ask(f"http://{address}/", allow=[address], method="POST", body=bytes(12_000_000), deadline_s=0.4)
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < HUNG_S
 
 
 def test_several_addresses_share_one_deadline() -> None:
@@ -296,9 +298,9 @@ def test_several_addresses_share_one_deadline() -> None:
                 f"http://many.example:{port}/",
                 allow=[f"many.example:{port}"],
                 resolve=lambda n, p: ["127.0.0.1"] * 8,
-                deadline_s=0.5,
+                deadline_s=2.0,
             )
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 12  # of 16, had each of the eight its own
         for filler in fillers:
             filler.close()
 

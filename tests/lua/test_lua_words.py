@@ -83,4 +83,4 @@ def test_a_loop_over_them_ends_at_the_deadline(pool: WatchedPool, call: str) -> 
     began_s = time.monotonic()
     with pytest.raises(ScriptTimeout):
         run(pool, f"local text = ('é'):rep(1 << 19) while true do local _ = {call} end", timeout_s=0.3)
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 60  # it would go on for good

@@ -23,7 +23,7 @@ CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hi
 HARNESS = '[connectors.filesystem.docs]\nroot = "./docs"\n[vector_index]\nbackend = "auto"\n'
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_kills_during_backup_restore_and_import_leave_whole_files_and_stores(tmp_path: Path) -> None:
     kill_and_look(tmp_path, kills=6, seed=1)
 
@@ -107,7 +107,7 @@ def state(config: Path) -> tuple[Any, ...]:
         return picture(space), list(space.memory.bank("ana").export())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_backup_under_load_is_a_store_that_had_all_that_was_acknowledged_before(tmp_path: Path) -> None:
     config = project(tmp_path / "first", {"0.md": "# Zero\n\nThe marimba.\n"}, CONFIG)
     ids: list[str] = []

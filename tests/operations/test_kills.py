@@ -24,7 +24,7 @@ CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hi
 PAGES = 24
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_kills_over_index_embed_watch_and_memory_writes_cost_nothing_that_was_said_to_be_done(
     tmp_path: Path,
 ) -> None:

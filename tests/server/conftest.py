@@ -36,7 +36,7 @@ def serve() -> Iterator[Serve]:
         server = HttpServer(guard, sockets, announce=announce)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        assert event.wait(10), "the server did not start"
+        assert event.wait(60), "the server did not start"
         assert addresses == [address(sockets[0])]
         served = Served(server, guard, thread, f"http://{addresses[0]}")
         running.append(served)

@@ -29,11 +29,11 @@ class Served:
         self.base = base
         self.host, _, port = base.removeprefix("http://").rpartition(":")
         self.port = int(port)
-        self.client = httpx.Client(base_url=base, timeout=20)
+        self.client = httpx.Client(base_url=base, timeout=60)
 
     def stop(self) -> None:
         self.server.stop()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive(), "the server did not stop"
 
 

@@ -15,7 +15,7 @@ from ctx.server.app import Services
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BANKS = [f"bank-{number}" for number in range(8)]
 CLIENTS_A_BANK = 8  # 64 in all, every other one in the older era

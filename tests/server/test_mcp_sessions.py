@@ -86,7 +86,7 @@ def test_a_session_that_is_never_used_ends_soon(monkeypatch: pytest.MonkeyPatch)
         sessions.opened("used", "peer")
         async with sessions.use("used"):
             sessions.opened("unused", "peer")
-            await asyncio.wait_for(over.wait(), 10)
+            await asyncio.wait_for(over.wait(), 60)
         return names
 
     assert asyncio.run(ended()) == ["unused"]

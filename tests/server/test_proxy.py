@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import itertools
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.tools.base import Tool
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +90,24 @@ def test_changed_lists_of_the_remote_are_told_to_the_client(
     pipe.shake_hands()
     called = pipe.ask("tools/call", {"name": "whoami", "arguments": {}})
     assert called["result"]["structuredContent"]["bank"] == "alice"
-    while not served.guard._open:  # until the proxy listens: it holds a request open
-        pass
-    mcp.toolbox.add(Tool("fresh", "New", ANYTHING, lambda arguments, caller: None))
+    told = threading.Event()
+
+    def add_tools() -> None:
+        """One more until the news arrives: the proxy opens its stream after the handshake."""
+        for number in itertools.count():
+            mcp.toolbox.add(Tool(f"fresh{number}", "New", ANYTHING, lambda arguments, caller: None))
+            if told.wait(0.3):
+                return
+
+    adding = threading.Thread(target=add_tools, daemon=True)
+    adding.start()
     assert pipe.hear()["method"] == "notifications/tools/list_changed"
-    assert "fresh" in {tool["name"] for tool in pipe.ask("tools/list")["result"]["tools"]}
-    assert pipe.end()[:2] == (0, "")
+    told.set()
+    adding.join()
+    assert "fresh0" in {tool["name"] for tool in pipe.ask("tools/list")["result"]["tools"]}
+    code, output, _ = pipe.end()
+    assert code == 0
+    assert all("notifications/tools/list_changed" in line for line in output.splitlines()), output
 
 
 def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path: Path) -> None:

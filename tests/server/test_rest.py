@@ -272,7 +272,7 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
         entered.release()
-        release.wait(20)
+        release.wait(200)
         return "done"
 
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
@@ -281,13 +281,13 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(
     statuses: list[int] = []
 
     def post() -> None:
-        statuses.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20).status_code)
+        statuses.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=60).status_code)
 
     callers = [threading.Thread(target=post) for _ in range(3)]
     for caller in callers:
         caller.start()
-    assert entered.acquire(timeout=10)
-    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=60)
+    assert entered.acquire(timeout=60)
     while work.scripts.unfinished != 3:  # the third is not queued yet
         served.client.get("/health")
     refused = served.client.post("/tools/wait", json={})
@@ -297,7 +297,7 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(
     assert served.client.post("/tools/search", json={"query": "x"}).status_code == 200
     release.set()
     for caller in callers:
-        caller.join(20)
+        caller.join(60)
     assert statuses == [200, 200, 200]
 
 
@@ -310,28 +310,28 @@ def test_a_call_whose_client_left_the_queue_is_never_made(
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
         ran.append(arguments["n"])
         entered.release()
-        release.wait(20)
+        release.wait(200)
         return "done"
 
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
     work = Work(script_threads=1, waiting=4)
     served = serve(Services(toolbox, agents, work=work))
     first = threading.Thread(
-        target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 1}, timeout=20)
+        target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 1}, timeout=60)
     )
     first.start()
-    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=60)
 
     def until(unfinished: int) -> None:
         while work.scripts.unfinished != unfinished:
             served.client.get("/health")
 
-    leaving = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=20)
+    leaving = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=60)
     leaving.request("POST", "/tools/wait", '{"n": 2}', {"Content-Type": "application/json"})
     until(2)  # it waits
     leaving.close()
     until(1)  # it is gone
-    last = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 3}, timeout=20))
+    last = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={"n": 3}, timeout=60))
     last.start()
     until(2)
     release.set()

@@ -76,7 +76,7 @@ def test_a_stop_ends_an_open_stream(
         assert next(chunks) == ": open\n\n"
         served.server.stop()
         assert "".join(chunks) == last
-        served.thread.join(10)
+        served.thread.join(60)
         assert not served.thread.is_alive()
 
 
@@ -95,19 +95,19 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
         entered.set()
-        release.wait(20)
+        release.wait(200)
         return "late"
 
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
     served = serve(Services(toolbox, agents))
     answers: list[httpx.Response] = []
     caller = threading.Thread(
-        target=lambda: answers.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=20))
+        target=lambda: answers.append(httpx.post(f"{served.base}/tools/wait", json={}, timeout=60))
     )
     caller.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     served.stop()
-    caller.join(10)
+    caller.join(60)
     assert not release.is_set(), "the call was still at it"
     assert failure(answers[0]) == (503, "busy")
     release.set()
@@ -120,7 +120,7 @@ def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
         entered.set()
-        release.wait(20)
+        release.wait(200)
         return "late"
 
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
@@ -128,7 +128,7 @@ def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_
     first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with socket.create_connection((served.host, served.port)) as client:
         client.sendall(first + b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
-        assert entered.wait(10)
+        assert entered.wait(60)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
     state = served.server.server_state
     eventually(lambda: not state.connections)
@@ -218,12 +218,12 @@ def test_who_never_ends_a_request_gives_way_to_who_comes_with_one(
 ) -> None:
     monkeypatch.setattr(f"ctx.server.run.{bound}", 4)
     served = serve(services)
-    slow = [socket.create_connection((served.host, served.port), 10) for _ in range(12)]
+    slow = [socket.create_connection((served.host, served.port), 60) for _ in range(12)]
     try:
         for connection in slow[:8:2]:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: local")
         for _ in range(4):
-            assert httpx.get(f"{served.base}/health", timeout=10).status_code == 200
+            assert httpx.get(f"{served.base}/health", timeout=60).status_code == 200
         assert slow[0].recv(1) == b"" if _is_open(slow[0]) else True
     finally:
         for connection in slow:
@@ -248,13 +248,12 @@ def test_who_sends_a_body_slowly_gives_way_when_the_server_is_full(
         b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 9\r\n\r\n{"
     )
-    slow = [socket.create_connection((served.host, served.port), 10) for _ in range(3)]
+    slow = [socket.create_connection((served.host, served.port), 60) for _ in range(3)]
     try:
         for connection in slow:
             connection.sendall(head)
-        while len(served.guard._open) < 3:  # until all three are being read
-            pass
-        assert httpx.get(f"{served.base}/health", timeout=10).status_code == 200
+        eventually(lambda: len(served.guard._open) == 3)  # all three are being read
+        assert httpx.get(f"{served.base}/health", timeout=60).status_code == 200
         with slow[0].makefile("rb") as reply:  # the oldest
             assert b" 503 " in reply.readline()
     finally:
@@ -270,6 +269,7 @@ def test_a_client_that_never_ends_its_request_is_hung_up_on(
     served = serve(services)
     assert _exchange(served.host, served.port, b"") == b""
     assert _exchange(served.host, served.port, b"GET /health HTTP/1.1\r\nHost: local") == b""
+    monkeypatch.setattr("ctx.server.run.HEAD_S", 60.0)  # a busy machine may be late with the whole head
     post = (
         b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 9\r\n\r\n{"
@@ -310,7 +310,7 @@ print("returned", flush=True)
 @pytest.mark.parametrize("hook", ["start", "ending", "stop"])
 def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: Path, hook: str) -> None:
     stuck = SCRIPT.replace('stop=lambda: print("stopped", flush=True)', f"{hook}=hang").replace(
-        "if sys.argv", 'def hang():\n    print("hanging", flush=True)\n    time.sleep(60)\n\n\nif sys.argv'
+        "if sys.argv", 'def hang():\n    print("hanging", flush=True)\n    time.sleep(600)\n\n\nif sys.argv'
     )
     # As a shell script starts what it leaves in the background.
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", stuck]
@@ -320,21 +320,21 @@ def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: 
             line = process.stdout.readline()
             assert line.startswith("hanging" if hook == "start" else "Listening on "), line
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
 
 @pytest.mark.slow
 def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
-    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(60)")
+    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(600)")
     with subprocess.Popen(
         [sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Listening on ")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stdout.read() == "", "neither of the two came to its end"
 
 
@@ -358,7 +358,7 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
         assert announcement, line
         assert httpx.get(f"http://{announcement[1]}/health").json()["status"] == "ok"
         process.send_signal(how)
-        options, errors = process.communicate(timeout=20)
+        options, errors = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
@@ -369,7 +369,7 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
 
 def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:
     served = serve(services)
-    with socket.create_connection((served.host, served.port), timeout=10) as connection:
+    with socket.create_connection((served.host, served.port), timeout=60) as connection:
         connection.sendall(
             b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\n"
             b"connection: close\r\n\r\n"

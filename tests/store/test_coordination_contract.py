@@ -62,14 +62,14 @@ def test_of_many_that_ask_at_once_one_gets_it(coordination: Coordination) -> Non
 
 
 def test_a_turn_is_renewed_while_it_lasts_and_others_are_told_whose_it_is(coordination: Coordination) -> None:
-    with turn(coordination, "scan", "'docs' is being indexed", None, ttl_s=1.0) as (epoch, ending):
-        assert not ending.wait(1.5)
+    with turn(coordination, "scan", "'docs' is being indexed", None, ttl_s=4.0) as (epoch, ending):
+        assert not ending.wait(5.0)
         with (
             pytest.raises(Busy, match="'docs' is being indexed by"),
             turn(coordination, "scan", "'docs' is being indexed", None),
         ):
             pass
-        assert coordination.renew("scan", epoch, 1.0)
+        assert coordination.renew("scan", epoch, 4.0)
     assert coordination.holder("scan") is None
 
 

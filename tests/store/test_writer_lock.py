@@ -74,7 +74,7 @@ def test_the_second_comer_gets_it_as_soon_as_the_first_is_done(tmp_path: Path) -
     waiting.start()
     assert not event.is_set()
     first.release()
-    assert event.wait(10)
+    assert event.wait(60)
     waiting.join()
     assert (first.held, second.held) == (False, True)
     second.release()
