@@ -35,7 +35,7 @@ _ALTERNATIVES = (
 )
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]?t|cannot"
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]t|cannot"
     r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about

@@ -9,7 +9,7 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, replaces
-from ctx.memory.contrast import contrasted, set_apart
+from ctx.memory.contrast import contrasted, denies, set_apart
 
 
 @pytest.fixture
@@ -301,3 +301,12 @@ def test_a_statement_is_short_up_to_its_length_and_on_one_line() -> None:
         ("I live in Oslo.\n", True),
     ):
         assert Statement.of(text).short is short
+
+
+def test_what_denies_is_told_by_its_words_and_not_by_its_letters() -> None:
+    assert [
+        denies(text) for text in ("I don't drink", "Ich esse kein Fleisch", "I never fly", "I can’t swim")
+    ] == [True] * 4
+    assert [
+        denies(text) for text in ("The restaurant is new", "I want an ant farm", "Ich esse eine Birne")
+    ] == [False] * 3
