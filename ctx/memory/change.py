@@ -20,7 +20,7 @@ _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|renam\w+|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
-    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
+    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
     r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
@@ -85,6 +85,15 @@ _KIN = frozenset(
         "niece",
     ]
 )
+_SAME_KIN = {
+    "mom": "mother",
+    "mum": "mother",
+    "dad": "father",
+    "grandma": "grandmother",
+    "grandpa": "grandfather",
+    "kid": "child",
+    "neighbor": "neighbour",
+}
 # "As a manager" is what the speaker does; "my manager" is somebody else.
 _ROLE = re.compile(
     r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
@@ -367,13 +376,19 @@ class Statement(NamedTuple):
             frozenset(content(text)),
             frozenset(terms(text)),
             frozenset(proper),
-            frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN,
+            _relatives(text),
             frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
             short,
             speaker,
             foreign(text),
             _HOME.search(first_person(text)) is not None,
         )
+
+
+def _relatives(text: str) -> frozenset[str]:
+    """The persons besides the speaker, by what they are to them: mum is mother."""
+    words = frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN
+    return frozenset(_SAME_KIN.get(word, word) for word in words)
 
 
 def _one_speaker(earlier: Statement, later: Statement) -> bool:

@@ -7,7 +7,7 @@ is said of a thing that changed parts once, at its value.
 
 import re
 from collections.abc import Set
-from functools import cache
+from functools import cache, lru_cache
 
 from ctx.analyze import STOP_WORDS, terms
 
@@ -65,14 +65,22 @@ def denies(text: str) -> bool:
     return _NEGATION.search(text) is not None
 
 
-def set_apart(asked_terms: Set[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
+def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
     """Whether a question asks for one of several alternatives, of which the earlier statement names that one and
     the later one only others."""
     return any(
-        asked_terms & earlier_terms & alternatives
-        and later_terms & alternatives
-        and later_terms.isdisjoint(asked_terms & earlier_terms & alternatives)
+        earlier_terms & chosen and later_terms & others and later_terms.isdisjoint(earlier_terms & chosen)
+        for chosen, others in _choices(asked_terms)
+    )
+
+
+@lru_cache(maxsize=64)  # asked of every two statements that a question finds
+def _choices(asked_terms: frozenset[str]) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+    """What a question names of each list of alternatives, where it names any, and the others of that list."""
+    return tuple(
+        (asked_terms & alternatives, alternatives - asked_terms)
         for alternatives in _alternatives()
+        if asked_terms & alternatives
     )
 
 

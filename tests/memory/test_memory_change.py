@@ -210,6 +210,7 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
             "Our guests on Sunday now eat rice",
             "What do the Friday guests eat?",
         ),
+        ("Grandma rides her bike in May", "Grandpa started riding his bike", "When does grandma ride?"),
         ("I do not like leeks in soup", "I now like salad in summer", "What do I not like?"),
     ],
 )
@@ -301,6 +302,14 @@ def test_a_statement_is_short_up_to_its_length_and_on_one_line() -> None:
         ("I live in Oslo.\n", True),
     ):
         assert Statement.of(text).short is short
+
+
+def test_mum_is_mother() -> None:
+    assert (
+        Statement.of("My mum likes tea").others
+        == Statement.of("My mother drinks coffee").others
+        != frozenset()
+    )
 
 
 def test_what_denies_is_told_by_its_words_and_not_by_its_letters() -> None:
