@@ -69,8 +69,8 @@ def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms:
     """Whether a question asks for one of several alternatives, of which the earlier statement names that one and
     the later one only others."""
     return any(
-        earlier_terms & chosen and later_terms & others and later_terms.isdisjoint(earlier_terms & chosen)
-        for chosen, others in _choices(asked_terms)
+        earlier_terms & chosen and later_terms & remainder and later_terms.isdisjoint(earlier_terms & chosen)
+        for chosen, remainder in _choices(asked_terms)
     )
 
 

@@ -173,16 +173,16 @@ def current(
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
-    asked = Asked.of(query)
+    question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
     for earlier, later in itertools.permutations(facts, 2):
         if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
             continue
         older, newer = statements[earlier], statements[later]
-        if asked.tells_apart(older, newer):
+        if question.tells_apart(older, newer):
             continue
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if _updates(best[earlier], best[later], older, newer, cosine) and asked.terms.isdisjoint(
+        if _updates(best[earlier], best[later], older, newer, cosine) and question.terms.isdisjoint(
             contrasted(older.text, newer.text)
         ):
             updated_by.setdefault(earlier, set()).add(later)
