@@ -29,6 +29,7 @@ shards = {shards}
 replicas = 0
 timeout_secs = 60
 """
+NODE_HEAP_MB = 2048
 SAME_ORDER = 0.99  # of the questions have the embedded engine's order to DEPTH
 BY_WORDS, HYBRID = 0.001, 0.005  # how far NDCG@10 may be from the embedded engine's
 
@@ -42,7 +43,7 @@ def nodes(url: str | None) -> Iterator[str]:
     sys.path.insert(0, str(ROOT / "tests"))
     import opensearch
 
-    cluster = opensearch.Cluster()
+    cluster = opensearch.Cluster(heap_mb=NODE_HEAP_MB, lasting=True)
     try:
         yield cluster.wait().url
     finally:

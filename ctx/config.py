@@ -179,7 +179,8 @@ class _Reader:
         self.warnings: list[str] = []
 
     def report(self, key: str, message: str) -> None:
-        self.problems.append(f"{self.shown}: {key}: {message}")
+        line = f"{self.shown}: {key}: {message}"
+        self.problems.append(line.replace("\n", "\\n"))  # a key may have a line end, a mistake has a line
 
     # -- tables ----------------------------------------------------------------------------------------------------
 

@@ -72,8 +72,8 @@ def forget(url: str, name: str) -> None:
 class Cluster:
     """Nodes of one OpenSearch. They start in the background; `wait` for them, and `discard` them."""
 
-    def __init__(self, count: int = 1, *settings: str) -> None:
-        """`settings`: further ones, `name=value`."""
+    def __init__(self, count: int = 1, *settings: str, heap_mb: int = HEAP_MB, lasting: bool = False) -> None:
+        """`settings`: further ones, `name=value`. `lasting`: compiled as in earnest, to be measured."""
         if not complete():
             missing("the OpenSearch of the tests")
         self._folder = Path(tempfile.mkdtemp(prefix="ctx-opensearch-"))
@@ -88,6 +88,8 @@ class Cluster:
         self.ports = [free_port() for _ in range(count)]
         self._transports = [free_port() for _ in range(count)]
         self._settings = settings
+        self._heap_mb = heap_mb
+        self._lasting = lasting
         self._nodes: list[subprocess.Popen[bytes] | None] = [None] * count
         for number in range(count):
             self.start(number)
@@ -124,12 +126,13 @@ class Cluster:
             )
 
     def _options(self, folder: Path) -> list[str]:
-        """The command without the shell around it, which starts two JVMs more; compiled once and lightly, for
-        it lives for minutes.
+        """The command without the shell around it, which starts two JVMs more; unless it is a lasting one,
+        compiled once and lightly, for it lives for minutes.
         """
+        lightly = () if self._lasting else ("-XX:TieredStopAtLevel=1",)
         return [
-            *("nice", "-n", "5", str(self._java), f"-Xms{HEAP_MB}m", f"-Xmx{HEAP_MB}m"),
-            *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+            *("nice", "-n", "5", str(self._java), f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m"),
+            *("-XX:+UseSerialGC", *lightly, "-Xshare:auto"),
             *("--add-modules=jdk.incubator.vector", "-javaagent:agent/opensearch-agent.jar"),
             "--add-opens=java.base/java.nio=org.apache.arrow.memory.core,ALL-UNNAMED",
             *(f"-Djava.io.tmpdir={folder / 'tmp'}", "-Dlog4j2.disable.jmx=true", "-Djna.nosys=true"),

@@ -168,14 +168,18 @@ def _mend_streams() -> None:
 
 
 def _fail(error: CtxError, as_json: bool) -> int:
-    """Says what went wrong, in one line on standard error or as the one JSON document; the exit code."""
+    """Says what went wrong, in one line on standard error or as the one JSON document; the exit code.
+
+    The mistakes of a configuration are told all at once, and each has a line.
+    """
     from ctx.cli.common import plain, print_json
 
     if as_json:
         print_json({"error": {"code": error.word, "message": error.message}})
         sys.stdout.flush()
     else:
-        print(f"Error: {plain(error.message)}", file=sys.stderr)
+        lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
+        print("Error: " + "\n       ".join(map(plain, lines)), file=sys.stderr)
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 

@@ -34,6 +34,8 @@ def _back_up(argv: list[str]) -> int:
     if not os.path.exists(config.db.path):
         raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
+    if not os.path.isdir(os.path.dirname(path)):
+        raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
     contents = back_up(config.db.path, path)
     if args.json:
         print_json(_contents_json(contents) | {"file": path, "bytes": os.stat(path).st_size})

@@ -203,7 +203,8 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | No
     """Columns aligned on the widest cell, numbers to the right, in lines of at most `width` characters.
 
     `width` None: that of the terminal, and no limit where there is none. What is too wide is cut from the
-    widest columns, with an ellipsis; where even that is too narrow, each row is a block of lines.
+    widest columns, with an ellipsis, but never from the first, which says what the row is of; where even that
+    is too narrow, each row is a block of lines.
     """
     from ctx.text import one_line  # a plain search does without it
 
@@ -233,11 +234,13 @@ def _numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def _fitted(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> list[int] | None:
-    """The widths with the widest columns of words made narrower until a line fits; None where it cannot."""
+    """The widths with the widest columns of words but the first made narrower until a line fits; None where it
+    cannot.
+    """
     fitting = list(widths)
     excess = sum(fitting) + _GAP * (len(fitting) - 1) - limit
     while excess > 0:
-        words = [column for column in range(len(fitting)) if not numeric[column]]
+        words = [column for column in range(1, len(fitting)) if not numeric[column]]
         widest = max(words, key=lambda column: fitting[column], default=None)
         if widest is None or fitting[widest] <= LEAST_COLUMN:
             return None

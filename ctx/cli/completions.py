@@ -17,7 +17,7 @@ INSTALL = {
 def run(command: str, argv: list[str]) -> int:
     options = parser("completions", "Print what a shell completes; --help says where to put it.")
     options.epilog = "; ".join(f"{shell}: {line}" for shell, line in INSTALL.items())
-    options.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+    options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="for which shell")
     args = options.parse_args(argv)
     print(script(args.shell))
     return 0

@@ -10,12 +10,13 @@ cannot do that, it starts `ctx mcp --url` which can.
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, removed
-from ctx.cli.foreign import difference, give_back, own_command, read_text, write_text
+from ctx.cli.foreign import Outcome, difference, give_back, own_command, read_text, write_text
 from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.project import Location, find_config, project_root
@@ -30,17 +31,22 @@ def run(command: str, argv: list[str]) -> int:
     args = _options().parse_args(argv)
     _check(args)
     location = find_config(args.config, os.environ, os.getcwd())
-    if args.memory:
-        return connect_memory(location, args)
     name = args.name or entry_name(location, args)
     if args.list:
         return _list(name, args.json)
     if args.all:
         return _connect_all(location, name, args)
-    client = CLIENTS[args.client]
-    if args.remove:
-        return _remove(client, name, args)
-    return _connect(client, location, name, args)
+    if args.memory:
+        outcome = connect_memory(location, args)
+    elif args.remove:
+        outcome = _remove(args.client, name, args)
+    else:
+        outcome = _connect(args.client, location, name, args)
+    if args.json:
+        print_json({"name": name, **outcome.row()})
+    else:
+        outcome.show()
+    return outcome.code
 
 
 def _options() -> Any:
@@ -120,18 +126,18 @@ def entry_name(location: Location | None, args: Any) -> str:
     return f"ctx-{words}"[:MAX_NAME].rstrip("-") if words and words != "ctx" else "ctx"
 
 
-def _connect(client: Client, location: Location | None, name: str, args: Any) -> int:
+def _connect(key: str, location: Location | None, name: str, args: Any) -> Outcome:
+    client = CLIENTS[key]
     server = _server(client, location, args)
     entry = client.entry(server)
     snippet = edited(client.form, client.key, None, name, entry)
     assert snippet is not None  # an empty file can always be edited
     template = client.project if args.scope == "project" else client.user
     if template is None:
-        return _paste(client, snippet, args)
+        return _paste(key, client, snippet, args)
     path = _path(client, template, name)
     if args.print:
-        print(f"# {path}\n{snippet.rstrip()}")
-        return 0
+        return Outcome(key, "shown", path, f"# {path}\n{snippet}")
     content = read_text(path)
     present = entries(client.form, client.key, content)
     if not args.replace:
@@ -139,39 +145,46 @@ def _connect(client: Client, location: Location | None, name: str, args: Any) ->
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
         form = client.form.upper()
-        reason = f"{path} is not strict {form} (comments?), so it was left alone. Put this into it:\n"
-        print(reason, file=sys.stderr)
-        print(snippet.rstrip())
-        return 1
+        reason = f"{path} is not strict {form} (comments?), so it was left alone. Put this into it:"
+        return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
-        print(f"{client.title} is connected already: '{name}' in {path}")
-        return 0
+        return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
     if args.dry_run:
-        print(difference(path, content or "", revised), end="")
-        return 0
+        return Outcome(key, "shown", path, difference(path, content or "", revised))
     write_text(path, revised, private=args.scope != "project")
     backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
-    print(f"{client.title}: wrote '{name}' into {path}{backup_note}")
-    _print_next(client, server, args)
-    _warn_of_twins(present, entry, name)
-    return 0
+    lines = [f"{client.title}: wrote '{name}' into {path}{backup_note}", client.then]
+    if not server.piped:
+        lines.append(f"The server has to run: ctx serve mcp  ({server.url})")
+    notes = _notes(client, location, args, twins=_twins(present, entry, name))
+    return Outcome(key, "written", path, "\n".join(lines), notes)
 
 
-def _paste(client: Client, snippet: str, args: Any) -> int:
-    """Prints the entry of a client whose file is not written, and where it goes."""
+def _paste(key: str, client: Client, snippet: str, args: Any) -> Outcome:
+    """The entry of a client whose file is not written, and where it goes."""
     if args.scope == "project":
         raise BadRequest(f"{client.title} has no configuration of a project; use --scope user")
-    print(f"{client.title} is configured by hand: {client.then}\n", file=sys.stderr)
-    print(snippet.rstrip())
-    return 0
+    return Outcome(
+        key, "by hand", None, snippet, preface=f"{client.title} is configured by hand: {client.then}"
+    )
 
 
-def _print_next(client: Client, server: Server, args: Any) -> None:
-    print(client.then)
-    if not server.piped:
-        print(f"The server has to run: ctx serve mcp  ({server.url})")
+def _notes(client: Client, location: Location | None, args: Any, twins: Sequence[str]) -> tuple[str, ...]:
+    """What keeps a written entry from answering, or makes it answer for something else."""
+    notes = []
     if args.key_env and args.key_env not in os.environ:
-        print(f"{args.key_env} is not set here: export it where {client.title} is started", file=sys.stderr)
+        notes.append(f"{args.key_env} is not set here: export it where {client.title} is started")
+    if location is None and not args.url:
+        notes.append(
+            "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is served "
+            "at the usual address; `ctx init` makes this folder one"
+        )
+    if twins:
+        notes.append(
+            f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give "
+            "this one a port of its own, [server] bind in ctx.toml, and connect again with --replace"
+        )
+    return tuple(notes)
 
 
 def target(entry: JSON) -> str:
@@ -199,33 +212,39 @@ def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> N
         )
 
 
-def _warn_of_twins(present: dict[str, JSON], entry: Entry, name: str) -> None:
-    """One port serves one project: a second entry with the same address asks whichever of them runs."""
-    twins = [label for label, row in present.items() if label != name and target(row) == target(entry)]
-    if twins:
-        print(
-            f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give "
-            "this one a port of its own, [server] bind in ctx.toml, and connect again with --replace",
-            file=sys.stderr,
-        )
+def _twins(present: dict[str, JSON], entry: Entry, name: str) -> list[str]:
+    """Other entries of the same address: one port serves one project, and each asks whichever of them runs."""
+    return [label for label, row in present.items() if label != name and target(row) == target(entry)]
 
 
 def _connect_all(location: Location | None, name: str, args: Any) -> int:
     """Connects every client that is installed; one that fails does not keep the others."""
-    chosen = [client for client in CLIENTS.values() if installed(client)]
+    chosen = [key for key, client in CLIENTS.items() if installed(client)]
+    outcomes = [
+        _one_of_all(key, location, name, args)
+        for key in chosen
+        if args.remove or args.scope != "project" or CLIENTS[key].project
+    ]
+    if args.json:
+        print_json({"name": name, "clients": [outcome.row() for outcome in outcomes]})
+        return max((outcome.code for outcome in outcomes), default=0)
     if not chosen:
         print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
-    code = 0
-    for client in chosen:
-        try:
-            if args.remove:
-                code = max(code, _remove(client, name, args))
-            elif args.scope != "project" or client.project:
-                code = max(code, _connect(client, location, name, args))
-        except CtxError as error:
-            print(f"{client.title}: {plain(error.message)}", file=sys.stderr)
-            code = max(code, 0 if args.remove and isinstance(error, NotFound) else 1)
-    return code
+    for outcome in outcomes:
+        if outcome.text or outcome.preface:
+            outcome.show()
+        else:
+            print(*outcome.notes, sep="\n", file=sys.stderr)
+    return max((outcome.code for outcome in outcomes), default=0)
+
+
+def _one_of_all(key: str, location: Location | None, name: str, args: Any) -> Outcome:
+    try:
+        return _remove(key, name, args) if args.remove else _connect(key, location, name, args)
+    except CtxError as error:
+        reason = f"{CLIENTS[key].title}: {plain(error.message)}"
+        absent = args.remove and isinstance(error, NotFound)
+        return Outcome(key, "unchanged" if absent else "failed", None, "", (reason,), code=0 if absent else 1)
 
 
 def _list(name: str, as_json: bool) -> int:
@@ -262,10 +281,11 @@ def _list(name: str, as_json: bool) -> int:
     return 0
 
 
-def _remove(client: Client, name: str, args: Any) -> int:
+def _remove(key: str, name: str, args: Any) -> Outcome:
     """Takes the entry out; where the file is ours alone it goes, and where its `.bak` is what it was before,
     that comes back.
     """
+    client = CLIENTS[key]
     template = client.project if args.scope == "project" else client.user
     if template is None:
         raise BadRequest(f"{client.title} is configured by hand: {client.then}")
@@ -284,9 +304,11 @@ def _remove(client: Client, name: str, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
-    report = f"{client.title}: took '{name}' out of {path}"
     private = args.scope != "project"
-    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=report)
+    change = give_back(path, content, revised, backup, private=private, dry_run=args.dry_run)
+    if change is not None:
+        return Outcome(key, "shown", path, change)
+    return Outcome(key, "removed", path, f"{client.title}: took '{name}' out of {path}")
 
 
 def _path(client: Client, template: str, name: str) -> str:

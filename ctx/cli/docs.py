@@ -7,7 +7,7 @@ import webbrowser
 from functools import partial
 
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, styled
+from ctx.cli.common import parser, print_json, styled
 from ctx.errors import BadRequest, NotFound
 from ctx.text import did_you_mean
 
@@ -15,7 +15,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def run(command: str, argv: list[str]) -> int:
-    options = parser("docs", "Read the documentation of this version, offline: in the browser, or here.")
+    options = parser(
+        "docs", "Read the documentation of this version, offline: in the browser, or here.", json=True
+    )
     options.add_argument(
         "page", nargs="?", help="a page such as lua-api or howto/backup (default: the first)"
     )
@@ -27,8 +29,13 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument("--no-open", action="store_true", help="serve the site and open no browser")
     args = options.parse_args(argv)
     texts = pages(bundled_path("docs"))
+    if args.json and not args.list:
+        raise BadRequest("--json is of --list: a page is Markdown (--print)")
     if args.list:
-        print("\n".join(texts))
+        if args.json:
+            print_json({"pages": list(texts)})
+        else:
+            print("\n".join(texts))
         return 0
     page = (args.page or "index").removesuffix(".md").strip("/")
     if page not in texts:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, parser, plain, print_json, styled
 from ctx.cli.embed import described
+from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
+from ctx.server.policy import ServerSettings
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -70,7 +72,8 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     try:
         config = configuration(explicit)
     except CtxError as error:
-        yield Finding("configuration", FAILED, error.message)
+        for line in error.message.split("\n"):
+            yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
     yield from _store(config, fix=fix)
@@ -339,21 +342,10 @@ def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
 
 def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     server = workspace.config.server
-    if not server.cors_origins:
-        yield Finding("web pages", OK, "no other origin may call the document tools")
-        return
-    writing = [
-        tool.name for tool in workspace.toolbox.list() if not tool.annotations.read_only and tool.pack is None
-    ]
-    pages = "any web page" if "*" in server.cors_origins else ", ".join(server.cors_origins)
-    if server.cross_site_tools == "all" and writing:
-        yield Finding(
-            "web pages",
-            OK,
-            f'{pages} may call the document tools and {", ".join(writing)}; [server] cross_site_tools = "read_only" closes those',
-        )
-    else:
-        yield Finding("web pages", OK, f"{pages} may call tools that only read")
+    settings = ServerSettings(
+        cors_origins=tuple(server.cors_origins), cross_site_tools=server.cross_site_tools
+    )
+    yield Finding("web pages", OK, page_access(workspace, settings))
 
 
 def _server(config: Config) -> Iterator[Finding]:

@@ -41,9 +41,14 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
         "of models that were replaced (prune).",
         json=True,
     )
-    options.add_argument("what", choices=("pending", "rebuild", "prune"))
     options.add_argument(
-        "models", nargs="*", metavar="MODEL", help="prune only these, as `ctx stats` names them"
+        "what",
+        metavar="pending|rebuild|prune",
+        choices=("pending", "rebuild", "prune"),
+        help="which of these",
+    )
+    options.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help="prune only these, as `ctx stats` names them"
     )
     options.add_argument("--limit", type=int, help="stop after so many chunks")
     options.add_argument("--dry-run", action="store_true", help="only count")

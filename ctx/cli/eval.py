@@ -125,7 +125,8 @@ def run(command: str, argv: list[str]) -> int:
         with open(args.questions, encoding="utf-8") as file:
             questions = read_questions(file.read(), args.questions)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{args.questions}: cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadRequest(f"{args.questions} cannot be read: {reason}") from error
     settings = configuration(args.config)
     modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)
     with open_workspace(settings, reading=True) as workspace:

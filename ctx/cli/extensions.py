@@ -67,10 +67,10 @@ def _tool(argv: list[str]) -> int:
     _init(actions)
     args = _split_values(options, argv)
     if args.action == "init":
-        return _write(scaffolds.TOOL, "tools", args.name, args.path)
+        return _write(scaffolds.TOOL, "tools", args)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
-            script = _script(workspace, args, workspace.config.script_tools)
+            script = _script(workspace, args, "tool", workspace.config.script_tools)
             tool = load_tool(workspace.runner(), script)
             arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
             with _watching(tool.name) as caller:
@@ -142,16 +142,17 @@ def _test_options(test: argparse.ArgumentParser) -> None:
 def _script(
     workspace: Workspace,
     args: argparse.Namespace,
+    kind: str,
     entries: Sequence[Script],
     kind_timeout_s: float = 30.0,
 ) -> ScriptFile:
     """The script of a test, with what ctx.toml gives it: so a test runs it as the server would.
 
-    `entries` are those of its kind; `--source` names one, else the one that names the script. Raises `BadRequest`.
+    `entries` are those of its `kind` (tool, connector, agent); `--source` names one, else the one that names the script. Raises `BadRequest`.
     """
     path, timeout_s = args.script, args.timeout
     if not os.path.isfile(path):
-        raise BadRequest(f"no such script: {path}; `ctx tool init NAME` writes one to begin with")
+        raise BadRequest(f"no such script: {path}; `ctx {kind} init NAME` writes one to begin with")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
     else:
@@ -190,9 +191,9 @@ def _connector(argv: list[str]) -> int:
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
-        return _write(scaffolds.CONNECTOR, "connectors", args.name, args.path)
+        return _write(scaffolds.CONNECTOR, "connectors", args)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        script = _script(workspace, args, workspace.config.script_connectors, 300.0)
+        script = _script(workspace, args, "connector", workspace.config.script_connectors, 300.0)
         script = script._replace(config={**script.config, **read_values(args.param)})
         return _try_connector(ScriptConnector(script, workspace.runner), args.json)
 
@@ -244,7 +245,7 @@ def _agent(argv: list[str]) -> int:
     _init(actions)
     args = options.parse_args(argv)
     if args.action == "init":
-        return _write(scaffolds.AGENT, "agents", args.name, args.path)
+        return _write(scaffolds.AGENT, "agents", args)
     from_file = args.action == "test" and args.script.endswith(".lua")
     with open_workspace(configuration(args.config, required=not from_file)) as workspace:
         if args.action == "list":
@@ -252,7 +253,9 @@ def _agent(argv: list[str]) -> int:
             return _list_agents(workspace, args.json)
         name = args.script
         if from_file:
-            agent = load_agent(workspace.runner(), _script(workspace, args, workspace.config.script_agents))
+            agent = load_agent(
+                workspace.runner(), _script(workspace, args, "agent", workspace.config.script_agents)
+            )
             workspace.agents.add(agent, replace=True)
             name = agent.name
         else:
@@ -322,7 +325,7 @@ _HEAD = ("name", "description")
 
 
 def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    init = actions.add_parser("init", help="write a script to begin with; it runs as generated")
+    init = action(actions, "init", "write a script to begin with; it runs as generated")
     init.add_argument("name")
     init.add_argument(
         "--path", help="where to (default: tools/NAME.lua, connectors/NAME.lua, agents/NAME.lua)"
@@ -427,9 +430,10 @@ def _fits(value: JSON, types: set[str]) -> bool:
     return bool(types & {"number", "integer"}) and isinstance(value, int | float)
 
 
-def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
+def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
+    name: str = args.name
     file_name = name.replace("_", "-")
-    path = path or os.path.join(folder, f"{file_name}.lua")
+    path: str = args.path or os.path.join(folder, f"{file_name}.lua")
     if not NAME.fullmatch(name):
         raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if os.path.exists(path):
@@ -437,6 +441,9 @@ def _write(scaffold: str, folder: str, name: str, path: str | None) -> int:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "x", encoding="utf-8") as file:
         file.write(scaffold.format(name=file_name, title=name.replace("-", " ").replace("_", " "), path=path))
+    if args.json:
+        print_json({"name": file_name, "file": path})
+        return 0
     print(f"Wrote {path}.\n{SERVED[folder].format(name=file_name, path=path)}")
     return 0
 

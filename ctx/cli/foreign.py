@@ -4,9 +4,47 @@ diff."""
 import os
 import shutil
 import sys
+from typing import NamedTuple
 
 from ctx import files
 from ctx.errors import ConfigError
+from ctx.types import JSON
+
+
+class Outcome(NamedTuple):
+    """What became of another program's file.
+
+    `state`: written, unchanged, removed, shown (a dry run, or an entry that was asked for), by hand (its file is
+    not ours to edit) or failed. `text` is for standard output: what was done, or the change or entry that is
+    shown. `notes` are for standard error; `preface` is one that stands above the text.
+    """
+
+    client: str
+    state: str
+    file: str | None
+    text: str
+    notes: tuple[str, ...] = ()
+    preface: str | None = None
+    code: int = 0
+
+    def show(self) -> None:
+        """Prints it for a person."""
+        if self.preface is not None:
+            print(f"{self.preface}\n", file=sys.stderr)
+        print(self.text.rstrip())
+        for note in self.notes:
+            print(note, file=sys.stderr)
+
+    def row(self) -> dict[str, JSON]:
+        """The same for a program."""
+        notes = [note for note in (self.preface, *self.notes) if note is not None]
+        return {
+            "client": self.client,
+            "state": self.state,
+            "file": self.file,
+            "text": self.text.rstrip(),
+            "notes": notes,
+        }
 
 
 def own_command() -> str:
@@ -24,7 +62,8 @@ def read_text(path: str) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path} cannot be read: {reason}") from error
 
 
 def write_text(path: str, text: str, *, private: bool) -> None:
@@ -43,23 +82,21 @@ def write_text(path: str, text: str, *, private: bool) -> None:
 
 
 def give_back(
-    path: str, old: str, revised: str, backup: str | None, *, private: bool, dry_run: bool, done: str
-) -> int:
-    """Leaves the file as it is without our part and prints `done`, or prints the change where it is a dry run.
+    path: str, old: str, revised: str, backup: str | None, *, private: bool, dry_run: bool
+) -> str | None:
+    """Leaves the file as it is without our part; the change as a diff, and nothing done, where it is a dry run.
 
     The file is gone where our part was all of it, and without its `.bak` where it is that again.
     """
     if dry_run:
-        print(difference(path, old, revised), end="")
-        return 0
+        return difference(path, old, revised)
     if revised or revised == backup:
         write_text(path, revised, private=private)
     else:
         os.unlink(path)
     if revised == backup:
         os.unlink(f"{path}.bak")
-    print(done)
-    return 0
+    return None
 
 
 def difference(path: str, old: str, new: str) -> str:

@@ -3,8 +3,8 @@ was said.
 
 Each row names the page that it was written after and when that was read. A hook calls `ctx memory recall` or
 `ctx memory capture` (ctx/cli/sessions.py), which say nothing and change nothing where there is no store.
-Behind
-the command stands `|| true`: a client takes some failures of a hook for its answer, and a `ctx` that was
+Behind the
+command stands `|| true`: a client takes some failures of a hook for its answer, and a `ctx` that was
 uninstalled is none. The rest of the file stays as it is; `--remove` takes exactly the hooks out again.
 """
 
@@ -12,13 +12,12 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ctx.cli.common import plain
 from ctx.cli.entries import distinct, edited, indent_of, inserted, members_of, removed
-from ctx.cli.foreign import difference, give_back, own_command, read_text, write_text
+from ctx.cli.foreign import Outcome, difference, give_back, own_command, read_text, write_text
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.project import Location
 from ctx.types import JSON
@@ -92,7 +91,7 @@ HOOKED: dict[str, Hooked] = {
 }
 
 
-def connect_memory(location: Location | None, args: Any) -> int:
+def connect_memory(location: Location | None, args: Any) -> Outcome:
     """Writes a client's hooks, or takes them out. Raises `BadRequest` for a client that has none."""
     client = HOOKED.get(args.client)
     if client is None:
@@ -109,11 +108,11 @@ def connect_memory(location: Location | None, args: Any) -> int:
     )
 
 
-def _write(client: Hooked, path: str, content: str | None, location: Location | None, args: Any) -> int:
+def _write(client: Hooked, path: str, content: str | None, location: Location | None, args: Any) -> Outcome:
     entries = {hook.event: _entry(client, hook, args, location) for hook in client.hooks}
+    snippet = with_hooks(client, None, entries) or ""
     if args.print:
-        print(f"# {path}\n{(with_hooks(client, None, entries) or '').rstrip()}")
-        return 0
+        return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
     present = list(_commands(content))
     if present and sorted(present) != sorted(map(_command_of, entries.values())) and not args.replace:
         raise Conflict(
@@ -122,27 +121,23 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
     without = None if content is None else without_hooks(client, content)
     revised = with_hooks(client, without, entries)
     if revised is None or (content is not None and without is None):
-        print(
-            f"{path} is not strict JSON (comments?), so it was left alone. Put this into it:\n",
-            file=sys.stderr,
-        )
-        print((with_hooks(client, None, entries) or "").rstrip())
-        return 1
+        reason = f"{path} is not strict JSON (comments?), so it was left alone. Put this into it:"
+        return Outcome(args.client, "by hand", path, snippet, preface=reason, code=1)
     if revised == content or (present and not args.replace):
-        print(f"{client.title} remembers already: {path}")
-        return 0
+        return Outcome(args.client, "unchanged", path, f"{client.title} remembers already: {path}")
     if args.dry_run:
-        print(difference(path, content or "", revised), end="")
-        return 0
+        return Outcome(args.client, "shown", path, difference(path, content or "", revised))
     write_text(path, revised, private=args.scope != "project")
     beside = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
-    print(f"{client.title}: wrote {', '.join(entries)} into {path}{beside}")
-    print(client.then)
-    print("What is captured has the tag 'captured': `ctx memory list --tag captured` shows it.")
-    return 0
+    lines = (
+        f"{client.title}: wrote {', '.join(entries)} into {path}{beside}",
+        client.then,
+        "What is captured has the tag 'captured': `ctx memory list --tag captured` shows it.",
+    )
+    return Outcome(args.client, "written", path, "\n".join(lines))
 
 
-def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
+def _remove(client: Hooked, path: str, content: str | None, args: Any) -> Outcome:
     """Takes the hooks out; where the `.bak` is what the file was before, that comes back."""
     entries = _entries_of(client, content)
     if content is None or not entries:
@@ -156,9 +151,11 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> int:
         raise ConfigError(
             f"{path} is not strict JSON, so it was left alone; delete the hooks with 'ctx memory' in it"
         )
-    report = f"{client.title}: took the hooks of ctx out of {path}"
     private = args.scope != "project"
-    return give_back(path, content, revised, backup, private=private, dry_run=args.dry_run, done=report)
+    change = give_back(path, content, revised, backup, private=private, dry_run=args.dry_run)
+    if change is not None:
+        return Outcome(args.client, "shown", path, change)
+    return Outcome(args.client, "removed", path, f"{client.title}: took the hooks of ctx out of {path}")
 
 
 # ---- entries -----------------------------------------------------------------------------------------------

@@ -148,8 +148,9 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         print_json(_run_json(reports, embedded, dropped, strays))
     else:
         for report in reports:
-            _print_report(report, dry_run=args.dry_run)
-            if not report.ok:
+            vacant = window is None and _holds_nothing(report)
+            _print_report(report, dry_run=args.dry_run, vacant=vacant)
+            if vacant or not report.ok:
                 _print_place(workspace.config, report.source)
         _print_strays(dropped, strays, pruning=args.prune)
         if not reports:
@@ -234,6 +235,7 @@ def report_json(report: IndexReport) -> JSON:
         "deleted": report.deleted,
         "chunks": report.chunks,
         "skipped": report.skipped,
+        "empty": report.empty,
         "skips": [skip._asdict() for skip in report.skips],
         "changes": [change._asdict() for change in report.changes],
         "problems": [problem._asdict() for problem in report.problems],
@@ -244,7 +246,7 @@ def report_json(report: IndexReport) -> JSON:
     }
 
 
-def _print_report(report: IndexReport, *, dry_run: bool) -> None:
+def _print_report(report: IndexReport, *, dry_run: bool, vacant: bool) -> None:
     if not report.ok:
         reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
         print(f"{plain(report.source)}: FAILED: {plain(reason)}", file=sys.stderr)
@@ -255,19 +257,23 @@ def _print_report(report: IndexReport, *, dry_run: bool) -> None:
         for count, name in ((report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted"))
         if count
     ]
-    parts.append(f"{report.unchanged:,} unchanged")
+    parts.append("no documents" if vacant else f"{report.unchanged:,} unchanged")
     misses = [skip for skip in report.skips if skip.message != EMPTY]
-    empty = len(report.skips) - len(misses)
     if report.skipped:
-        parts.append(f"{report.skipped:,} skipped" + (f" ({empty:,} empty)" if empty else ""))
+        parts.append(f"{report.skipped:,} skipped" + (f" ({report.empty:,} empty)" if report.empty else ""))
     print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
-    _print_lines("skipped", misses, report.skipped - empty)
+    _print_lines("skipped", misses, report.skipped - report.empty)
     _print_lines("not indexed", report.problems, len(report.problems))
     _print_lines("note", report.notes, len(report.notes))
 
 
+def _holds_nothing(report: IndexReport) -> bool:
+    """Whether a source that was read has no documents, and had none before."""
+    return not (report.added or report.updated or report.deleted or report.unchanged)
+
+
 def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed was looked for: on this machine's terminal alone, since its status is served
+    """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since its status is served
     to others.
     """
     for folder in config.filesystems:

@@ -5,14 +5,16 @@ import sys
 
 from ctx import files
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser
+from ctx.cli.common import parser, print_json
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 
 
 def run(command: str, argv: list[str]) -> int:
     options = parser(
-        "init", "Write ctx.toml for this folder: a commented example that indexes the folder itself."
+        "init",
+        "Write ctx.toml for this folder: a commented example that indexes the folder itself.",
+        json=True,
     )
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
     options.add_argument("--force", action="store_true", help="replace a configuration that is there")
@@ -20,6 +22,8 @@ def run(command: str, argv: list[str]) -> int:
     path = args.config or "ctx.toml"
     if os.path.exists(path) and not args.force:
         print(f"{path} is there already; nothing was written (--force replaces it).", file=sys.stderr)
+        if args.json:
+            print_json({"file": os.path.abspath(path), "written": False})
         return 0
     if not os.path.isdir(args.root):
         raise ConfigError(f"--root: no such folder: {args.root}")
@@ -33,5 +37,8 @@ def run(command: str, argv: list[str]) -> int:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     trust_as_written(path)
+    if args.json:
+        print_json({"file": os.path.abspath(path), "written": True})
+        return 0
     print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
     return 0

@@ -125,6 +125,9 @@ def _export(argv: list[str]) -> int:
     with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
         watched = args.output is None and sys.stdout.isatty()
         documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
+    if args.json and args.output is not None:
+        print_json({"file": args.output, "documents": documents, "chunks": chunks})
+        return 0
     print(
         f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
         + (f" to {plain(args.output)}" if args.output else ""),
@@ -143,6 +146,9 @@ def _export_widget(args: argparse.Namespace) -> int:
         files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
     except OSError as error:
         raise BadRequest(f"--widget: {args.widget} cannot be written: {error.strerror}") from error
+    if args.json:
+        print_json({"file": args.widget})
+        return 0
     print(
         f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "
         '<script src="/ctx-widget.js" data-index="/ctx-index.json" defer></script>',
@@ -158,6 +164,9 @@ def _export_parquet(args: argparse.Namespace) -> int:
         raise BadRequest("--parquet names its own file; leave --output out")
     with open_workspace(configuration(args.config), reading=True) as workspace:
         chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
+    if args.json:
+        print_json({"file": args.parquet, "chunks": chunks, "embedded": embedded})
+        return 0
     print(
         f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}",
         file=sys.stderr,

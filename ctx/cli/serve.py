@@ -57,7 +57,7 @@ def _serve(argv: list[str]) -> int:
         workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
-        _say_what_is_open(workspace, settings)
+        logging.getLogger("ctx.server").info("%s", page_access(workspace, settings))
         with Registration(state_folder(os.environ)) as registration:
 
             def announce(address: str) -> None:
@@ -77,20 +77,22 @@ def _what(word: str) -> str:
     return word
 
 
-def _say_what_is_open(workspace: Workspace, settings: ServerSettings) -> None:
-    logger = logging.getLogger("ctx.server")
-    if settings.cors_origins and settings.cross_site_tools == "all":
-        names = [
-            tool.name
-            for tool in workspace.toolbox.list()
-            if not tool.annotations.read_only and open_to_pages(tool, settings)
-        ]
-        logger.info(
-            "any web page (%s) may call the document tools and %s; "
-            '[server] cross_site_tools = "read_only" closes those that write',
-            ", ".join(settings.cors_origins),
-            ", ".join(names) or "no other",
-        )
+def page_access(workspace: Workspace, settings: ServerSettings) -> str:
+    """What web pages of other sites may call without a key, in a sentence."""
+    if not settings.cors_origins:
+        return "no page of another site may call anything"
+    names = [
+        tool.name
+        for tool in workspace.toolbox.list()
+        if not tool.annotations.read_only and open_to_pages(tool, settings)
+    ]
+    pages = "any web page" if "*" in settings.cors_origins else f"pages of {', '.join(settings.cors_origins)}"
+    if not names:
+        return f"{pages} may call the tools that only read; [server] cors_origins says which pages"
+    return (
+        f"{pages} may call the tools that only read, and {', '.join(names)}; "
+        '[server] cross_site_tools = "read_only" closes those that write'
+    )
 
 
 def _openapi(argv: list[str]) -> int:

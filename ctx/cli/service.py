@@ -4,6 +4,7 @@ systemd has a unit file for each project, launchd a property list; both start `c
 at log-in and again when it fails.
 """
 
+import hashlib
 import os
 import plistlib
 import re
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from typing import NamedTuple
+from xml.sax.saxutils import escape
 
 from ctx import files
 from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, print_json
@@ -25,6 +27,7 @@ class Unit(NamedTuple):
 
     path: str
     text: bytes
+    mark: bytes  # what of the text says which project it serves
     start: tuple[tuple[str, ...], ...]
     stop: tuple[tuple[str, ...], ...]
     status: tuple[str, ...]
@@ -45,21 +48,50 @@ def run(command: str, argv: list[str]) -> int:
         raise ConfigError(NO_PROJECT)
     if args.action == "install":
         configuration_at(location)  # a mistake in it is told now, not by a log that nobody reads
-    unit = unit_of(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
+    unit = own_unit(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
     if args.action == "status":
         return _status(unit, args.json)
     if args.action == "remove":
-        return _remove(unit)
+        return _remove(unit, args.json)
     if args.print:
-        print(f"# {unit.path}\n{unit.text.decode()}", end="")
+        if args.json:
+            print_json({"unit": unit.path, "text": unit.text.decode()})
+        else:
+            print(f"# {unit.path}\n{unit.text.decode()}", end="")
         return 0
-    return _install(unit, start=not args.no_start)
+    return _install(unit, start=not args.no_start, as_json=args.json)
 
 
-def unit_of(config: str, platform: str, home: str) -> Unit:
+def own_unit(config: str, platform: str, home: str) -> Unit:
+    """The unit of this configuration: the one that is installed, else the first that is no other project's.
+
+    Two projects may be in folders of one name; the second's unit has letters of its path's hash behind it.
+    """
+    digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:8]
+    units = [unit_of(config, platform, home, suffix) for suffix in ("", f"-{digest}")]
+    present = [_content(unit.path) for unit in units]
+    for unit, content in zip(units, present, strict=True):
+        if content is not None and unit.mark in content:
+            return unit
+    return units[0] if present[0] is None else units[1]
+
+
+def _content(path: str) -> bytes | None:
+    """What is in the file; None where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def unit_of(config: str, platform: str, home: str, suffix: str = "") -> Unit:
     """The unit that serves a configuration, on this platform and for the user with this home."""
     root = project_root(config)
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
+    words += suffix
     command = (sys.executable, "-m", "ctx", "serve", "mcp", "--config", config)
     if platform == "darwin":
         return _launchd(f"ctx.{words}", command, root, home)
@@ -84,6 +116,7 @@ WantedBy=default.target
     return Unit(
         os.path.join(folder, "systemd", "user", name),
         text.encode(),
+        f'"--config" {_quoted(command[-1])}\n'.encode(),
         ((*tool, "daemon-reload"), (*tool, "enable", "--now", name)),
         ((*tool, "disable", "--now", name), (*tool, "daemon-reload")),
         (*tool, "is-active", name),
@@ -117,6 +150,7 @@ def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit
     return Unit(
         path,
         plistlib.dumps(agent),
+        f"<string>--config</string>\n\t\t<string>{escape(command[-1])}</string>".encode(),
         (("launchctl", "bootstrap", domain, path),),
         (("launchctl", "bootout", f"{domain}/{label}"),),
         ("launchctl", "print", f"{domain}/{label}"),
@@ -124,22 +158,29 @@ def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit
     )
 
 
-def _install(unit: Unit, *, start: bool) -> int:
+def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
     try:
         files.make_folder(os.path.dirname(unit.path))
         files.replace(unit.path, unit.text, mode=0o644)
     except OSError as error:
         raise ConfigError(f"{unit.path} cannot be written: {error.strerror}") from error
-    print(f"Wrote {unit.path}.")
     by_hand = "; ".join(" ".join(command) for command in unit.start)
+    if not as_json:
+        print(f"Wrote {unit.path}.")
     if not start or shutil.which(unit.start[0][0]) is None:
-        print(f"To start it: {by_hand}")
+        if as_json:
+            print_json({"unit": unit.path, "installed": True, "running": False, "start": by_hand})
+        else:
+            print(f"To start it: {by_hand}")
         return 0
     for command in unit.start:
         reason = _failure(command)
         if reason is not None:
             raise ConfigError(f"{' '.join(command)} failed: {reason}; the unit is written, start it by hand")
-    print(f"It runs now, and from every log-in on. Its log: {unit.log}")
+    if as_json:
+        print_json({"unit": unit.path, "installed": True, "running": True})
+    else:
+        print(f"It runs now, and from every log-in on. Its log: {unit.log}")
     return 0
 
 
@@ -155,7 +196,7 @@ def _status(unit: Unit, as_json: bool) -> int:
     return 0
 
 
-def _remove(unit: Unit) -> int:
+def _remove(unit: Unit, as_json: bool) -> int:
     if not os.path.exists(unit.path):
         raise NotFound(f"no unit of this project is installed ({unit.path}); `ctx service install` writes it")
     if shutil.which(unit.stop[0][0]) is not None:
@@ -167,7 +208,10 @@ def _remove(unit: Unit) -> int:
         raise ConfigError(f"{unit.path} cannot be removed: {error.strerror}") from error
     for command in unit.stop[1:]:
         _failure(command)
-    print(f"Removed {unit.path}.")
+    if as_json:
+        print_json({"unit": unit.path, "installed": False, "running": False})
+    else:
+        print(f"Removed {unit.path}.")
     return 0
 
 

@@ -49,12 +49,13 @@ class IndexReport(NamedTuple):
     deleted: int
     chunks: int
     skipped: int  # binary or empty of text
+    empty: int  # of those the empty ones
     problems: tuple[Problem, ...]
     note: str | None
     revision: str | None
     duration_s: float
     notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
-    skips: tuple[Problem, ...] = ()  # the skipped ones and why, as far as MAX_NAMED goes
+    skips: tuple[Problem, ...] = ()  # the skipped ones and why, as far as MAX_NAMED goes: empty ones last
     changes: tuple[Change, ...] = ()  # what was stored and deleted, as far as MAX_NAMED goes
 
     def answer(self) -> dict[str, JSON]:
@@ -166,8 +167,9 @@ class IndexRun:
         self._batch = _Batch()
         self._present: set[str] = set()
         self._unreadable: set[str] = set()  # there, but not this time: the last good version stays
-        self._added = self._updated = self._touched = self._chunks = self._skipped = 0
+        self._added = self._updated = self._touched = self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
+        self._voids: list[Problem] = []  # apart: there may be so many that the others would not be named
         self._changes: list[Change] = []
         self._total: int | None = None  # of what the scan yields, once it was worth counting
         self._begin(partial=items is not None)
@@ -211,13 +213,14 @@ class IndexRun:
             unchanged=len(self._log.unchanged) + self._touched,
             deleted=len(departed),
             chunks=self._chunks,
-            skipped=self._skipped,
+            skipped=self._skipped + self._empty,
+            empty=self._empty,
             problems=tuple(self._log.problems),
             note=note,
             revision=self._log.revision,
             duration_s=time.monotonic() - began_s,
             notes=tuple(self._log.notes),
-            skips=tuple(self._skips),
+            skips=tuple([*self._skips, *self._voids][:MAX_NAMED]),
             changes=tuple(self._changes),
         )
 
@@ -246,7 +249,7 @@ class IndexRun:
             return
         if self._total is None and self._log.expected is not None:
             self._total = self._log.expected()
-        self._progress(self._source, len(self._present) + self._skipped, self._total)
+        self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
 
     def _read(self, item: SourceItem) -> None:
         """Reads one item into the batch. What holds no text is not present: an older version of it has to go."""
@@ -264,12 +267,19 @@ class IndexRun:
             self._unreadable.add(item.source_id)
             return
         if extracted is None:
-            self._skipped += 1
-            if len(self._skips) < MAX_NAMED:
-                self._skips.append(Problem(item.source_id, why_no_text(content)))
+            self._skip(item.source_id, why_no_text(content))
             self._present.discard(item.source_id)
             return
         self._put(item, content, digest, extracted)
+
+    def _skip(self, source_id: str, reason: str) -> None:
+        if reason == EMPTY:
+            self._empty += 1
+        else:
+            self._skipped += 1
+        names = self._voids if reason == EMPTY else self._skips
+        if len(names) < MAX_NAMED:
+            names.append(Problem(source_id, reason))
 
     def _unchanged(self, source_id: str, digest: bytes) -> bool:
         """Whether only the fingerprint of a known item is new."""

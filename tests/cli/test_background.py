@@ -103,6 +103,37 @@ def test_a_service_is_written_told_and_removed(tmp_path: Path) -> None:
     assert ctx("service", "remove", cwd=tmp_path, env=environ).returncode == 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit is systemd's")
+def test_projects_in_folders_of_one_name_have_a_service_each(tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
+    folders = [tmp_path / "ana" / "notes", tmp_path / "ben" / "notes"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        project(folder)
+        reply = ctx("service", "install", "--no-start", "--json", cwd=folder, env=environ)
+        unit = Path(json.loads(reply.stdout)["unit"])
+        assert str(folder / "ctx.toml") in unit.read_text()
+    units = list((tmp_path / "config" / "systemd" / "user").iterdir())
+    assert len(units) == 2
+    reply = ctx("service", "remove", "--json", cwd=folders[0], env=environ)
+    assert json.loads(reply.stdout)["installed"] is False
+    status = json.loads(ctx("service", "status", "--json", cwd=folders[1], env=environ).stdout)
+    assert status["installed"] is True
+    assert str(folders[1] / "ctx.toml") in Path(status["unit"]).read_text()
+    assert (
+        json.loads(ctx("service", "status", "--json", cwd=folders[0], env=environ).stdout)["installed"]
+        is False
+    )
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_unit_is_known_by_its_configuration(tmp_path: Path, platform: str) -> None:
+    config = str(tmp_path / "a & <b>" / "ctx.toml")
+    unit = unit_of(config, platform, str(tmp_path))
+    assert unit.text.count(unit.mark) == 1
+    assert unit_of(config + "l", platform, str(tmp_path)).mark not in unit.text
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_is_completed(shell: str) -> None:
     text = script(shell)

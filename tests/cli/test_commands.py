@@ -362,6 +362,17 @@ def test_index_says_what_changed_and_a_dry_run_changes_nothing(tmp_path: Path) -
     assert (full["ok"], full["added"], full["problems"]) == (True, 0, [])
 
 
+def test_a_folder_without_documents_is_told_with_its_place(tmp_path: Path) -> None:
+    project(tmp_path, {"data.csv": "a,b\n1,2\n"})
+    reply = ctx("index", cwd=tmp_path)
+    assert reply.stdout.startswith("filesystem:docs: no documents in ")
+    assert f"looked in: {tmp_path / 'docs'}" in reply.stderr
+    part = ctx("index", "--since", "2026-01-01", cwd=tmp_path)
+    assert "0 unchanged" in part.stdout
+    (tmp_path / "docs/a.md").write_text("words")
+    assert "1 added" in ctx("index", "--no-embed", cwd=tmp_path).stdout
+
+
 def test_a_source_that_cannot_be_read_is_exit_code_1_and_keeps_its_documents(tmp_path: Path) -> None:
     project(tmp_path, FILES)
     assert ctx("index", cwd=tmp_path).returncode == 0
@@ -522,3 +533,55 @@ def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path)
 def test_what_is_json_anyway_takes_the_option_too(indexed: Path) -> None:
     assert document(ctx("openapi", "--json", cwd=indexed))["openapi"].startswith("3.1")
     assert len(document(ctx("export", "--json", cwd=indexed))["documents"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("init",), {"written": False}),
+        (("init", "--config", "other.toml"), {"written": True}),
+        (("tool", "init", "count"), {"name": "count", "file": "tools/count.lua"}),
+        (("connector", "init", "feed"), {"name": "feed", "file": "connectors/feed.lua"}),
+        (("agent", "init", "reviewer"), {"name": "reviewer", "file": "agents/reviewer.lua"}),
+        (("export", "-o", "all.json"), {"file": "all.json"}),
+        (("export", "--widget", "widget.js"), {"file": "widget.js"}),
+        (("connect", "cursor"), {"client": "cursor", "state": "written", "notes": []}),
+        (("connect", "cursor", "--print"), {"state": "shown"}),
+        (("connect", "goose"), {"state": "by hand", "file": None}),
+        (("connect", "cursor", "--memory"), {"client": "cursor", "state": "written"}),
+        (("connect", "--all", "--remove"), {}),
+        (("docs", "--list"), {}),
+    ],
+    ids=" ".join,
+)
+def test_what_a_command_did_is_one_json_document_too(
+    tmp_path: Path, arguments: tuple[str, ...], expected: dict[str, object]
+) -> None:
+    project(tmp_path, {"a.md": "alpha"})
+    if arguments[0] == "export":
+        assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    reply = ctx(*arguments, "--json", cwd=tmp_path, env={"HOME": str(tmp_path / "home")})
+    assert reply.returncode == 0, reply.stderr
+    document = json.loads(reply.stdout)
+    assert {name: document[name] for name in expected} == expected
+
+
+def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+
+    def finding() -> str:
+        findings = document(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path))["findings"]
+        return next(row["detail"] for row in findings if row["what"] == "web pages")
+
+    assert "refresh" not in finding()
+    assert ctx("tool", "init", "count", cwd=tmp_path).returncode == 0
+    text = config.read_text() + '\n[tools.script.count]\npath = "tools/count.lua"\n'
+    script = tmp_path / "tools" / "count.lua"
+    script.write_text(script.read_text().replace("read_only = true", "read_only = false"))
+    config.write_text(text)
+    assert "and count;" in finding()
+    config.write_text(text + '\n[server]\ncross_site_tools = "read_only"\n')
+    assert "count" not in finding()
+    config.write_text(text + "\n[server]\ncors_origins = []\n")
+    assert finding().startswith("no page of another site")

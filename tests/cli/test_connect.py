@@ -430,3 +430,13 @@ def test_an_unknown_client_is_given_the_address(folder: Path) -> None:
     assert reply.returncode == 2
     assert "http://127.0.0.1:7331/mcp" in reply.stderr
     assert "did you mean 'cursor'?" in _as_user(folder, "cursr").stderr
+
+
+def test_a_folder_without_a_project_is_told_where_its_entry_leads(tmp_path: Path) -> None:
+    (tmp_path / "home" / "nowhere").mkdir(parents=True)
+    environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "home" / ".config")}
+    reply = ctx("connect", "cursor", cwd=tmp_path / "home" / "nowhere", env=environ)
+    assert reply.returncode == 0
+    assert "no ctx.toml here" in reply.stderr
+    named = ("connect", "windsurf", "--url", "http://127.0.0.1:7332")
+    assert ctx(*named, cwd=tmp_path / "home" / "nowhere", env=environ).stderr == ""

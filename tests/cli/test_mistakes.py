@@ -51,6 +51,8 @@ COMMANDS = [
     (["tool", "call", "serch"], ("no tool registered with name: serch", "did you mean 'search'?")),
     (["tool", "call", "nothing"], ("no tool registered with name: nothing", "known: get, refresh, search")),
     (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
+    (["connector", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx connector init NAME`")),
+    (["agent", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx agent init NAME`")),
     (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
@@ -89,6 +91,10 @@ COMMANDS = [
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
     (["service", "remove"], ("no unit of this project is installed", "`ctx service install`")),
     (["completions", "tcsh"], ("invalid choice: 'tcsh'", "bash")),
+    (["completions"], ("required: bash|zsh|fish;",)),
+    (["embed"], ("required: pending|rebuild|prune;",)),
+    (["eval", "nowhere.tsv"], ("Error: nowhere.tsv cannot be read: No such file or directory",)),
+    (["backup", "/nowhere/at/all"], ("no folder /nowhere/at to write a backup to", "make it first")),
 ]
 
 
@@ -281,3 +287,22 @@ def test_fetching_a_model_is_told_before_it_fails_or_takes_its_time(tmp_path: Pa
     assert reply.returncode == 4
     assert "fetching the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
     assert "could not be fetched; connect once, or name a folder that holds it" in reply.stderr
+
+
+def test_each_mistake_of_a_configuration_has_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    config.write_text(
+        '[connectors.filesystem.docs]\nrot = "docs"\n\n[serch]\n"a\\nctx.toml: all is well" = 1\n'
+    )
+    assert main(["--config", str(config), "search", "x"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"Error: {config}: [serch]: unknown key")
+    assert all(line.startswith(f"       {config}: [connectors.filesystem.docs] ro") for line in lines[1:])
+    assert len(lines) == 3
+    config.write_text('["a\\nError: forged"]\nx = 1\n')
+    assert main(["--config", str(config), "search", "x"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert main(["--config", str(config), "doctor"]) == 1
+    assert "forged" in capsys.readouterr().out

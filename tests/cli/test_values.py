@@ -81,6 +81,13 @@ def test_a_table_that_fits_is_not_cut_and_numbers_stand_to_the_right() -> None:
     assert "…" in table(ROWS, HEADERS, 50)
 
 
+@pytest.mark.parametrize("width", [26, 30, 40, 60])
+def test_rows_are_told_apart_in_a_narrow_table(width: int) -> None:
+    rows = [(name, "by hand", f"/home/ana/{name}.json") for name in ("claude-code", "claude-desktop")]
+    text = table(rows, ("CLIENT", "INSTALLED", "FILE"), width)
+    assert all(name in text for name, _, _ in rows)
+
+
 def test_a_rate_and_the_time_left_are_told_as_soon_as_they_are_known() -> None:
     seconds = iter([0.0, 10.0, 20.0, 30.0])
     pace = Pace(lambda: next(seconds))
@@ -96,7 +103,7 @@ def test_times_and_counts_are_words() -> None:
 
 def test_changes_are_a_line_each_and_many_are_counted() -> None:
     changes = tuple(Change("added", f"{number}.md") for number in range(30))
-    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, (), None, None, 0.1, changes=changes)
+    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, 0, (), None, None, 0.1, changes=changes)
     lines = change_lines(report)
     assert lines[0] == "docs: added 0.md"
     assert lines[-1] == "docs: ... and 12 changes more"

@@ -225,6 +225,17 @@ def test_a_report_counts_everything_and_names_the_first(
         assert [problem.message for problem in report.skips] == ["empty", "empty"]
 
 
+def test_many_empty_files_are_counted_and_keep_no_other_from_being_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MAX_NAMED", 2)
+    texts = {f"a{n}.md": "" for n in range(5)} | {"z.md": "\0\0"}
+    with workspace(project(tmp_path, texts)) as space:
+        (report,) = space.indexer.run()
+        assert (report.skipped, report.empty) == (6, 5)
+        assert [problem.source_id for problem in report.skips] == ["z.md", "a0.md"]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

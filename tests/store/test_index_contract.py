@@ -48,12 +48,6 @@ INDEXES: dict[str, Callable[[pytest.FixtureRequest], SearchIndex]] = {
 }
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as opened:
-        yield opened
-
-
 @pytest.fixture(params=["local", pytest.param("opensearch", marks=pytest.mark.cluster)])
 def index(request: pytest.FixtureRequest) -> Iterator[SearchIndex]:
     opened = INDEXES[request.param](request)
