@@ -119,15 +119,19 @@ def denying_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     if not denies(query):
         return list(hits)
     asked_terms = frozenset(query_terms(query)) - silent_terms(query)
-    shared = [asked_terms & Statement.of(hit.memory.text).terms for hit in hits]
-    denying = {index for index, hit in enumerate(hits) if shared[index] and denies(hit.memory.text)}
+    statements = [Statement.of(hit.memory.text) for hit in hits]
+    shared = [asked_terms & statement.terms for statement in statements]
+    short = [
+        index for index, statement in enumerate(statements) if statement.short
+    ]  # of a report part denies
+    denying = {index for index in short if shared[index] and denies(statements[index].text)}
     before = {
         index: {
             denial
             for denial in denying
-            if shared[index] <= shared[denial] and hits[denial].score >= hit.score * CUE_SHARE
+            if shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * CUE_SHARE
         }
-        for index, hit in enumerate(hits)
+        for index in short
         if index not in denying
     }
     return [hits[index] for index in newest_first(len(hits), before)]

@@ -304,6 +304,12 @@ def test_a_statement_is_short_up_to_its_length_and_on_one_line() -> None:
         assert Statement.of(text).short is short
 
 
+def test_a_report_in_which_something_is_denied_is_no_denial(bank: MemoryBank) -> None:
+    bank.put("Kofi eats mussels")
+    bank.put("Kofi came late.\nWe did not wait. Kofi eats with us, and what he eats he likes.")
+    assert texts(bank, "What does Kofi not eat?")[0] == "Kofi eats mussels"
+
+
 def test_mum_is_mother() -> None:
     assert (
         Statement.of("My mum likes tea").others
