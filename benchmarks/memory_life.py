@@ -144,12 +144,12 @@ def changes() -> dict[str, Any]:
 
     Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first behind it; of those
     called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for is to stand first,
-    or both are to be among the first five. The pairs called `later` were written when the mechanism was done; those called
+    or both are to be among the first five. Those called `stranger` are a third German and Spanish. The pairs called `later` were written when the mechanism was done; those called
     `unseen` were not looked at while it was mended.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv", "memory_fresh.tsv"):
-        lines = read_lines(name)
+    for name in ("changes", "values", "phrased", "fresh", "stranger"):
+        lines = read_lines(f"memory_{name}.tsv")
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
             pairs = [line for line in lines if line.kind == kind]

@@ -20,7 +20,7 @@ _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|renam\w+|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
-    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
+    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
     r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
@@ -85,6 +85,15 @@ _KIN = frozenset(
         "niece",
     ]
 )
+_SAME_KIN = {
+    "mom": "mother",
+    "mum": "mother",
+    "dad": "father",
+    "grandma": "grandmother",
+    "grandpa": "grandfather",
+    "kid": "child",
+    "neighbor": "neighbour",
+}
 # "As a manager" is what the speaker does; "my manager" is somebody else.
 _ROLE = re.compile(
     r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
@@ -153,6 +162,39 @@ _ATTRIBUTES = frozenset(
         "hometown",
         "diet",
         "plan",
+        "nummer",
+        "telefonnummer",
+        "handynummer",
+        "adresse",
+        "geburtstag",
+        "passwort",
+        "chef",
+        "chefin",
+        "vermieter",
+        "vermieterin",
+        "hausarzt",
+        "hausärztin",
+        "zahnarzt",
+        "zahnärztin",
+        "lieblingsfarbe",
+        "lieblingsessen",
+        "schuhgröße",
+        "kontonummer",
+        "número",
+        "teléfono",
+        "dirección",
+        "nombre",
+        "cumpleaños",
+        "contraseña",
+        "jefe",
+        "jefa",
+        "médico",
+        "médica",
+        "dentista",
+        "casero",
+        "casera",
+        "color",
+        "talla",
     ]
 )
 _SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
@@ -169,6 +211,11 @@ _SLOTS = (
     re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
     re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
+    # German and Spanish: where one lives and works, and what is said of a thing.
+    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
 )  # fmt: skip
 
 # What somebody says before they put something right, and which is no part of what they say.
@@ -176,6 +223,12 @@ _PREFACE = re.compile(
     r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
     r"|eigentlich|korrektur|nein|moment|en\s+realidad|corrección|perdón)\s*[,:;.–—-]\s*)+"
 )
+_NAMED = {
+    0: "home",
+    1: "work",
+    8: "home",
+    9: "work",
+}  # of the forms above: those that are put in several ways
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 # States of which somebody has one at a time, by what they are states of.
 _STATES = {
@@ -237,7 +290,12 @@ class Slot(NamedTuple):
     def lasting(self) -> bool:
         """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
         just now."""
-        return self.single or not _attributes().isdisjoint(self.key)
+        return self.single or self.of_attribute
+
+    @property
+    def of_attribute(self) -> bool:
+        """Whether it is named by what everybody has one of: a number, an address."""
+        return not _attributes().isdisjoint(self.key)
 
 
 def says_change(text: str) -> bool:
@@ -257,23 +315,25 @@ def slot(text: str) -> Slot | None:
             continue
         if name := _named_slot(number, match["slot"]):
             return Slot((name,), match["value"].strip(), frozenset(), True)
+        silent = silent_terms(sentence)
         purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
         key = tuple(
             word
             for word in terms(f"{match['slot']} {purpose}")
             if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
+            and word not in silent
         )
         value = match["value"].strip()
         types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
+        if foreign(sentence):  # where all nouns may have a capital
+            types -= {"name"}
         return Slot(key, value, types, number in _SINGLE) if key and value else None
     return None
 
 
 def _named_slot(number: int, words: str) -> str:
     """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
-    if number == 0 and "stay" not in words.casefold():  # in a hotel, for a week
-        return "home"
-    return "work" if number == 1 else ""
+    return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
 
 
 def content(text: str) -> set[str]:
@@ -316,13 +376,19 @@ class Statement(NamedTuple):
             frozenset(content(text)),
             frozenset(terms(text)),
             frozenset(proper),
-            frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN,
+            _relatives(text),
             frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
             short,
             speaker,
             foreign(text),
             _HOME.search(first_person(text)) is not None,
         )
+
+
+def _relatives(text: str) -> frozenset[str]:
+    """The persons besides the speaker, by what they are to them: mum is mother."""
+    words = frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN
+    return frozenset(_SAME_KIN.get(word, word) for word in words)
 
 
 def _one_speaker(earlier: Statement, later: Statement) -> bool:
@@ -341,6 +407,15 @@ def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
     if terms(earlier.value) == terms(later.value):
         return False
     return earlier.lasting or bool(earlier.types & later.types)
+
+
+def _told_by_slot(earlier: Slot | None, later: Slot | None) -> bool:
+    """Whether two statements fill one slot so plainly that the rest of their words need not be alike."""
+    if earlier is None or later is None or not _same_slot(earlier, later):
+        return False
+    return "state" in earlier.types or bool(
+        earlier.of_attribute and earlier.types & later.types & {"number", "time", "day"}
+    )
 
 
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
@@ -371,8 +446,10 @@ class Clues(NamedTuple):
 def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
     """What stands in the statements of a slot that is put in several ways."""
     return {
-        ("home",): frozenset(terms("home live lives lived living reside resides based located situated")),
-        ("work",): frozenset(terms("work works working employed")),
+        ("home",): frozenset(
+            terms("home live lives lived living reside resides based located situated wohne lebe vivo")
+        ),
+        ("work",): frozenset(terms("work works working employed arbeite trabajo")),
     }
 
 
@@ -402,8 +479,8 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return None
     if earlier.others != later.others:
         return None
-    if _same_slot(earlier.slot, later.slot) and earlier.slot is not None and "state" in earlier.slot.types:
-        return "value"  # whatever the words: who is engaged is single no more
+    if _told_by_slot(earlier.slot, later.slot):
+        return "value"  # whatever the words: who is engaged is single no more, and a number is another number
     if likeness(earlier, later, cosine) < PLAIN_COSINE:
         return None
     if _same_slot(earlier.slot, later.slot):

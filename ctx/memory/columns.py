@@ -35,6 +35,14 @@ def canonical(value: JSON) -> str:
 # -- what a caller may give ----------------------------------------------------------------------------------------
 
 
+def no_time(name: str, value: str) -> BadRequest:
+    """What is answered to a text that is no time: `name` is what it was given for."""
+    return BadRequest(
+        f"{name}: '{value[:40]}' is not an ISO 8601 date or time of the years 1 to 9999"
+        " (write 2026-05-03 or 2026-05-03T14:30:00Z)"
+    )
+
+
 def moment_ms(name: str, value: JSON) -> int | None:
     """Milliseconds of a time given as such or in ISO 8601."""
     if value is None:
@@ -43,7 +51,7 @@ def moment_ms(name: str, value: JSON) -> int | None:
         try:
             return parse_ms(value)
         except ValueError:
-            raise BadRequest(f"{name}: '{value[:40]}' is not an ISO 8601 date or time") from None
+            raise no_time(name, value) from None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:

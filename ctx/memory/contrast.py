@@ -7,7 +7,7 @@ is said of a thing that changed parts once, at its value.
 
 import re
 from collections.abc import Set
-from functools import cache
+from functools import cache, lru_cache
 
 from ctx.analyze import STOP_WORDS, terms
 
@@ -35,7 +35,7 @@ _ALTERNATIVES = (
 )
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]?t|cannot"
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]t|cannot"
     r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
@@ -65,14 +65,22 @@ def denies(text: str) -> bool:
     return _NEGATION.search(text) is not None
 
 
-def set_apart(asked_terms: Set[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
+def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
     """Whether a question asks for one of several alternatives, of which the earlier statement names that one and
     the later one only others."""
     return any(
-        asked_terms & earlier_terms & alternatives
-        and later_terms & alternatives
-        and later_terms.isdisjoint(asked_terms & earlier_terms & alternatives)
+        earlier_terms & chosen and later_terms & remainder and later_terms.isdisjoint(earlier_terms & chosen)
+        for chosen, remainder in _choices(asked_terms)
+    )
+
+
+@lru_cache(maxsize=64)  # asked of every two statements that a question finds
+def _choices(asked_terms: frozenset[str]) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+    """What a question names of each list of alternatives, where it names any, and the others of that list."""
+    return tuple(
+        (asked_terms & alternatives, alternatives - asked_terms)
         for alternatives in _alternatives()
+        if asked_terms & alternatives
     )
 
 

@@ -5,7 +5,9 @@ Each step takes hits in order of rank and gives them in order of rank, and write
 did.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,18 +119,48 @@ def denying_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     if not denies(query):
         return list(hits)
     asked_terms = frozenset(query_terms(query)) - silent_terms(query)
-    shared = [asked_terms & Statement.of(hit.memory.text).terms for hit in hits]
-    denying = {index for index, hit in enumerate(hits) if shared[index] and denies(hit.memory.text)}
+    statements = [Statement.of(hit.memory.text) for hit in hits]
+    shared = [asked_terms & statement.terms for statement in statements]
+    short = [
+        index for index, statement in enumerate(statements) if statement.short
+    ]  # of a report part denies
+    denying = {index for index in short if shared[index] and denies(statements[index].text)}
     before = {
         index: {
             denial
             for denial in denying
-            if shared[index] <= shared[denial] and hits[denial].score >= hit.score * CUE_SHARE
+            if shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * CUE_SHARE
         }
-        for index, hit in enumerate(hits)
+        for index in short
         if index not in denying
     }
     return [hits[index] for index in newest_first(len(hits), before)]
+
+
+class Asked(NamedTuple):
+    """What stands in a question, by which of two statements the one it asks for can be told."""
+
+    terms: frozenset[str]
+    names: frozenset[str]
+    relatives: frozenset[str]
+    denied: bool
+
+    @classmethod
+    def of(cls, query: str) -> "Asked":
+        """Read from the question's words."""
+        question = Statement.of(query)
+        names = question.titled if language(query) != "de" else frozenset()  # where every noun has a capital
+        return cls(frozenset(terms(query)), names, question.others, denies(query))
+
+    def tells_apart(self, older: Statement, newer: Statement) -> bool:
+        """Whether the question asks for the older statement alone: it names what only that one names, one of
+        several alternatives or persons of which the newer one names another, or denies what only that one denies."""
+        return bool(
+            self.names & older.terms - newer.terms
+            or set_apart(self.terms, older.terms, newer.terms)
+            or (self.relatives & older.others and newer.others and newer.others.isdisjoint(self.relatives))
+            or (self.denied and denies(older.text) and not denies(newer.text))
+        )
 
 
 def current(
@@ -145,25 +177,19 @@ def current(
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
-    named = (
-        Statement.of(query).titled if language(query) != "de" else frozenset()
-    )  # where every noun has a capital
-    question_terms, denied = frozenset(terms(query)), denies(query)
+    question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
-    for earlier in facts:
-        for later in facts:
-            if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
-                continue
-            older, newer = statements[earlier], statements[later]
-            if named & older.terms - newer.terms or set_apart(question_terms, older.terms, newer.terms):
-                continue
-            if denied and denies(older.text) > denies(newer.text):
-                continue
-            cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-            if _updates(best[earlier], best[later], older, newer, cosine) and question_terms.isdisjoint(
-                contrasted(older.text, newer.text)
-            ):
-                updated_by.setdefault(earlier, set()).add(later)
+    for earlier, later in itertools.permutations(facts, 2):
+        if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
+            continue
+        older, newer = statements[earlier], statements[later]
+        if question.tells_apart(older, newer):
+            continue
+        cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
+        if _updates(best[earlier], best[later], older, newer, cosine) and question.terms.isdisjoint(
+            contrasted(older.text, newer.text)
+        ):
+            updated_by.setdefault(earlier, set()).add(later)
     ordered = []
     for index in newest_first(len(best), updated_by):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ctx.clock import parse_ms
+from ctx.clock import DAY_MS, parse_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS = (
@@ -86,7 +86,24 @@ def happened(text: str, said_ms: int) -> Window | None:
     if _RECURRING.search(text[:MAX_TEXT]):
         return None
     span = window(text, said_ms)
-    return span if span is not None and span.first_ms is not None and span.last_ms is not None else None
+    if span is None or span.first_ms is None or span.last_ms is None:
+        return None
+    return _to_come(text, span, said_ms) or span if span.last_ms < said_ms else span
+
+
+def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
+    """The same days a year later, where a text that names no year speaks of what is ahead: "due on 9 January", said in
+    November. None where it does not."""
+    lowered = _in_english(text[:MAX_TEXT].lower())
+    if (
+        not _AHEAD.search(text[:MAX_TEXT])
+        or _BEHIND.search(text[:MAX_TEXT])
+        or not _MONTH_NAMED.search(lowered)
+    ):
+        return None
+    later = window(text, said_ms + _YEAR_MS)
+    ahead = later is not None and later != span and later.last_ms is not None and later.last_ms >= said_ms
+    return later if ahead else None
 
 
 def without_times(text: str, now_ms: int) -> str:
@@ -326,6 +343,17 @@ def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
     return Window(None, point.last_ms)
 
 
+_YEAR_MS = 365 * DAY_MS
+# What speaks of what is to come, and what of what is past.
+_AHEAD = re.compile(
+    r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed|rescheduled|extended"
+    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe|termin|bis|wird|werden"
+    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa])\b|['’]ll\b"
+)
+_BEHIND = re.compile(
+    r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had|missed|war|waren|venció)\b"
+)
+_MONTH_NAMED = re.compile(_month)
 # "every Friday" names no day.
 _RECURRING = re.compile(
     r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer)\b"

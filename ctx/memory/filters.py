@@ -21,7 +21,17 @@ from typing import NamedTuple
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
-from ctx.memory.columns import COMPARED, LIST, NUMBER, OBJECT, TEXT, TIME, check_number, check_unicode
+from ctx.memory.columns import (
+    COMPARED,
+    LIST,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    check_number,
+    check_unicode,
+    no_time,
+)
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
@@ -284,7 +294,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
         try:
             return parse_ms(value, end_of_day=operator in ("lte", "gt"))
         except ValueError:
-            raise BadRequest(f"filter: '{key}': '{value[:40]}' is not an ISO 8601 date or time") from None
+            raise no_time(f"filter: '{key}'", value) from None
     if kind == TEXT:
         if not isinstance(value, str):
             raise BadRequest(f"filter: '{key}' is compared with texts")

@@ -14,7 +14,7 @@ tool = {
 
 function tool.execute(params, context)
   local record = context.memory.get(params.memory_id)
-  if not record then error.throw({ kind = "not_found", message = "no memory with the id '" .. params.memory_id .. "'" }) end
+  if not record then error.throw({ kind = "not_found", message = "no memory with the id '" .. params.memory_id:sub(1, 80) .. "' in this bank (recall and list_memories give the ids)" }) end
   local history = json.array({})
   for _, change in ipairs(context.memory.history(record.id)) do
     history[#history + 1] = { version = change.version, op = change.op, op_id = change.op_id, at = time.iso(change.at), changed = change.changed }

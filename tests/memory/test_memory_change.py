@@ -9,7 +9,7 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, replaces
-from ctx.memory.contrast import contrasted, set_apart
+from ctx.memory.contrast import contrasted, denies, set_apart
 
 
 @pytest.fixture
@@ -210,6 +210,7 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
             "Our guests on Sunday now eat rice",
             "What do the Friday guests eat?",
         ),
+        ("Grandma rides her bike in May", "Grandpa started riding his bike", "When does grandma ride?"),
         ("I do not like leeks in soup", "I now like salad in summer", "What do I not like?"),
     ],
 )
@@ -301,3 +302,26 @@ def test_a_statement_is_short_up_to_its_length_and_on_one_line() -> None:
         ("I live in Oslo.\n", True),
     ):
         assert Statement.of(text).short is short
+
+
+def test_a_report_in_which_something_is_denied_is_no_denial(bank: MemoryBank) -> None:
+    bank.put("Kofi eats mussels")
+    bank.put("Kofi came late.\nWe did not wait. Kofi eats with us, and what he eats he likes.")
+    assert texts(bank, "What does Kofi not eat?")[0] == "Kofi eats mussels"
+
+
+def test_mum_is_mother() -> None:
+    assert (
+        Statement.of("My mum likes tea").others
+        == Statement.of("My mother drinks coffee").others
+        != frozenset()
+    )
+
+
+def test_what_denies_is_told_by_its_words_and_not_by_its_letters() -> None:
+    assert [
+        denies(text) for text in ("I don't drink", "Ich esse kein Fleisch", "I never fly", "I can’t swim")
+    ] == [True] * 4
+    assert [
+        denies(text) for text in ("The restaurant is new", "I want an ant farm", "Ich esse eine Birne")
+    ] == [False] * 3

@@ -1,11 +1,13 @@
 """What becomes of a memory: corrected, undone, superseded, expired, forgotten, purged."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, texts
 
-from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.rows import SqliteRows
 
@@ -182,3 +184,53 @@ def test_a_purge_leaves_no_word_of_the_text_in_any_table(store: MemoryStore, ban
                 continue  # the index of words names terms until it merges; the terms lead nowhere
             for row in reader.connection.execute(f"SELECT * FROM {table}"):
                 assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
+
+
+# -- what cannot be done ------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_says_what_to_give_instead(bank: MemoryBank) -> None:
+    bank.put("The desk is oak")
+    attempts: list[tuple[Callable[[], object], type[CtxError], str]] = [
+        (lambda: bank.update("nobody", {"text": "x"}), NotFound, "'nobody' in this bank .* gives the ids"),
+        (lambda: bank.undo("no-such-op"), NotFound, "no such operation .* gives its op_id"),
+        (lambda: bank.browse(cursor="???"), BadRequest, "leave it out for the first page"),
+        (lambda: bank.put("x", event_date="2026-02-31"), BadRequest, "'2026-02-31'.*write 2026-05-03"),
+        (
+            lambda: bank.search("x", filter={"created": {"lt": "soon"}}),
+            BadRequest,
+            "'soon'.*write 2026-05-03",
+        ),
+    ]
+    for attempt, error, message in attempts:
+        with pytest.raises(error, match=message):
+            attempt()
+    assert (bank.count(), len(bank.journal())) == (1, 1)
+
+
+def test_edits_at_once_of_one_memory_are_steps_of_one_history(bank: MemoryBank) -> None:
+    id = bank.put("The desk is number 0")["id"]
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda n: bank.update(id, {"text": f"The desk is number {n}"}), range(1, 9)))
+    assert sorted(reply["record"]["version"] for reply in replies) == list(range(2, 10))
+    steps = [step["changed"]["text"] for step in bank.history(id)[1:]]
+    assert [step["from"] for step in steps] == ["The desk is number 0", *(step["to"] for step in steps[:-1])]
+    record = bank.get(id)
+    assert record is not None
+    assert record["text"] == steps[-1]["to"]
+    assert texts(bank, "desk") == [record["text"]]
+
+
+def test_of_edits_at_once_that_name_one_version_one_is_made(bank: MemoryBank) -> None:
+    id = bank.put("The desk is number 0")["id"]
+
+    def edit(number: int) -> bool:
+        try:
+            bank.update(id, {"text": f"The desk is number {number}"}, expect_version=1)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(edit, range(1, 9))) == 1
+    assert len(bank.history(id)) == 2

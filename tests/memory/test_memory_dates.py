@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx.clock import iso_utc, parse_ms
-from ctx.memory.dates import window
+from ctx.memory.dates import Window, happened, window
 
 NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
 
@@ -105,3 +105,23 @@ def test_what_is_not_plainly_a_time_is_left_alone(text: str) -> None:
 )
 def test_no_text_raises(text: str) -> None:
     window(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("The tax return is due on 9 January", "2027-01-09"),
+        ("Dentist appointment on 20 May", "2026-05-20"),
+        ("Our lease was extended until 2 February", "2027-02-02"),
+        ("Die Abgabe ist am 1. April", "2026-04-01"),
+        ("The exam will be on 4 March 2025", "2025-03-04"),
+        ("I ran the marathon on 20 May", "2025-05-20"),
+        ("The report was due on 9 January", "2026-01-09"),
+        ("The appointment I missed was on 20 May", "2025-05-20"),
+        ("The boat trip yesterday will be remembered", "2026-03-14"),
+    ],
+)
+def test_a_day_without_a_year_is_ahead_where_the_statement_speaks_of_what_is_to_come(
+    text: str, day: str
+) -> None:
+    assert happened(text, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))

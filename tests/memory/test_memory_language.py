@@ -122,3 +122,43 @@ def test_who_moves_something_else_lives_where_they_did() -> None:
         assert not Statement.of(text).home, text
     earlier = Statement.of("I live in Lund")
     assert not updates(earlier, Statement.of("We moved from Jira to Linear"), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Meine Handynummer ist 0151 22", "Meine Handynummer ist jetzt 0160 33"),
+        ("Die Probe beginnt um 19:30", "Die Probe beginnt um 20:00"),
+        ("Ich arbeite bei Siemens", "Ich arbeite jetzt bei Bosch"),
+        ("Ich wohne in Passau", "Ich wohne jetzt in Rostock"),
+        ("Mi talla es la 38", "Mi talla es la 40"),
+        ("Mi contraseña es luna", "Mi contraseña es sol"),
+        ("Vivo en Cádiz", "Ahora vivo en Vigo"),
+        ("Trabajo en una panadería", "Ahora trabajo en una librería"),
+    ],
+)
+def test_another_value_takes_the_place_of_the_one_it_changes(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str
+) -> None:
+    bank.put(earlier)
+    clock.pass_ms(DAY_MS)
+    bank.put(later)
+    assert [record["text"] for record in bank.browse()["items"]] == [later]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Mein Hund ist ein Dackel", "Mein Hund ist beim Tierarzt"),
+        ("Meine Handynummer ist 0151 22", "Meine Kontonummer ist 0160 33"),
+        ("Die Probe beginnt um 19:30", "Die Messe beginnt um 20:00"),
+        ("Meine Schwester wohnt in Passau", "Ich wohne in Rostock"),
+        ("Mi hermana vive en Cádiz", "Vivo en Vigo"),
+        ("La sopa es de tomate", "La sopa es rica"),
+    ],
+)
+def test_another_matter_takes_no_place(bank: MemoryBank, clock: Clock, earlier: str, later: str) -> None:
+    bank.put(earlier)
+    clock.pass_ms(DAY_MS)
+    bank.put(later)
+    assert {record["text"] for record in bank.browse()["items"]} == {earlier, later}

@@ -86,7 +86,9 @@ class BankView:
     def _must_find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory:
         memory = self._find(reader, id, deleted=deleted)
         if memory is None:
-            raise NotFound(f"no memory with the id '{id[:80]}'")
+            raise NotFound(
+                f"no memory with the id '{id[:80]}' in this bank (a search or a list of it gives the ids)"
+            )
         return memory
 
     def _records(self, reader: Reader, memories: Sequence[Memory]) -> list[JSON]:

@@ -251,14 +251,17 @@ def _make_cursor(order: str, memory: Memory) -> str:
     return base64.urlsafe_b64encode(entry.encode()).decode()
 
 
+_NOT_OURS = "cursor: not one that this list gave (leave it out for the first page)"
+
+
 def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
     try:
         order_of_cursor, value, no = json.loads(base64.urlsafe_b64decode(cursor))
     except (ValueError, TypeError, AttributeError):
-        raise BadRequest("cursor: not one that this list gave") from None
+        raise BadRequest(_NOT_OURS) from None
     if order_of_cursor != order or isinstance(value, list | dict):
-        raise BadRequest("cursor: it belongs to a list in another order")
+        raise BadRequest("cursor: it belongs to a list in another order (leave it out for the first page)")
     whole("cursor", no, -(2**63) + 1, 2**63 - 1)
     if isinstance(value, int | float) and not abs(value) < 2**63:
-        raise BadRequest("cursor: not one that this list gave")
+        raise BadRequest(_NOT_OURS)
     return value, no

@@ -21,6 +21,9 @@ from ctx.memory.screen import screen_json
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
+_NO_OPERATION = (
+    "no such operation in this bank (the reply to a change gives its op_id, and so does a memory's history)"
+)
 DEDUPES = ("exact", "near", "off")
 MAX_ITEMS = 1000  # of one put_many
 MAX_KEY_CHARS = 200
@@ -307,7 +310,7 @@ class Writing(Searching, BankView):
         with self._writing("undo") as writer:
             op_no = writer.operation(op_id)
             if op_no is None:
-                raise NotFound("no such operation in this bank")
+                raise NotFound(_NO_OPERATION)
             writer.detail(of=op_id)
             states = _states_before(writer, op_no)
             memories = writer.rows(states)
@@ -415,7 +418,7 @@ class Writing(Searching, BankView):
         with self._view() as view:
             op_no = view.operation(op_id)
             if op_no is None:
-                raise NotFound("no such operation in this bank")
+                raise NotFound(_NO_OPERATION)
             return {
                 no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
             }
