@@ -27,6 +27,7 @@ _SHARED = frozenset(
     ("in", "was", "an", "am", "so", "will", "no", "a", "he", "me")
 )  # by two languages: they tell nothing
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
+_TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF.items()}
 _WORD = re.compile(r"[^\W\d_]+")
 _JUDGED_CHARS = 1000  # tell enough of a long text
 
@@ -35,7 +36,7 @@ _JUDGED_CHARS = 1000  # tell enough of a long text
 def language(text: str) -> str:
     """`de`, `es` or `en`: the one of whose function words a text holds most; English where none stands out."""
     words = frozenset(_WORD.findall(composed(text[:_JUDGED_CHARS]).casefold()))
-    counts = {name: len(words & function_words - _SHARED) for name, function_words in _WORDS_OF.items()}
+    counts = {name: len(words & function_words) for name, function_words in _TELLING.items()}
     name = max(counts, key=lambda name: counts[name])
     return name if counts[name] > len(words & _ENGLISH) else "en"
 
