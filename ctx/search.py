@@ -140,8 +140,7 @@ class Searcher:
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
 
-        A type is `prose`, `code` or a media type; raises `BadRequest` for what can be none. Globs are those of a
-        source's `include_globs`.
+        A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
         """
         if not paths and not types:
             return filters
@@ -423,12 +422,6 @@ class _TypeTest:
     """Whether a media type is one of those asked for."""
 
     def __init__(self, types: Sequence[str]) -> None:
-        for name in types:
-            if name not in kinds.FAMILIES and "/" not in name:
-                raise BadRequest(
-                    f"type: '{query_word(name)}' is neither {' nor '.join(kinds.FAMILIES)} nor a media type such as "
-                    "text/markdown; one language's files are a path: *.py"
-                )
         self._types = types
 
     def __call__(self, media_type: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import document_id
+from ctx.kinds import FAMILIES
 from ctx.lean import Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
 from ctx.store.base import Catalog, StoredDocument
@@ -130,6 +131,7 @@ def search_tool(library: Library, final_limit: int) -> Tool:
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         narrowed = arguments.get("filters", {})
         sources, notes = _sources(arguments, library)
+        types = _listed(narrowed.get("type"))
         filters = Filters(
             sources=sources,
             since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
@@ -140,13 +142,13 @@ def search_tool(library: Library, final_limit: int) -> Tool:
             arguments["query"],
             mode=arguments["mode"],
             limit=arguments["limit"],
-            filters=searcher.resolved(filters, _listed(narrowed.get("path")), _listed(narrowed.get("type"))),
+            filters=searcher.resolved(filters, _listed(narrowed.get("path")), types),
             offset=arguments.get("offset", 0),
             per_document=arguments.get("per_document", 1),
             prefix=arguments.get("prefix", False),
             explain=arguments.get("explain", False),
         )
-        return search_json(reply, notes, arguments.get("max_tokens"))
+        return search_json(reply, [*notes, *_strange_types(types)], arguments.get("max_tokens"))
 
     return Tool(
         name="search",
@@ -195,6 +197,16 @@ def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[st
             if not narrowed and chosen:
                 notes.append("source and filters.source have nothing in common")
     return narrowed, notes
+
+
+def _strange_types(types: Sequence[str]) -> list[str]:
+    """What to tell of types that no file can have."""
+    return [
+        f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; the files of "
+        "one language are a path: *.py"
+        for name in types
+        if name not in FAMILIES and "/" not in name
+    ]
 
 
 def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None) -> JSON:

@@ -109,12 +109,16 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
     assert search(space, "blueprint", filters={"path": "nowhere/**"}) == {"results": []}
 
 
-@pytest.mark.parametrize("name", ["python", "Code"])
-def test_a_type_that_can_be_none_is_refused_with_the_mend(space: Workspace, name: str) -> None:
-    with pytest.raises(
-        BadRequest, match=r"neither prose nor code nor a media type such as text/markdown; .*\*\.py"
-    ):
-        search(space, "blueprint", filters={"type": ["prose", name]})
+def test_a_type_that_no_file_can_have_is_told(space: Workspace) -> None:
+    reply = search(space, "blueprint", filters={"type": "python"})
+    assert reply["results"] == []
+    assert reply["note"] == (
+        "type: 'python' is neither prose nor code nor a media type such as text/markdown; the files of one "
+        "language are a path: *.py"
+    )
+    several = search(space, "blueprint", filters={"type": ["code", "Prose"]})
+    assert several["results"]
+    assert "'Prose' is neither" in several["note"]
 
 
 def test_several_sources_narrow_a_search_and_an_unknown_one_is_told(space: Workspace) -> None:
