@@ -7,12 +7,22 @@ import postgres
 import pytest
 from memory_kit import Clock, WordEmbedder
 
+from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Iterator[object]:
+    """The shipped model."""
+    embedder = open_embedder("local")
+    assert embedder is not None
+    yield embedder
+    embedder.close()
 
 
 @pytest.fixture

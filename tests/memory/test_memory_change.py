@@ -12,11 +12,6 @@ from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, repl
 from ctx.memory.contrast import contrasted, denies, set_apart
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(params=[False, True], ids=["words", "hybrid"])
 def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[MemoryBank]:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder() if request.param else None, clock) as store:

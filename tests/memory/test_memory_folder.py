@@ -13,11 +13,6 @@ from ctx.memory.folder import LEDGER, Folder
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def bank(tmp_path: Path, clock: Clock) -> Iterator[MemoryBank]:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), clock) as store:
         bank = store.bank("alice")

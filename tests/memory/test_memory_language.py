@@ -6,23 +6,9 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
-from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import Statement, likeness, says_change, updates
 from ctx.memory.language import foreign, language, silent_terms
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Iterator[WordEmbedder]:
-    embedder = open_embedder("local")
-    assert embedder is not None
-    yield embedder  # type: ignore[misc]
-    embedder.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture(params=["words", "model"])

@@ -27,11 +27,6 @@ DECISIONS = [
 QUESTION = "Based on my past decisions, what architecture should I choose?"
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(params=[False, True], ids=["words", "hybrid"])
 def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[MemoryBank]:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder() if request.param else None, clock) as store:

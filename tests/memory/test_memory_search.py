@@ -9,20 +9,11 @@ import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
 from ctx.analyze import query_terms, terms
-from ctx.embed import open_embedder
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory import reader as reader_module
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Iterator[object]:
-    embedder = open_embedder("local")
-    assert embedder is not None
-    yield embedder
-    embedder.close()
 
 
 @pytest.fixture(params=["words", "model"])
