@@ -275,9 +275,10 @@ class IndexRun:
     def _skip(self, source_id: str, reason: str) -> None:
         if reason == EMPTY:
             self._empty += 1
+            names = self._voids
         else:
             self._skipped += 1
-        names = self._voids if reason == EMPTY else self._skips
+            names = self._skips
         if len(names) < MAX_NAMED:
             names.append(Problem(source_id, reason))
 

@@ -131,10 +131,6 @@ class Client:
         """The reply to a request of many lines of JSON (`_bulk`, `_msearch`)."""
         return self._answer("POST", path, lines.encode(), _LINES, slow=True)
 
-    def pause(self, seconds: float) -> None:
-        """Waits before what was refused for want of room is sent again."""
-        time.sleep(seconds)
-
     def version(self) -> str:
         """The server's version, checked once. Raises `StoreError` where it is no OpenSearch that ctx knows."""
         about = self._answer("GET", "/", None, "application/json", checked=True)

@@ -12,6 +12,7 @@ was paused or a request that was sent twice, changes nothing. Nothing is visible
 import json
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
@@ -195,19 +196,21 @@ class Part:
 
     def _send(self, index: str, lines: list[str]) -> None:
         """Raises `Busy` where the server has no room for long."""
-        for pause_s in (*BULK_PAUSES_S, None):
-            try:
-                reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
-            except Busy:
-                if pause_s is None:
-                    raise
-            else:
-                lines = [lines[position] for position in check_items(reply)]
-                if not lines:
-                    return
-            if pause_s is not None:
-                self._client.pause(pause_s)
-        raise Busy("OpenSearch has had no room for what was to be written: try again")
+        for pause_s in BULK_PAUSES_S:
+            lines = self._try(index, lines)
+            if not lines:
+                return
+            time.sleep(pause_s)
+        if self._try(index, lines):
+            raise Busy("OpenSearch has had no room for what was to be written: try again")
+
+    def _try(self, index: str, lines: list[str]) -> list[str]:
+        """Sends lines once; those for which the server had no room."""
+        try:
+            reply = self._client.send(f"/{_written(index)}/_bulk?require_alias=true", "".join(lines))
+        except Busy:
+            return lines
+        return [lines[position] for position in check_items(reply)]
 
     def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
         """Deletes what an index has of documents beside what they have now: number -> (seq, ids). Sees what
