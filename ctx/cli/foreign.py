@@ -54,6 +54,24 @@ def own_command() -> str:
     return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
 
 
+def file_at(path: str, *, shared: bool) -> str:
+    """The file itself that a client reads at `path`. Raises `ConfigError`.
+
+    A user's own may be a link, to a folder of dotfiles say, which stays one. That of a project (`shared`) may not: a
+    clone brings its links along, and what one leads to may be any file of the user's.
+    """
+    if not shared:
+        return os.path.realpath(path)
+    path = os.path.abspath(path)
+    try:
+        files.check_file(path, beneath=os.getcwd())
+    except FileNotFoundError:
+        pass  # nor a folder for it
+    except OSError as error:
+        raise ConfigError(f"{path} is not written: {error.strerror}") from error
+    return path
+
+
 def read_text(path: str) -> str | None:
     """The text of a file, its line ends as they are; None where there is no file. Raises `ConfigError`."""
     try:

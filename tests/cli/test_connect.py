@@ -312,6 +312,30 @@ def test_a_link_to_a_folder_of_dotfiles_stays_a_link(folder: Path) -> None:
     assert "mcpServers" in dotfile.read_text()
 
 
+@pytest.mark.parametrize("client", ["continue", "claude-code", "codex"])
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_that_a_clone_brought_is_not_followed(folder: Path, client: str, linked: str) -> None:
+    path = folder / PROJECT_FILES[client]
+    precious = folder.parent / "home" / path.name
+    precious.write_text("")
+    if linked == "folder" and path.parent != folder:
+        path = path.parent
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(precious.parent if path.name != precious.name else precious)
+    reply = _connect(folder, client, "--scope", "project")
+    assert (reply.returncode, "is a link" in reply.stderr) == (2, True)
+    assert [(each.name, each.read_text()) for each in precious.parent.iterdir()] == [(precious.name, "")]
+
+
+def test_a_yaml_file_of_somebody_else_s_is_left_alone(folder: Path) -> None:
+    path = folder / PROJECT_FILES["continue"]
+    path.parent.mkdir(parents=True)
+    path.write_text("mcpServers:\n  - name: other\n    url: http://example.com\n")
+    reply = _connect(folder, "continue", "--scope", "project")
+    assert (reply.returncode, "left alone" in reply.stderr) == (1, True)
+    assert "example.com" in path.read_text()
+
+
 def test_the_address_is_where_the_configured_server_listens(folder: Path) -> None:
     (folder / "ctx.toml").write_text('[server]\nbind = "0.0.0.0:9999"\n')
     refused = _connect(folder, "cursor")  # a stranger's file does not say where an editor connects to
