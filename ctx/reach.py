@@ -20,6 +20,8 @@ _ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections decla
 }
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
+CLOSED = (".git", ".ctx")  # folders of a project that are no documents: they hold keys
+_MAX_PATH = 4096  # characters
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -36,7 +38,39 @@ def requests(tables: Table, root: str) -> list[str]:
             lines += judge(as_table(value), root)
         else:
             lines += _others(name, as_table(value))
+    return lines + led_out(tables, root) if lines else lines
+
+
+def asked(content: bytes, tables: Table, root: str) -> bytes:
+    """What the user trusts with a configuration: its text, and where the links lead that its paths name.
+
+    Whoever pulls gets other links without another letter of the text. Where none leads out it is the text itself.
+    """
+    return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
+
+
+def led_out(tables: Table, root: str) -> list[str]:
+    """A sentence for each path in the project that a link leads out of it (or into a closed folder of it)."""
+    lines = []
+    for text in sorted(set(_texts(tables))):
+        path = os.path.normpath(os.path.join(root, os.path.expanduser(text)))
+        if os.path.lexists(path) and path.startswith(root + os.sep) and not inside(text, root, CLOSED):
+            target = os.path.realpath(path)
+            if target != path:
+                lines.append(f"follows the link {text} to {target}")
     return lines
+
+
+def _texts(value: JSON) -> Iterator[str]:
+    """Every text that might be a path, under whichever key."""
+    if isinstance(value, dict):
+        for entry in value.values():
+            yield from _texts(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _texts(entry)
+    elif isinstance(value, str) and value and "\0" not in value and len(value) <= _MAX_PATH:
+        yield value
 
 
 def harmless(section: str, key: str) -> bool:
@@ -77,7 +111,7 @@ def variables(value: JSON) -> Iterator[str]:
 # ---- paths -------------------------------------------------------------------------------------------------
 
 
-def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
+def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
     """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
     folders.
     """
@@ -91,7 +125,7 @@ def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
 
 def _outside(table: Table, key: str, root: str, verb: str, closed: tuple[str, ...]) -> Iterator[str]:
     path = table.get(key)
-    if isinstance(path, str) and not _inside(path, root, closed):
+    if isinstance(path, str) and not inside(path, root, closed):
         yield f"{verb} {path}"
 
 
@@ -207,7 +241,7 @@ def _instances(table: Table) -> Iterator[Table]:
 
 
 def _folder(table: Table, root: str) -> Iterator[str]:
-    yield from _outside(table, "root", root, "reads the folder", (".git", ".ctx"))
+    yield from _outside(table, "root", root, "reads the folder", CLOSED)
     yield from _others("connectors.filesystem", table, ("root",))
 
 
