@@ -151,7 +151,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
     if args.dry_run:
         return Outcome(key, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, private=args.scope != "project")
+    write_text(path, revised, before=content, private=args.scope != "project")
     backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
     lines = [f"{client.title}: wrote '{name}' into {path}{backup_note}", client.then]
     if not server.piped:

@@ -127,7 +127,7 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
         return Outcome(args.client, "unchanged", path, f"{client.title} remembers already: {path}")
     if args.dry_run:
         return Outcome(args.client, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, private=args.scope != "project")
+    write_text(path, revised, before=content, private=args.scope != "project")
     beside = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
     lines = (
         f"{client.title}: wrote {', '.join(entries)} into {path}{beside}",

@@ -13,6 +13,8 @@ from kit import ctx, project
 
 from ctx.cli.clients import CLIENTS as CATALOGUE
 from ctx.cli.entries import edited, removed
+from ctx.cli.foreign import write_text
+from ctx.errors import ConfigError
 
 USER_FILES = {
     "cursor": ".cursor/mcp.json",
@@ -325,6 +327,16 @@ def test_a_link_that_a_clone_brought_is_not_followed(folder: Path, client: str, 
     reply = _connect(folder, client, "--scope", "project")
     assert (reply.returncode, "is a link" in reply.stderr) == (2, True)
     assert [(each.name, each.read_text()) for each in precious.parent.iterdir()] == [(precious.name, "")]
+
+
+@pytest.mark.parametrize("before", ["{}", None])
+def test_what_a_client_wrote_meanwhile_is_not_lost(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"sessions": 7}')
+    with pytest.raises(ConfigError, match="was changed meanwhile"):
+        write_text(str(path), '{"mcpServers": {}}', before=before, private=True)
+    assert path.read_text() == '{"sessions": 7}'
+    assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
 
 
 def test_a_yaml_file_of_somebody_else_s_is_left_alone(folder: Path) -> None:
