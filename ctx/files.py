@@ -155,10 +155,10 @@ def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
     os.close(_open_folder(path, beneath, writing=writing))
 
 
-def check_file(path: str, *, beneath: str, mode: int | None = None) -> Identity | None:
+def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = False) -> Identity | None:
     """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a pipe, a device.
 
-    With a `mode` it must be this user's, and is given it if others might read it. Nothing is opened: closing
+    `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is opened: closing
     a file would release the locks that SQLite has on it in this process.
     """
     folder, name = _enter(path, beneath)
@@ -168,10 +168,10 @@ def check_file(path: str, *, beneath: str, mode: int | None = None) -> Identity 
             raise OSError(errno.ELOOP, _LINK % name)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE % name)
-        if mode is not None:
+        if own or mode is not None:
             _check_owner(status, name)
-            if _too_open(status, mode):
-                os.chmod(name, mode, dir_fd=folder)
+        if mode is not None and _too_open(status, mode):
+            os.chmod(name, mode, dir_fd=folder)
         return (status.st_dev, status.st_ino)
     except FileNotFoundError:
         return None
