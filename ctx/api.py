@@ -8,7 +8,7 @@ from ctx.config import Config, parse_config
 from ctx.errors import ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
-from ctx.project import find_config, project_root, shown_path
+from ctx.project import find_config, project_root, shown_path, trusted_as
 from ctx.reach import asked, requests
 from ctx.search import SearchReply, resolve_sources
 from ctx.toml import read_text, tables_of
@@ -105,7 +105,7 @@ def _configuration(path: str, *, chosen: bool) -> Config:
     tables = tables_of(content, path, name, os.environ, remember=False)
     granted = chosen or not requests(tables, root)
     text = asked(content, tables, root)
-    if not granted and not TrustFile(trust_path(os.environ)).vouches(os.path.realpath(path), text):
+    if not granted and not TrustFile(trust_path(os.environ)).vouches(trusted_as(path), text):
         raise ConfigError(
             f"{name} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"

@@ -124,6 +124,22 @@ def test_the_same_bytes_elsewhere_are_not_trusted(clone: Clone) -> None:
     refused(clone.ctx("tool", "list", cwd=copy))
 
 
+@pytest.mark.parametrize("linked", ["ctx.toml", "config"])
+def test_a_link_to_a_trusted_configuration_trusts_nothing(clone: Clone, linked: str) -> None:
+    if linked == "config":
+        (clone.folder / "config").mkdir()
+        clone.config.rename(clone.folder / "config" / "ctx.toml")
+    assert clone.ctx("trust").returncode == 0
+    assert clone.ctx("tool", "call", "deploy").returncode == 0
+    stranger = clone.folder.parent / "stranger"
+    (stranger / "tools").mkdir(parents=True)
+    (stranger / "tools" / "deploy.lua").write_text(SCRIPT)
+    (stranger / linked).symlink_to(f"../{clone.folder.name}/{linked}")
+    run = clone.ctx("tool", "call", "deploy", cwd=stranger)
+    assert (run.returncode, run.stdout) == (2, ""), run.stdout
+    assert "s3cret" not in run.stdout
+
+
 def test_a_folder_that_became_a_link_out_of_the_project_is_asked_about_again(
     clone: Clone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
