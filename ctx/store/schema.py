@@ -46,6 +46,12 @@ def store_error(error: sqlite3.Error) -> StoreError:
     return StoreError(_MESSAGES.get(code, "the catalog could not answer: see the log"))
 
 
+def is_damage(error: StoreError) -> bool:
+    """Whether it says that the file itself is damaged: not that it is another program's, newer, in use or out of reach."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 class translating:
     """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and `Busy`."""
 
