@@ -99,7 +99,7 @@ def _copy_catalog(database: str, copy: str) -> None:
 def _write_archive(file: BinaryIO, catalog: str, keys: str) -> Contents:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
         sums = {CATALOG: _add(archive, CATALOG, catalog)}
-        if os.path.isfile(keys):
+        if files.check_file(keys, beneath=os.path.dirname(keys)) is not None:
             sums[KEYS] = _add(archive, KEYS, keys)
         contents = Contents(now_ms(), __version__, _rows(catalog), sums)
         manifest = {

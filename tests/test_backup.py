@@ -313,6 +313,16 @@ def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
     assert not (tmp_path / "backup.zip").exists()
 
 
+def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    (tmp_path / "id_rsa").write_text("private")
+    (tmp_path / ".ctx" / KEYS).unlink()
+    (tmp_path / ".ctx" / KEYS).symlink_to(tmp_path / "id_rsa")
+    with pytest.raises(StoreError, match="is a link"):
+        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    assert not (tmp_path / "backup.zip").exists()
+
+
 def test_links_in_the_folder_of_the_store_are_not_followed(tmp_path: Path) -> None:
     indexed(tmp_path / "first", memories=1)
     back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
