@@ -228,10 +228,10 @@ class Indexer:
         items: Items | None,
     ) -> IndexReport:
         """One run under the lock, from its beginning to its end; from its first batch on, where the source is fetched first."""
-        with ExitStack() as held:
-            publishing = _Publishing(self.catalog, lambda: held.enter_context(self._resumed()))
+        with ExitStack() as stack:
+            publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
             if _kind(connector) in FETCHED_KINDS:
-                held.enter_context(self._reading(connector))
+                stack.enter_context(self._reading(connector))
             self._now(phase="indexing", source=connector.name, done=0, total=None)
             if _kind(connector) not in FETCHED_KINDS:
                 publishing.begin()
