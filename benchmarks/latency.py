@@ -20,7 +20,7 @@ import time
 import tomllib
 from pathlib import Path
 
-from _common import Words, check, fill_vectors, finish, header, markdown_tree, quantiles
+from _common import Words, check, fill_vectors, finish, header, markdown_tree, quantiles, wait_until_idle
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n[watch]\nenabled = false\n'
 
@@ -34,20 +34,6 @@ def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> tupl
     took_s = time.perf_counter() - began_s
     assert reply.status == 200, answer
     return took_s, len(answer["results"])
-
-
-def connect_when_idle(address: str) -> http.client.HTTPConnection:
-    """A connection to a server that has done what it does on its own at the start."""
-    connection = http.client.HTTPConnection(address, timeout=30)
-    while True:
-        time.sleep(0.5)
-        try:
-            connection.request("GET", "/health")
-            if json.loads(connection.getresponse().read())["activity"] == "idle":
-                time.sleep(3)  # the doors that are made late
-                return http.client.HTTPConnection(address, timeout=30)
-        except OSError:
-            connection.close()
 
 
 def measure(connection: http.client.HTTPConnection, queries: list[str], limits_ms: dict[str, float]) -> None:
@@ -97,7 +83,8 @@ def main() -> None:
             words = Words(11)
             queries = [" ".join(words.take(words.random.randint(1, 4))) for _ in range(args.queries)]
             limits_ms = {"keyword": args.keyword_ms, "hybrid": args.hybrid_ms}
-            measure(connect_when_idle(address), queries, limits_ms)
+            wait_until_idle(address)
+            measure(http.client.HTTPConnection(address, timeout=30), queries, limits_ms)
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(10)
