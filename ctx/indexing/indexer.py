@@ -349,6 +349,8 @@ class Indexer:
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)
+        if not self.catalog.pending_count(self.model):
+            return EmbedReport(0, 0, time.monotonic() - began_s)
         try:
             with self._embedding_order() as order:
                 return self._embed(order, began_s, limit, progress, stop)
