@@ -58,6 +58,17 @@ class EmbedReport(NamedTuple):
     duration_s: float
 
 
+class _Task(NamedTuple):
+    """A source to be run, and how."""
+
+    connector: Connector
+    full: bool
+    dry_run: bool
+    progress: Progress | None
+    stop: threading.Event | None
+    items: Items | None
+
+
 class _Publishing:
     """The index that a run writes to: held from when it is first asked for, published now and then."""
 
@@ -198,13 +209,12 @@ class Indexer:
             if progress:
                 progress(source, done, total)
 
+        task = _Task(connector, full, dry_run, progress, stop, items)
         if dry_run:
-            return self._index(connector, full, True, progress, None, stop, items)
+            return self._index(task)
         with self._turn(connector.name, stop) as stop:
-            if _kind(connector) in SLOW_KINDS:
-                report = self._run_slowly(connector, full, report_progress, stop, items)
-            else:
-                report = self._run_at_once(connector, full, report_progress, stop, items)
+            task = task._replace(progress=report_progress, stop=stop)
+            report = self._run_slowly(task) if _kind(connector) in SLOW_KINDS else self._run_at_once(task)
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
         news = self.degrade(
@@ -219,42 +229,26 @@ class Indexer:
         self._log_problems(report)
         return report
 
-    def _run_at_once(
-        self,
-        connector: Connector,
-        full: bool,
-        progress: Progress,
-        stop: threading.Event | None,
-        items: Items | None,
-    ) -> IndexReport:
+    def _run_at_once(self, task: _Task) -> IndexReport:
         """One run under the lock, from its beginning to its end; from its first batch on, where the source is fetched first."""
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
-            if _kind(connector) in FETCHED_KINDS:
-                stack.enter_context(self._reading(connector))
-            self._now(phase="indexing", source=connector.name, done=0, total=None)
-            if _kind(connector) not in FETCHED_KINDS:
+            if _kind(task.connector) in FETCHED_KINDS:
+                stack.enter_context(self._reading(task.connector))
+            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
+            if _kind(task.connector) not in FETCHED_KINDS:
                 publishing.begin()
-            report = self._index(
-                connector, full, False, progress, publishing.publish, stop, items, publishing.writing
-            )
+            report = self._index(task, publishing.publish, publishing.writing)
             publishing.begin().catch_up(self.catalog)
             if report.updated or report.deleted:
                 self.catalog.trim_embeddings()
         return report
 
-    def _run_slowly(
-        self,
-        connector: Connector,
-        full: bool,
-        progress: Progress,
-        stop: threading.Event | None,
-        items: Items | None,
-    ) -> IndexReport:
+    def _run_slowly(self, task: _Task) -> IndexReport:
         """One run that takes the lock of the index for each batch only, while others may write in between."""
-        with self._reading(connector):
-            self._now(phase="indexing", source=connector.name, done=0, total=None)
-            report = self._index(connector, full, False, progress, None, stop, items, self._batch)
+        with self._reading(task.connector):
+            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
+            report = self._index(task, None, self._batch)
             if report.updated or report.deleted:
                 with self.writing():
                     self.catalog.trim_embeddings()
@@ -307,26 +301,21 @@ class Indexer:
 
     def _index(
         self,
-        connector: Connector,
-        full: bool,
-        dry_run: bool,
-        progress: Progress | None,
-        published: Callable[[], None] | None,
-        stop: threading.Event | None,
-        items: Items | None,
+        task: _Task,
+        published: Callable[[], None] | None = None,
         writing: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> IndexReport:
         run = IndexRun(
-            connector,
+            task.connector,
             self.catalog,
             max_tokens=self._max_tokens,
             overlap_tokens=self._overlap_tokens,
-            full=full,
-            dry_run=dry_run,
-            progress=progress,
+            full=task.full,
+            dry_run=task.dry_run,
+            progress=task.progress,
             published=published,
-            stop=stop,
-            items=items,
+            stop=task.stop,
+            items=task.items,
             writing=writing,
         )
         return run.run()
