@@ -117,6 +117,15 @@ def test_a_projects_hooks_fit_any_checkout(folder: Path) -> None:
     assert '"ctx memory recall --hook claude-code' in text
 
 
+def test_hooks_are_not_written_through_a_link_that_a_clone_brought(folder: Path) -> None:
+    precious = folder.parent / "home" / "settings.json"
+    precious.write_text("{}")
+    (folder / ".claude").symlink_to(precious.parent)
+    reply = _run(folder, "connect", "claude-code", "--memory", "--scope", "project")
+    assert (reply.returncode, "is a link" in reply.stderr) == (2, True)
+    assert precious.read_text() == "{}"
+
+
 def test_only_clients_with_hooks_have_a_memory(folder: Path) -> None:
     reply = _run(folder, "connect", "zed", "--memory")
     assert reply.returncode == 2
