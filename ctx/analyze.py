@@ -45,6 +45,8 @@ _CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))
 _JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
+_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
+_MIN_MEMBER_CHARS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
@@ -211,6 +213,17 @@ def identifiers(text: str) -> list[str]:
     if not _compound(text):
         return []
     return list(dict.fromkeys([*_humped(text), *_snakes(text)]))
+
+
+def members(text: str) -> list[tuple[str, str]]:
+    """The dotted names of a query: what each is of, and its last part. `os.path.join()` is (path, join); `e.g.` and `3.11` are none."""
+    text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
+    pairs = []
+    for word in text.split() if "." in text else ():
+        *qualifiers, name = word.strip(_PUNCTUATION).split(".")
+        if qualifiers and len(name) >= _MIN_MEMBER_CHARS and all(map(str.isidentifier, [*qualifiers, name])):
+            pairs.append((qualifiers[-1], name))
+    return pairs
 
 
 def one_letter_off(word: str) -> list[str]:
