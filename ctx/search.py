@@ -194,7 +194,7 @@ class Searcher:
             weights,
             names,
             [module for module, _ in members],
-            _defining(subject),
+            _defining(query, subject),
             defining,
             _has_version(query),
         )
@@ -295,8 +295,7 @@ class Searcher:
         if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
             deeper = min(MAX_CANDIDATES, k * DEEPER)
             hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
-            hits = ranking.first_counted(hits, counted, k)
-            groups = ranking.by_document(hits)
+            groups = ranking.by_document(ranking.first_counted(hits, counted, k))
         documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
         return Leg(groups, documents, exhausted)
 
@@ -419,8 +418,8 @@ def _subject(query: str) -> str:
     """
     word, _, name = query.strip().partition(" ")
     name = name.strip().removesuffix(":").removesuffix("()")
-    plain = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
-    return name if word in analyze.DEFINING and not plain and ranking.is_name(name) else query
+    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
+    return name if word in analyze.DEFINING and not is_word and ranking.is_name(name) else query
 
 
 def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
@@ -431,11 +430,12 @@ def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
     return names or [query.strip().strip("\"'`()")]
 
 
-def _defining(query: str) -> float:
+def _defining(query: str, subject: str) -> float:
     """What a definition of a name in the query is worth, by what the query is beside the name."""
-    if not ranking.is_name(query) or "." in query.strip():
+    if not ranking.is_name(subject) or "." in subject.strip():
         return rules.DEFINITION_WITHIN
-    return rules.DEFINITION if ranking.is_identifier(query) else rules.DEFINITION_PLAIN
+    asked_for = subject != query or ranking.is_identifier(query)
+    return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

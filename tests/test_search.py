@@ -230,9 +230,10 @@ def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: St
 
 
 def test_a_defining_word_before_a_plain_word_is_prose(store: Store) -> None:
-    store.put(module("a.py", "class action: pass"), module("b.py", "class action suit action action"))
+    store.put(module("a.py", "class action: pass"), module("b.py", "an action by action, of its class an action"))
     assert ids(store.searcher(), "class action")[0] == "b.py"
     assert ids(store.searcher(), "class Action")[0] == "a.py"
+    assert ids(store.searcher(), "def action")[0] == "a.py"
 
 
 def test_the_limit_defaults_to_the_configured_one(store: Store) -> None:
