@@ -229,8 +229,10 @@ def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: St
     assert ids(store.searcher(), '"call OpenLedger"') == ["b.py"]
 
 
-def test_a_defining_word_before_a_plain_word_is_prose(store: Store) -> None:
-    store.put(module("a.py", "class action: pass"), module("b.py", "an action by action, of its class an action"))
+def test_a_defining_word_before_a_plain_word_is_prose_but_for_def(store: Store) -> None:
+    store.put(
+        module("a.py", "class action: pass"), module("b.py", "action by action, action of action in class")
+    )
     assert ids(store.searcher(), "class action")[0] == "b.py"
     assert ids(store.searcher(), "class Action")[0] == "a.py"
     assert ids(store.searcher(), "def action")[0] == "a.py"
