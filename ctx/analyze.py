@@ -10,6 +10,7 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -128,6 +129,12 @@ def terms(text: str) -> list[str]:
     return stems
 
 
+@lru_cache(4096)  # of texts in which words of a query are looked for: the same ones come again
+def terms_of_word(word: str) -> tuple[str, ...]:
+    """`terms` of a single word."""
+    return tuple(terms(word))
+
+
 def beginning(term: str) -> str:
     """What a word with this stem begins with: happi is of happy too."""
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
@@ -166,7 +173,12 @@ def query_counts(text: str) -> dict[str, int]:
 
     A pasted log repeats without meaning to: of several lines that say mostly the same each word counts once.
     """
-    text = composed(text[:MAX_QUERY_CHARS])
+    return dict(_counted(text[:MAX_QUERY_CHARS]))
+
+
+@lru_cache(16)  # a search asks twice: what the words are worth, and where they stand
+def _counted(text: str) -> Mapping[str, int]:
+    text = composed(text)
     implied = _identifiers(text) if _compound(text) else []
     spaced = text
     if not text.isascii():
