@@ -24,6 +24,7 @@ DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+_STUBS = (".pyi", ".d.ts")
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
 ASKING = {
@@ -39,10 +40,13 @@ ASKING = {
 
 
 class Question(NamedTuple):
-    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`."""
+    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`,
+    and `modules` what these are of: `subprocess` of `subprocess.Popen`.
+    """
 
     weights: Mapping[str, float]
     names: Sequence[str] = ()
+    modules: Sequence[str] = ()
     defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
     definitions: Container[int] = ()
     numbered: bool = False  # it holds a version number
@@ -62,26 +66,30 @@ class Profile(NamedTuple):
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
-    stem: str  # without underscores, in lower case
+    stem: str  # without underscores, in lower case; of a list of exports its folder's name
     code: bool
     prose: bool
     role: str | None
+    defining: bool  # code that defines what it names: a stub only declares what another file does
 
 
-_UNKNOWN = Profile("", "", "", False, False, None)
+_UNKNOWN = Profile("", "", "", False, False, None, False)
 _low, _role, _number, _score = attrgetter("low"), attrgetter("role"), itemgetter(0), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
     file = kinds.place(path)
-    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
+    folder = file.folders[-1] if file.folders else ""
+    named = f"{folder}/{file.stem}"
+    role = kinds.role(file, media_type)
     return Profile(
         named,
         named.lower(),
-        file.stem.replace("_", "").lower(),
+        (folder if role == kinds.EXPORTS else file.stem).replace("_", "").lower(),
         kinds.is_code(media_type),
         kinds.is_prose(media_type),
-        kinds.role(file, media_type),
+        role,
+        kinds.is_code(media_type) and not path.endswith(_STUBS),
     )
 
 
@@ -100,7 +108,7 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
     return _Terms(
         question,
         [(beginning(term), weight / total) for term, weight in question.weights.items()],
-        {name.replace("_", "").lower() for name in question.names},
+        {name.replace("_", "").lower() for name in (*question.names, *question.modules)},
         {
             role: Ruling(0.0, 0.0, factor, role)
             for role, factor in HELD_BACK.items()
@@ -135,8 +143,10 @@ def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling
     """What holds for one document, whose path says a share of the query; None where nothing does."""
     definition = 0.0
     role = terms.held.get(profile.role)
-    if profile.code and number in terms.question.definitions:
+    if profile.defining and number in terms.question.definitions:
         definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
+        if profile.role == kinds.EXPORTS:  # what defines the name asked for is no mere list of exports
+            role = None
     if not path and not definition:
         return role
     path *= terms.path_of_code if profile.code else PATH_PROSE

@@ -1,7 +1,7 @@
 """Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -24,7 +24,7 @@ from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.store.base import Catalog, SearchIndex
-from ctx.types import JSON, MODES, Filters, SearchResult
+from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -33,12 +33,16 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
+_CROWDED = 0.25  # of the passages of a leg; where more are of documents that have enough of them, it is filled with others
 _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
+_SAID_BY_CODE_ALONE = frozenset(
+    {"def", "fn", "func", "struct"}
+)  # of the words that stand before what is defined
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
@@ -181,10 +185,19 @@ class Searcher:
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
-        names = _names(query)
+        subject = _subject(query)
+        members = analyze.members(subject)
+        names = _names(subject, members)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
         defining = {hit.document_no: hit for hit in reversed(defined)}
-        question = rules.Question(weights, names, _defining(query), defining, _has_version(query))
+        question = rules.Question(
+            weights,
+            names,
+            [module for module, _ in members],
+            _defining(query, subject),
+            defining,
+            _has_version(query),
+        )
         return Request(
             query,
             mode,
@@ -274,10 +287,17 @@ class Searcher:
             deeper *= DEEPER
 
     def _keyword_leg(self, request: Request, k: int) -> Leg:
+        """The k best passages, so many that k of them count: a few long documents do not keep the others out."""
+        counted = self._settings.max_chunks_per_doc
         hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
         groups = ranking.by_document(hits)
-        documents = ranking.per_document(groups, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
-        return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
+        exhausted = len(hits) < k or k == MAX_CANDIDATES
+        if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
+            deeper = min(MAX_CANDIDATES, k * DEEPER)
+            hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
+            groups = ranking.by_document(ranking.first_counted(hits, counted, k))
+        documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
+        return Leg(groups, documents, exhausted)
 
     def _semantic_leg(self, request: Request, vector: QueryVector, k: int) -> Leg:
         hits = self._index.semantic(vector.values, request.filters, k, model=vector.model)
@@ -301,8 +321,17 @@ class Searcher:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
         else:
             ranked = ranking.of_best(keyword.ranked)
+        if request.defining and not request.exact:
+            ranked = self._with_defining(ranked, request.defining)
         ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
+
+    def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
+        """The ranking and below it the code that defines a name of the query, however seldom it says the name."""
+        present = {number for number, _ in ranked}
+        absent = [(number, 0.0) for number in defining if number not in present]
+        files = self._files_of(absent) if absent else {}
+        return ranked + [entry for entry in absent if entry[0] in files and files[entry[0]].defining]
 
     def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.Profile]:
         """The paths and types of documents, read once each for as long as there is room."""
@@ -321,7 +350,7 @@ class Searcher:
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
         rows.read(sample)
         texts = [row.text for number in sample if (row := rows.get(number))]
-        return ranking.semantic_weight(request.query, texts, self._settings.fusion)
+        return ranking.semantic_weight(_subject(request.query), texts, self._settings.fusion)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked for."""
@@ -382,18 +411,31 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
             raise BadRequest(f"{name} must be at least {minimum}, got {value}")
 
 
-def _names(query: str) -> list[str]:
-    """What a query may ask the definition of: itself where it is a name, else the identifiers in it."""
+def _subject(query: str) -> str:
+    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def main():`); else the query.
+
+    Of a plain word only behind what no sentence says: `class action` and `type theory` are prose.
+    """
+    word, _, name = query.strip().partition(" ")
+    name = name.strip().removesuffix(":").removesuffix("()")
+    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
+    return name if word in analyze.DEFINING and not is_word and ranking.is_name(name) else query
+
+
+def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
+    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of dotted names the last part."""
+    names = [name for _, name in members]
     if not ranking.is_name(query):
-        return analyze.identifiers(query)
-    return [query.strip().strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1]]
+        return list(dict.fromkeys([*analyze.identifiers(query), *names]))
+    return names or [query.strip().strip("\"'`()")]
 
 
-def _defining(query: str) -> float:
+def _defining(query: str, subject: str) -> float:
     """What a definition of a name in the query is worth, by what the query is beside the name."""
-    if not ranking.is_name(query) or "." in query.strip():
+    if not ranking.is_name(subject) or "." in subject.strip():
         return rules.DEFINITION_WITHIN
-    return rules.DEFINITION if ranking.is_identifier(query) else rules.DEFINITION_PLAIN
+    asked_for = subject != query or ranking.is_identifier(query)
+    return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

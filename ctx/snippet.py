@@ -132,7 +132,9 @@ class Matcher:
         terms = 0
         for bit, part in self._beginnings:
             start = low.find(part)
-            if start >= 0 and begins_word(low, part, text, start):
+            if start > 0 and low[start - 1].isalnum():  # else a word begins there, as nearly always
+                terms |= bit if begins_word(low, part, text, start) else 0
+            elif start >= 0:
                 terms |= bit
         return terms
 
@@ -171,7 +173,7 @@ class Matcher:
 
     def _terms_of_word(self, word: str) -> Terms:
         terms = 0
-        for term in analyze.terms(word):
+        for term in analyze.terms_of_word(word):
             terms |= self._bits.get(term, 0)
         return terms
 

@@ -154,6 +154,12 @@ def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
     ]
 
 
+def module(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
+    """A file of Python with just these chunks."""
+    document, chunks = in_chunks(source_id, *texts)
+    return document._replace(media_type="text/x-python"), chunks
+
+
 def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: object) -> list[str]:
     return [result.source_id for result in searcher.search(query, mode, **arguments).results]  # type: ignore[arg-type]
 
@@ -194,6 +200,42 @@ def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: S
     assert len(ids(store.searcher(candidate_k_keyword=5), "otter", limit=20)) == 20
     store.embed()
     assert len(ids(store.searcher(candidate_k_vector=5), "otter", "semantic", limit=20)) == 20
+
+
+def test_documents_and_not_passages_of_a_few_fill_the_candidates(store: Store) -> None:
+    """The path of `otter.py` puts it first, which only a candidate can be."""
+    store.put(
+        module("otter/lib/log.py", *["otter feed " * 130] * 40),
+        module("otter/lib/otter.py", f"otter {'word ' * 300}"),
+    )
+    assert ids(store.searcher(candidate_k_keyword=20), "otter") == ["otter/lib/otter.py", "otter/lib/log.py"]
+
+
+@pytest.mark.parametrize(
+    ("query", "rank"), [("ledger.Balance when closing", 2), ("class Balance", 0), ("Balance", 2)]
+)
+def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
+    store: Store, query: str, rank: int
+) -> None:
+    store.put(
+        *(module(f"{n}.py", f"ledger.Balance when closing Balance {n}") for n in range(9)),
+        module("ledger/__init__.py", f"class Balance: {'word ' * 300}"),
+    )
+    assert ids(store.searcher(candidate_k_keyword=2), query)[rank] == "ledger/__init__.py"
+
+
+def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: Store) -> None:
+    store.put(module("a.py", "class OpenLedger: pass"), module("b.py", "call OpenLedger now"))
+    assert ids(store.searcher(), '"call OpenLedger"') == ["b.py"]
+
+
+def test_a_defining_word_before_a_plain_word_is_prose_but_for_def(store: Store) -> None:
+    store.put(
+        module("a.py", "class action: pass"), module("b.py", "action by action, action of action in class")
+    )
+    assert ids(store.searcher(), "class action")[0] == "b.py"
+    assert ids(store.searcher(), "class Action")[0] == "a.py"
+    assert ids(store.searcher(), "def action")[0] == "a.py"
 
 
 def test_the_limit_defaults_to_the_configured_one(store: Store) -> None:

@@ -47,16 +47,6 @@ PROJECT_FILES = {
 KEY = "s3cret-value-of-the-key"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project beside a home of its own."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (tmp_path / "home").mkdir()
-    project(folder)
-    return folder
-
-
 def _connect(folder: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     """As a user whose entries are called `ctx`, whatever the project."""
     home = folder.parent / "home"

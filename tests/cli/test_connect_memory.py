@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project, workspace
+from kit import ctx, workspace
 
 from ctx.cli.hooks import HOOKED, with_hooks, without_hooks
 
@@ -19,16 +19,6 @@ OTHERS = {
     "codex": '{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"say done"}]}]}}',
     "cursor": '{\n  "version": 1,\n  "hooks": {"stop": [{"command": "x"}]}\n}',
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project beside a home of its own."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (tmp_path / "home").mkdir()
-    project(folder)
-    return folder
 
 
 def _run(folder: Path, *arguments: str, input_text: str = "") -> "subprocess.CompletedProcess[str]":
