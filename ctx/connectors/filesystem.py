@@ -17,7 +17,7 @@ from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPP
 from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import FILE, FOLDER, read_below, read_most, too_large
-from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.connectors.stamps import RACY, STAMP, fingerprint, may_still_change
 from ctx.errors import SourceError
@@ -325,18 +325,24 @@ def is_build(name: str, beside: Container[str]) -> bool:
 
 
 def _rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing, a link or no file.
+    """The patterns of an ignore file; none where it is missing. Raises `_Unreadable`, `TooManyPatterns`.
 
-    Raises `_Unreadable`, `TooManyPatterns`.
+    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to be
+    published, and whoever made it a link meant that.
     """
+    ours = path.endswith("/" + RULE_FILES[-1])
     try:
         fd = os.open(path, FILE)
     except OSError as error:
+        if ours and error.errno == errno.ELOOP:
+            raise _Unreadable(LINKED_RULES) from error
         if error.errno in _GONE:
             return []
         raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
+            if ours:
+                raise _Unreadable(f"{os.path.basename(path)} is no file")
             return []
         try:
             data = read_most(file.read, MAX_RULE_FILE_BYTES + 1)

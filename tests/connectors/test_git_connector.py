@@ -259,6 +259,15 @@ def test_globs_our_ignore_file_and_caches_decide_what_is_taken(upstream: Upstrea
     assert Scan(source, first.known).ids == {"sub/e.md"}
 
 
+def test_a_rule_file_that_is_a_link_withholds_its_folder(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a", "rules": "secret.md", "sub/secret.md": "s"})
+    (upstream.work / "sub" / ".ctxignore").symlink_to("../rules")
+    upstream.commit({"b.md": "b"})
+    scan = Scan(connector(upstream, tmp_path, include_globs=["**/*.md"]))
+    assert scan.ids == {"a.md", "b.md"}
+    assert [problem.source_id for problem in scan.log.problems] == ["sub"]
+
+
 def test_a_file_over_the_cap_is_a_line_of_the_report(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({"big.md": "x" * 101, "small.md": "x" * 100})
     scan = Scan(connector(upstream, tmp_path, max_file_bytes=100))
