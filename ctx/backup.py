@@ -297,7 +297,11 @@ def _put_in_place(partial: str, database: str) -> None:
     files.check_file(database, beneath=os.path.dirname(database))
     if not os.path.lexists(database):
         discard(os.path.join(os.path.dirname(database), "index"))
-        for suffix in ("-wal", "-shm"):  # of a file that has gone: SQLite would take them for the new one's
+        for suffix in (
+            "-wal",
+            "-shm",
+            "-journal",
+        ):  # of a file that has gone: SQLite would take them for the new one's
             if os.path.lexists(database + suffix):
                 os.unlink(database + suffix)
         os.replace(partial, database)

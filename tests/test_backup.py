@@ -313,6 +313,19 @@ def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
     assert not (tmp_path / "backup.zip").exists()
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_what_sqlite_left_of_a_file_that_has_gone_is_not_played_into_the_restored_one(
+    tmp_path: Path, suffix: str
+) -> None:
+    indexed(tmp_path / "first", memories=1)
+    back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    (tmp_path / "second" / ".ctx").mkdir(parents=True, mode=0o700)
+    left = Path(database(tmp_path / "second") + suffix)
+    left.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\xff" * 4096)
+    restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    assert not left.exists()
+
+
 def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     (tmp_path / "id_rsa").write_text("private")

@@ -163,8 +163,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
         )
     path = config.db.path
     aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    for suffix in ("", "-wal", "-shm"):
-        if os.path.exists(path + suffix):
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        if os.path.lexists(path + suffix):
             os.replace(path + suffix, aside + suffix)
     return Finding(
         "catalog",
