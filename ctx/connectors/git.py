@@ -24,7 +24,7 @@ from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import too_large
-from ctx.connectors.patterns import LINKED_RULES, read_ignore_file
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, read_ignore_file
 from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.submodules import (
@@ -286,14 +286,14 @@ class GitConnector:
         except GitFailed:
             return b""  # it is no configuration: the report says that each of them has no address
 
-    def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | None]:
-        """The `.ctxignore` files, by folder; None of one that is no file."""
+    def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
+        """The `.ctxignore` files, by folder, or why one cannot be read."""
         if not oids:
             return {}
         self._repository.prefetch(list(filter(None, oids.values())), lock, None)
         blobs = Blobs(self._repository.git, self.name)
         try:
-            return {folder: blobs.read(oid, QUICK_TIMEOUT_S) if oid else None for folder, oid in oids.items()}
+            return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
         finally:
             blobs.close()
 
@@ -407,11 +407,19 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
     return files, rules, links
 
 
-class _RuleFiles:
-    """The `.ctxignore` files by folder, put in force. One that asks too much, or is a link, withholds its
-    folder, a line of the report."""
+def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
+    """A rule file, or why it cannot be read."""
+    try:
+        return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
+    except SourceError as error:
+        return SourceError(f"{RULE_FILE} {error.message}")
 
-    def __init__(self, contents: Mapping[str, bytes | None], log: ScanLog) -> None:
+
+class _RuleFiles:
+    """The `.ctxignore` files by folder, put in force. One that asks too much, or cannot be read, withholds
+    its folder, a line of the report."""
+
+    def __init__(self, contents: Mapping[str, bytes | SourceError], log: ScanLog) -> None:
         self._contents = contents
         self._log = log
 
@@ -420,8 +428,8 @@ class _RuleFiles:
         if content == b"":
             return scope
         try:
-            if content is None:
-                raise SourceError(LINKED_RULES)
+            if isinstance(content, SourceError):
+                raise content
             return scope.with_rules(read_ignore_file(content))
         except SourceError as error:
             source_id = encode_name(folder)

@@ -9,6 +9,7 @@ from git_kit import Scan, Upstream, connector, git, use_instead
 
 from ctx.config import load_config
 from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.patterns import MAX_RULE_FILE_BYTES
 from ctx.errors import SourceError
 from ctx.workspace import open_workspace
 
@@ -259,9 +260,15 @@ def test_globs_our_ignore_file_and_caches_decide_what_is_taken(upstream: Upstrea
     assert Scan(source, first.known).ids == {"sub/e.md"}
 
 
-def test_a_rule_file_that_is_a_link_withholds_its_folder(upstream: Upstream, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "large"])
+def test_a_rule_file_that_cannot_be_read_withholds_its_folder(
+    upstream: Upstream, tmp_path: Path, kind: str
+) -> None:
     upstream.commit({"a.md": "a", "rules": "secret.md", "sub/secret.md": "s"})
-    (upstream.work / "sub" / ".ctxignore").symlink_to("../rules")
+    if kind == "link":
+        (upstream.work / "sub" / ".ctxignore").symlink_to("../rules")
+    else:
+        upstream.commit({"sub/.ctxignore": "#" * (MAX_RULE_FILE_BYTES + 1)})
     upstream.commit({"b.md": "b"})
     scan = Scan(connector(upstream, tmp_path, include_globs=["**/*.md"]))
     assert scan.ids == {"a.md", "b.md"}
