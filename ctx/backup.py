@@ -22,7 +22,14 @@ from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.store.folder import own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
-from ctx.store.schema import APPLICATION_ID, connect, copy_database, discard_copy, translating
+from ctx.store.schema import (
+    APPLICATION_ID,
+    connect,
+    copy_database,
+    discard_copy,
+    holds_statements,
+    translating,
+)
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
 from ctx.types import JSON
 
@@ -281,8 +288,7 @@ def _check_catalog(path: str) -> None:
     with _looked_at(path) as connection:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
-        strange = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')"
-        if connection.execute(strange).fetchone():  # statements of a stranger's, run with each write of ours
+        if holds_statements(connection):
             raise StoreError(
                 "the catalog in the backup holds a trigger, which ctx never makes; nothing was changed"
             )

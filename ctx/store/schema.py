@@ -168,7 +168,7 @@ def connect(
                 connection.execute("PRAGMA query_only = 1")
                 connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
             else:
-                _marked_ours(connection)  # before anything of a file changes that is another program's
+                _check_ours(connection)  # before anything of a file changes that is another program's
                 _close_to_others(path)
                 _prepare_writing(connection)
             connection.log = files.identity(f"{path}-wal")
@@ -346,6 +346,22 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
             connection.execute(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"schema.{component}", len(migrations))
             )
+
+
+def _check_ours(connection: sqlite3.Connection) -> None:
+    """Raises `StoreError` for another program's file, and for one with a stranger's statements in it."""
+    _marked_ours(connection)
+    if holds_statements(connection):
+        raise StoreError(
+            "the catalog holds a trigger, which ctx never makes and which may drop what is stored: restore a backup of "
+            "your own, or delete it and run `ctx index`"
+        )
+
+
+def holds_statements(connection: sqlite3.Connection) -> bool:
+    """Whether a file brings statements of a stranger's (triggers, views), which would run with each of ours."""
+    rows = connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
+    return rows.fetchone() is not None
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
