@@ -198,7 +198,7 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
 
 
 def _contents(manifest: JSON) -> Contents:
-    """Raises `ValueError`, `KeyError`, `TypeError`, `AttributeError`, `OverflowError` for what no backup says."""
+    """Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError`, `OverflowError` for another's."""
     rows = {str(name): int(count) for name, count in manifest["rows"].items()}
     sums: dict[str, dict[str, JSON]] = {
         str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
@@ -220,9 +220,10 @@ def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
 
 
 def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | None:
-    """The keys to lay at `path`: those of the backup, but what was revoked since stays revoked. None: leave it.
+    """The keys to lay at `path`: the backup's, but what was revoked since stays revoked. None: leave it.
 
-    A key is revoked because it came into wrong hands; a backup of the day before must not open the door again.
+    A key is revoked because it came into wrong hands; a backup of the day before must not open the door
+    again.
     """
     if KEYS not in contents.files:
         return None

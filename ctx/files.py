@@ -158,8 +158,8 @@ def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
 def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = False) -> Identity | None:
     """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a pipe, a device.
 
-    `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is opened: closing
-    a file would release the locks that SQLite has on it in this process.
+    `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is
+    opened: closing a file would release the locks that SQLite has on it in this process.
     """
     folder, name = _enter(path, beneath)
     try:

@@ -44,7 +44,8 @@ def requests(tables: Table, root: str) -> list[str]:
 def asked(content: bytes, tables: Table, root: str) -> bytes:
     """What the user trusts with a configuration: its text, and where the links lead that its paths name.
 
-    Whoever pulls gets other links without another letter of the text. Where none leads out it is the text itself.
+    Whoever pulls gets other links without another letter of the text. Where none leads out it is the text
+    itself.
     """
     return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
 
@@ -164,14 +165,14 @@ def _shown(url: JSON) -> str:
     scheme, mark, after = str(url).partition("://")
     if not mark:
         return str(url)
-    end = next((place for place, char in enumerate(after) if char in "/?#"), len(after))
-    userinfo, at, host = after[:end].rpartition("@")
+    end = next((index for index, char in enumerate(after) if char in "/?#"), len(after))
+    userinfo, separator, host = after[:end].rpartition("@")
     path, query, _ = after[end:].partition("?")
     user, password, _ = userinfo.partition(":")
     hidden = not password and scheme.lower() in ("http", "https")  # a token mostly stands so
     if "@" in path and not host.rpartition(":")[2].isdigit():  # a password with a slash of its own, perhaps
         host, path = host.partition(":")[0], "/..."
-    return f"{scheme}://{'...' if at and hidden else user}{at}{host}{path}{query and '?...'}"
+    return f"{scheme}://{'...' if separator and hidden else user}{separator}{host}{path}{query and '?...'}"
 
 
 def _embedding(table: Table, root: str) -> Iterator[str]:

@@ -245,13 +245,13 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     ring = KeyRing(str(tmp_path / ".ctx" / KEYS))
     leaked, _ = ring.create("ana")
-    kept, _ = ring.create("ben")
+    sound, _ = ring.create("ben")
     back_up(database(tmp_path), str(tmp_path / "backup.zip"))
     ring.revoke("ana")
     restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
     candidates = KeyRing(str(tmp_path / ".ctx" / KEYS)).candidates()
     assert match(leaked, candidates) is None
-    assert match(kept, candidates) is not None
+    assert match(sound, candidates) is not None
 
 
 def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> None:
@@ -320,10 +320,10 @@ def test_what_sqlite_left_of_a_file_that_has_gone_is_not_played_into_the_restore
     indexed(tmp_path / "first", memories=1)
     back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
     (tmp_path / "second" / ".ctx").mkdir(parents=True, mode=0o700)
-    left = Path(database(tmp_path / "second") + suffix)
-    left.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\xff" * 4096)
+    remnant = Path(database(tmp_path / "second") + suffix)
+    remnant.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\xff" * 4096)
     restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
-    assert not left.exists()
+    assert not remnant.exists()
 
 
 def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def own_command() -> str:
 def file_at(path: str, *, shared: bool) -> str:
     """The file itself that a client reads at `path`. Raises `ConfigError`.
 
-    A user's own may be a link, to a folder of dotfiles say, which stays one. That of a project (`shared`) may not: a
-    clone brings its links along, and what one leads to may be any file of the user's.
+    A user's own may be a link, to a folder of dotfiles say, which stays one. That of a project (`shared`) may
+    not: a clone brings its links along, and what one leads to may be any file of the user's.
     """
     if not shared:
         return os.path.realpath(path)
@@ -87,8 +87,8 @@ def read_text(path: str) -> str | None:
 def write_text(path: str, text: str, *, before: str | None, private: bool) -> None:
     """Replaces the file in one step, its old text beside it as `.bak`; permissions stay as they were.
 
-    `before` is what it was changed from, None where there was none. Raises `ConfigError`, also where the program that
-    it belongs to has written it meanwhile: what that wrote is not to be lost.
+    `before` is what it was changed from, None where there was none. Raises `ConfigError`, also where the
+    program that it belongs to has written it meanwhile: what that wrote is not to be lost.
     """
     folder = os.path.dirname(path)
     try:

@@ -88,9 +88,12 @@ def _content(path: str) -> bytes | None:
 
 
 def unit_of(config: str, platform: str, home: str, suffix: str = "") -> Unit:
-    """The unit that serves a configuration, on this platform and for the user with this home. Raises `ConfigError`."""
+    """The unit that serves a configuration, on this platform, for the user with this home. Raises
+    `ConfigError`.
+    """
     root = project_root(config)
-    # systemd takes a carriage return for the end of a line too, and a backslash before it for a line that goes on.
+    # systemd takes a carriage return for the end of a line too, and a backslash before one for a line that
+    # goes on.
     if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", config) or root.endswith("\\"):
         raise ConfigError(f"{root!r} holds a letter that a unit cannot name; rename the folder")
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"

@@ -305,7 +305,10 @@ class Blobs:
         self._closed = False
 
     def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
-        """The content of a blob, of `most` bytes at most. Raises `SourceError`. After `close` each call runs a git of its own."""
+        """The content of a blob, of `most` bytes at most. Raises `SourceError`.
+
+        After `close` each call runs a git of its own.
+        """
         with self._lock:
             reusable = False
             try:

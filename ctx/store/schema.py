@@ -47,7 +47,7 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Whether it says that the file itself is damaged: not that it is another program's, newer, in use or out of reach."""
+    """Whether it says that the file is damaged: not that it is another program's, newer, in use or away."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -179,7 +179,9 @@ def connect(
 
 
 def _create(path: str) -> None:
-    """Makes an empty file 0600 where there is none, and its folder. Raises `OSError` for a link and for another user's."""
+    """Makes an empty file 0600 where there is none, and its folder. Raises `OSError` for a link or another
+    user's.
+    """
     _own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
     for suffix in ("", *_COMPANIONS):
@@ -191,7 +193,7 @@ def _create(path: str) -> None:
 
 
 def _close_to_others(path: str) -> None:
-    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays there later has the mode of the file."""
+    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's mode."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         for suffix in ("", *_COMPANIONS):
@@ -353,19 +355,19 @@ def _check_ours(connection: sqlite3.Connection) -> None:
     _marked_ours(connection)
     if holds_statements(connection):
         raise StoreError(
-            "the catalog holds a trigger, which ctx never makes and which may drop what is stored: restore a backup of "
-            "your own, or delete it and run `ctx index`"
+            "the catalog holds a trigger, which ctx never makes and which may drop what is stored: restore a "
+            "backup of your own, or delete it and run `ctx index`"
         )
 
 
 def holds_statements(connection: sqlite3.Connection) -> bool:
-    """Whether a file brings statements of a stranger's (triggers, views), which would run with each of ours."""
+    """Whether a file brings a stranger's statements (triggers, views), which would run with each of ours."""
     rows = connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
     return rows.fetchone() is not None
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the file is known to be ours; not while it is empty. Raises `StoreError` for another program's."""
+    """Whether the file is marked as ours; not while it is empty. Raises `StoreError` for another program's."""
     # In this order: whoever makes the tables meanwhile marks the file with them.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:

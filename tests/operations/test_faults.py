@@ -357,8 +357,8 @@ def test_doctor_sets_nothing_aside_that_is_not_damaged(
     file = tmp_path / ".ctx/ctx.db"
     change(file)
     before = (file.read_bytes(), file.is_symlink())
-    finding = next(_store(load_config(str(config), os.environ), fix=True))
-    assert (finding.what, finding.state) == ("catalog", "failed")
+    row = next(_store(load_config(str(config), os.environ), fix=True))
+    assert (row.what, row.state) == ("catalog", "failed")
     assert (file.read_bytes(), file.is_symlink()) == before
     assert not list((tmp_path / ".ctx").glob("ctx.db.damaged-*"))
 
