@@ -6,7 +6,7 @@ and change logs are held back unless the query asks for them. The constants are 
 
 from bisect import bisect_right
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
@@ -66,30 +66,33 @@ class Profile(NamedTuple):
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
-    stem: str  # without underscores, in lower case; of a list of exports its folder's name
     code: bool
     prose: bool
     role: str | None
     defining: bool  # code that defines what it names: a stub only declares what another file does
 
+    @property
+    def stem(self) -> str:
+        """What the file may be called by, without underscores, in lower case: of a list of exports its folder's name."""
+        folder, _, stem = self.low.partition("/")
+        return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
-_UNKNOWN = Profile("", "", "", False, False, None, False)
-_low, _role, _number, _score = attrgetter("low"), attrgetter("role"), itemgetter(0), itemgetter(1)
+
+_UNKNOWN = Profile("", "", False, False, None, False)
+_low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
     file = kinds.place(path)
-    folder = file.folders[-1] if file.folders else ""
-    named = f"{folder}/{file.stem}"
-    role = kinds.role(file, media_type)
+    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
+    code = kinds.is_code(media_type)
     return Profile(
         named,
         named.lower(),
-        (folder if role == kinds.EXPORTS else file.stem).replace("_", "").lower(),
-        kinds.is_code(media_type),
-        kinds.is_prose(media_type),
-        role,
-        kinds.is_code(media_type) and not path.endswith(_STUBS),
+        code,
+        not code and kinds.is_prose(media_type),
+        kinds.role(file, media_type),
+        code and not path.endswith(_STUBS),
     )
 
 
@@ -97,17 +100,14 @@ class _Terms(NamedTuple):
     """A question made ready for many documents."""
 
     question: Question
-    parts: list[tuple[str, float]]  # what a word of a path begins with, and its share of what the query says
     names: set[str]
     held: dict[str | None, Ruling]  # what holds for a role alone, but for the roles that the query asks for
     path_of_code: float
 
 
 def _terms(question: Question, share_of_code: float) -> _Terms:
-    total = sum(question.weights.values()) or 1.0
     return _Terms(
         question,
-        [(beginning(term), weight / total) for term, weight in question.weights.items()],
         {name.replace("_", "").lower() for name in (*question.names, *question.modules)},
         {
             role: Ruling(0.0, 0.0, factor, role)
@@ -116,6 +116,12 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
         },
         PATH_CODE * share_of_code,
     )
+
+
+def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
+    """What a word of a path begins with for each term, and the term's share of what the query says."""
+    total = sum(weights.values()) or 1.0
+    return [(beginning(term), weight / total) for term, weight in weights.items()]
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
@@ -160,16 +166,19 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     """
     if not ranked:
         return ranked, {}
-    top = ranked[0][1]
-    terms = _terms(question, _share_of_code(ranked, files))
-    numbers = list(map(_number, ranked))
-    profiles = list(map(files.get, numbers, repeat(_UNKNOWN)))
-    named = _named(terms.parts, profiles)
+    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
+    named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
     roles = [position for position, role in enumerate(map(_role, profiles)) if role]
     defining = question.definitions
-    defined = [position for position, number in enumerate(numbers) if number in defining] if defining else ()
+    defined = (
+        [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()
+    )
     particular = {*named, *defined}
+    if not particular and not roles:
+        return ranked, {}
+    top = ranked[0][1]
+    terms = _terms(question, _share_of_code(profiles))
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position in particular.union(roles):
@@ -191,8 +200,8 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     return [(number, score * scale) for number, score in scores], rulings
 
 
-def _share_of_code(ranked: Leg, files: Mapping[int, Profile]) -> float:
-    sample = [files[number].code for number, _ in ranked[:SAMPLE] if number in files]
+def _share_of_code(profiles: Sequence[Profile]) -> float:
+    sample = [profile.code for profile in profiles[:SAMPLE] if profile is not _UNKNOWN]
     return sum(sample) / max(1, len(sample))
 
 

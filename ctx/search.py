@@ -338,9 +338,10 @@ class Searcher:
         if len(self._files) > _FILES_KEPT:
             self._files = {}
         files = self._files
-        unread = {number for number, _ in ranked}.difference(files)
+        unread = [number for number, _ in ranked if number not in files]
         if unread:
-            places = self._catalog.places(sorted(unread))
+            unread.sort()
+            places = self._catalog.places(unread)
             files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 
