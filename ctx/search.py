@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -43,6 +44,9 @@ _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
 _SAID_BY_CODE_ALONE = frozenset(
     {"def", "fn", "func", "struct"}
 )  # of the words that stand before what is defined
+_MAX_COMPOUNDED = (
+    12  # words of a question of which neighbours may make a name; a longer one says too much beside
+)
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
@@ -187,17 +191,14 @@ class Searcher:
     ) -> Request:
         subject = _subject(query)
         members = analyze.members(subject)
-        names = _names(subject, members)
+        names, defining = _names(subject, members), _defining(query, subject)
+        if not names and mode != "semantic":
+            names = self._compounds(query)
+            defining = rules.DEFINITION_COMPOUND * _share(names, weights)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        defining = {hit.document_no: hit for hit in reversed(defined)}
-        question = rules.Question(
-            weights,
-            names,
-            [module for module, _ in members],
-            _defining(query, subject),
-            defining,
-            _has_version(query),
-        )
+        definitions = {hit.document_no: hit for hit in reversed(defined)}
+        modules = [module for module, _ in members]
+        question = rules.Question(weights, names, modules, defining, definitions, _has_version(query))
         return Request(
             query,
             mode,
@@ -207,9 +208,23 @@ class Searcher:
             vector,
             question,
             Matcher(list(weights), weights, self._settings.snippet_chars),
-            defining,
+            definitions,
             per_document,
         )
+
+    def _compounds(self, query: str) -> list[str]:
+        """Names that neighbouring words of a question make with an underscore, where some text has them."""
+        words = [
+            word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS
+        ]
+        if not 1 < len(words) <= _MAX_COMPOUNDED:
+            return []
+        pairs = list(pairwise(words))
+        wholes = analyze.words(" ".join(map("".join, pairs)))
+        if len(wholes) != len(pairs):  # two long words together are no term
+            return []
+        present = self._index.rarity(wholes)
+        return ["_".join(pair) for pair, whole in zip(pairs, wholes, strict=True) if whole in present]
 
     def _put_right(self, query: str, mode: str) -> tuple[str, dict[str, float], str | None]:
         """The query with words that no text has replaced by what differs in one letter and is there; its terms with their rarity, 0
@@ -437,6 +452,13 @@ def _defining(query: str, subject: str) -> float:
         return rules.DEFINITION_WITHIN
     asked_for = subject != query or ranking.is_identifier(query)
     return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
+
+
+def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
+    """The largest share of what a query says that the words of one of the names are, in [0, 1]."""
+    total = sum(weights.values()) or 1.0
+    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
+    return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
