@@ -92,7 +92,8 @@ def unit_of(config: str, platform: str, home: str, suffix: str = "") -> Unit:
     root = project_root(config)
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
     words += suffix
-    command = (sys.executable, "-m", "ctx", "serve", "mcp", "--config", config)
+    # -P: it starts in the project's folder, whose own `ctx` or `json.py` would else be what is run.
+    command = (sys.executable, "-P", "-m", "ctx", "serve", "mcp", "--config", config)
     if platform == "darwin":
         return _launchd(f"ctx.{words}", command, root, home)
     return _systemd(f"ctx-{words}.service", command, root, home)

@@ -18,7 +18,7 @@ from ctx.extensions.trust import (
     trust_path,
 )
 from ctx.project import Location, find_config, project_root, shown_path
-from ctx.reach import requests
+from ctx.reach import asked, requests
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.toml import read_text, tables_of
@@ -29,7 +29,7 @@ MAX_LINE = 400  # characters of one request: a longer one is cut where it can be
 
 
 def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
-    """Returns where the user has trusted these bytes at this path, or does so now. Raises `ConfigError`.
+    """Returns where the user has trusted these bytes (`asked`) at this path, or does so now. Raises `ConfigError`.
 
     Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
     command that trusts.
@@ -114,7 +114,8 @@ def _read(location: Location) -> _Configured:
     path, name = location.path, shown_path(location.path)
     content = read_text(path, name)
     tables = tables_of(content, path, name, os.environ)
-    return _Configured(path, location.chosen, digest_of(content), requests(tables, project_root(path)))
+    root = project_root(path)
+    return _Configured(path, location.chosen, digest_of(asked(content, tables, root)), requests(tables, root))
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
 from ctx.connectors.base import ScanLog
@@ -67,7 +67,7 @@ class FilesystemConnector:
     stays within the root.
     `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this
     machine. A root that holds nothing at all although documents are known is taken for an unmounted disk,
-    unless `allow_empty`.
+    unless `allow_empty`. `stays(root)` is asked before each scan, of the root without links, and false is an error.
     """
 
     def __init__(
@@ -82,8 +82,10 @@ class FilesystemConnector:
         respect_gitignore: bool = True,
         allow_empty: bool = False,
         link: str | None = None,
+        stays: Callable[[str], bool] | None = None,
     ) -> None:
         self.name = name
+        self._stays = stays
         self.root = os.path.abspath(os.path.expanduser(root))
         self.include_globs = tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
@@ -228,6 +230,11 @@ class FilesystemConnector:
                 f"mend `root` in [{self._where}]. "
                 "What is indexed from it is kept"
             ) from error
+        if self._stays is not None and not self._stays(root):
+            raise SourceError(
+                f"{self.name}: the root folder has become a link that leads out of the project; if it is meant, "
+                "start ctx again. What is indexed from it is kept"
+            )
         if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
                 f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, "

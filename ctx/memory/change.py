@@ -8,7 +8,7 @@ on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
 import re
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -343,46 +343,73 @@ def content(text: str) -> set[str]:
     return {word for word in words if word not in STOP_WORDS and word not in _EMPTY} - silent_terms(text)
 
 
-class Statement(NamedTuple):
-    """What stands in a text, looked at once."""
+class Statement:
+    """What stands in a text, each thing looked for once and only when it is asked for: of most texts that a new
+    one might replace the slot alone is."""
 
-    text: str
-    slot: Slot | None
-    changes: bool  # says by itself that something is no longer as it was
-    content: frozenset[str]
-    terms: frozenset[str]
-    names: frozenset[str]  # terms of names and numbers, by which a later text can refer to it
-    others: frozenset[str]  # persons besides the speaker
-    titled: frozenset[
-        str
-    ]  # terms of words that are spelt as a name: who shares one need not be of one matter
-    short: bool  # a statement, and not a report or a conversation that holds several
-    speaker: str  # who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""
-    foreign: bool  # in a language that a model of English does not read
-    home: bool  # of where the speaker lives, or moves to
+    def __init__(self, whole: str) -> None:
+        turn = TURN.match(whole)
+        self.text = whole[0 if turn is None else turn.end() :][:MAX_CHARS]
+        self.short = len(whole) <= MAX_STATEMENT_CHARS and "\n" not in whole.strip()
+        """A statement, and not a report or a conversation that holds several."""
+        self.speaker = "" if turn is None else turn["speaker"].casefold()
+        """Who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""."""
 
-    @classmethod
+    @staticmethod
     @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
-    def of(cls, text: str) -> "Statement":
-        short = len(text) <= MAX_STATEMENT_CHARS and "\n" not in text.strip()
-        turn = TURN.match(text)
-        speaker = "" if turn is None else turn["speaker"].casefold()
-        text = text[0 if turn is None else turn.end() :][:MAX_CHARS]
-        proper = [term for word in _PROPER.findall(text) for term in terms(word)]
-        return cls(
-            text,
-            slot(text),
-            says_change(text),
-            frozenset(content(text)),
-            frozenset(terms(text)),
-            frozenset(proper),
-            _relatives(text),
-            frozenset(term for word in _TITLED.findall(text) for term in terms(word)),
-            short,
-            speaker,
-            foreign(text),
-            _HOME.search(first_person(text)) is not None,
-        )
+    def of(text: str) -> "Statement":
+        """The statement of a text."""
+        return Statement(text)
+
+    @cached_property
+    def slot(self) -> Slot | None:
+        """What it gives a value to, where it has the form of such a statement."""
+        return slot(self.text)
+
+    @cached_property
+    def changes(self) -> bool:
+        """Whether it says by itself that something is no longer as it was."""
+        return says_change(self.text)
+
+    @cached_property
+    def content(self) -> frozenset[str]:
+        """The terms that say what it is about."""
+        return frozenset(content(self.text))
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """All its terms."""
+        return frozenset(terms(self.text))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Terms of names and numbers, by which a later text can refer to it."""
+        return frozenset(term for word in _PROPER.findall(self.text) for term in terms(word))
+
+    @cached_property
+    def titled(self) -> frozenset[str]:
+        """Terms of words that are spelt as a name: who shares one need not be of one matter."""
+        return frozenset(term for word in _TITLED.findall(self.text) for term in terms(word))
+
+    @cached_property
+    def ended(self) -> frozenset[str]:
+        """Terms of what it says is over: what was sold, left or cancelled, or where something moved away from."""
+        return frozenset(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+
+    @cached_property
+    def others(self) -> frozenset[str]:
+        """Persons besides the speaker."""
+        return _relatives(self.text)
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Whether it is in a language that a model of English does not read."""
+        return foreign(self.text)
+
+    @cached_property
+    def home(self) -> bool:
+        """Whether it is of where the speaker lives, or moves to."""
+        return _HOME.search(first_person(self.text)) is not None
 
 
 def _relatives(text: str) -> frozenset[str]:
@@ -465,7 +492,7 @@ def clues(later: Statement) -> Clues:
     elif later.slot is not None:
         every = frozenset(later.slot.key)
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
-        some.update(form for term in _ended_terms(later) for form in (term, *terms(f"{term}es")))
+        some.update(form for term in later.ended for form in (term, *terms(f"{term}es")))
     return Clues(every, frozenset(some))
 
 
@@ -475,23 +502,26 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
     "value": both fill one slot. "change": the later one says that something changed, and names what the
     earlier one is about.
     """
-    if not (earlier.short and later.short and _one_speaker(earlier, later)):
-        return None
-    if earlier.others != later.others:
+    if not of_same_people(earlier, later):
         return None
     if _told_by_slot(earlier.slot, later.slot):
         return "value"  # whatever the words: who is engaged is single no more, and a number is another number
-    if likeness(earlier, later, cosine) < PLAIN_COSINE:
-        return None
     if _same_slot(earlier.slot, later.slot):
-        return "value"
-    if not later.changes:
+        reason = "value"
+    elif later.changes and _names_what_ended(earlier, later):
+        reason = "change"
+    else:
         return None
-    referred = (earlier.names | earlier.content) & _ended_terms(later)
+    return reason if likeness(earlier, later, cosine) >= PLAIN_COSINE else None
+
+
+def _names_what_ended(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement names as over what the earlier one is about."""
+    referred = (earlier.names | earlier.content) & later.ended
     if not referred:
-        return None
+        return False
     spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)
-    return "change" if spoken_by_self or (earlier.content - referred) & later.content else None
+    return spoken_by_self or bool((earlier.content - referred) & later.content)
 
 
 def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
@@ -514,17 +544,11 @@ def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
     return worth >= SAME_FRAME_COSINE
 
 
-def _ended_terms(statement: Statement) -> set[str]:
-    """What a statement says is over: what was sold, left or cancelled, or where something moved away from."""
-    return {term for match in _ENDED.finditer(statement.text) for term in terms(match[1])}
-
-
 def _ends_something_else(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement names what is over, and that is nothing which the earlier one speaks of: who
     sold the boat may paint as before.
     """
-    over_terms = _ended_terms(later)
-    return bool(over_terms) and over_terms.isdisjoint(earlier.names | earlier.content)
+    return bool(later.ended) and later.ended.isdisjoint(earlier.names | earlier.content)
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

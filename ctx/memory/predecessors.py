@@ -1,79 +1,88 @@
 """Which memories of a bank a new one plainly takes the place of.
 
-They are among its nearest, and looking for those reads every vector of the bank. What may be replaced holds
-certain words, though, and most often few memories do: these are read first, and only where one of them would
-go is it looked up whether it is among the nearest.
+What may be replaced holds certain words, and most often few memories do: these are compared one by one, whatever
+else is stored beside them. Only where they are too many the nearest of the whole bank are looked at instead,
+for which every vector is read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from ctx.memory.change import MAX_CHARS, Clues, Statement, clues, replaces
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition, same
 from ctx.memory.legs import nearest, neighbours
+from ctx.memory.packing import unpack
 from ctx.memory.reader import Candidate, Reader, visible
 
-NEIGHBOURS = 20  # of a new memory, among which it may take another's place
+NEIGHBOURS = 20  # of a new memory, at most, whose place it may take
 MAX_HOLDERS = 200  # memories looked at one by one; of more the nearest are as quickly found
 MAX_ENTRIES = 2_000  # of the word index, read for that: 2 us each
 
 Replaced = tuple[Candidate, str]
 
 
-def predecessors(view: Reader, embedding: Embedding, memory: Memory, now_ms: int) -> list[Replaced]:
-    """The current memories whose place a new one plainly takes, each with the reason: of the same label and folder,
-    if it has such.
+def predecessors(
+    view: Reader, embedding: Embedding, memory: Memory, packed: Sequence[bytes], now_ms: int
+) -> list[Replaced]:
+    """The current memories whose place a new one plainly takes, nearest first and each with the reason: of the same
+    label and folder, if it has such. `packed`: its vectors, as they will be stored.
 
     What holds in one project says nothing of another, and what holds for a while puts nothing out of the way.
     """
     statement = Statement.of(memory.text)
+    if memory.kind != "fact" or memory.expires_ms is not None or not statement.short:
+        return []
     traces = clues(statement)
-    if memory.kind != "fact" or memory.expires_ms is not None or not (traces.every or traces.some):
+    if not (traces.every or traces.some):
         return []
     conditions = [visible(now_ms), same("m.label", memory.label), same("m.folder", memory.folder)]
     holders = _holders(view, traces, conditions)
-    if embedding.model is None:
-        if holders is not None and not _replaced(memory, statement, [(holder, None) for holder in holders]):
-            return []
-        return _replaced(
-            memory, statement, neighbours(view, embedding, memory.text, "keyword", conditions, NEIGHBOURS)
-        )
-    if holders is not None:  # nearer than equal is none of them
-        holders = [row for row, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])]
-    return [] if holders == [] else _nearest(view, embedding, memory, statement, conditions, holders)
+    if holders is None:
+        candidates = _nearest(view, embedding, memory, conditions)
+    elif embedding.model is None:
+        candidates = [(holder, None) for holder in holders]
+    else:  # nearer than equal is none of them
+        plain = [holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])]
+        candidates = _with_cosines(plain, _cosines(view, embedding.model, packed, [row.no for row in plain]))
+    return _replaced(memory, statement, candidates)[:NEIGHBOURS]
 
 
 def _nearest(
-    view: Reader,
-    embedding: Embedding,
-    memory: Memory,
-    statement: Statement,
-    conditions: Sequence[Condition],
-    holders: Sequence[Candidate] | None,
-) -> list[Replaced]:
-    """Those among the nearest; `holders` are the only ones that can be, None where that is not known."""
+    view: Reader, embedding: Embedding, memory: Memory, conditions: Sequence[Condition]
+) -> list[tuple[Candidate, float | None]]:
+    """The nearest memories of the whole bank, by words alone where there is no embedder."""
+    if embedding.model is None:
+        return neighbours(view, embedding, memory.text, "keyword", conditions, NEIGHBOURS)
     vectors, vector = embedding.of_bank(view), embedding.query_vector(memory.text[:MAX_CHARS])
     if vectors is None or vector is None:
         return []
-
-    def with_cosines(rows: Iterable[Candidate]) -> list[tuple[Candidate, float | None]]:
-        candidates = {row.no: row for row in rows}
-        cosines = vectors.cosines(vector, list(candidates))
-        order = sorted(cosines, key=lambda no: (-cosines[no], candidates[no].id))
-        return [(candidates[no], round(cosines[no], 6)) for no in order]
-
-    if holders is not None:
-        cosines = vectors.cosines(
-            vector, [row.no for row, _ in _replaced(memory, statement, with_cosines(holders))]
-        )
-        if not cosines:
-            return []
-        nearer = vectors.some_nearer(vector, max(cosines.values()), 4 * NEIGHBOURS)
-        if len(view.numbers(conditions, nearer)) >= NEIGHBOURS:
-            return []  # all of those come before
     nos = nearest(view, vectors, vector, conditions, NEIGHBOURS, superseded=False)
-    return _replaced(memory, statement, with_cosines(view.candidates(nos).values()))
+    return _with_cosines(view.candidates(nos).values(), vectors.cosines(vector, nos))
+
+
+def _cosines(view: Reader, model: str, packed: Sequence[bytes], nos: Sequence[int]) -> dict[int, float]:
+    """How near the best passage of each of these memories is to a text with these vectors, as they are stored: the
+    vectors of the bank need not be in memory."""
+    model_no = view.model_no(model) if nos and packed else None
+    if model_no is None:
+        return {}
+    vector, cosines = unpack(packed[0]), dict[int, float]()
+    for no, stored in view.vectors(model_no, nos):
+        if len(stored) == len(packed[0]):
+            cosines[no] = max(cosines.get(no, -1.0), float(np.dot(unpack(stored), vector)))
+    return cosines
+
+
+def _with_cosines(
+    candidates: Iterable[Candidate], cosines: Mapping[int, float]
+) -> list[tuple[Candidate, float | None]]:
+    """Candidates with their cosine, nearest first; without those that have none."""
+    scored = [candidate for candidate in candidates if candidate.no in cosines]
+    scored.sort(key=lambda candidate: (-cosines[candidate.no], candidate.id))
+    return [(candidate, round(cosines[candidate.no], 6)) for candidate in scored]
 
 
 def _holders(view: Reader, traces: Clues, conditions: Sequence[Condition]) -> list[Candidate] | None:

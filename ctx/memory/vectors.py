@@ -15,8 +15,6 @@ Floats = codes.Floats
 CODED_ROWS = 16_384  # from here on the product of codes is faster, and worth loading what makes it
 _SCAN_ROWS = 1024  # 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower
 _LOAD_ROWS = 4096
-_SAMPLED_ROWS = 4096  # of the oldest memories: half a millisecond
-_PLAINLY = 0.005  # ten times what two ways of multiplying the codes with a query differ by
 _REPLACED = -2.0  # below any cosine
 
 
@@ -161,19 +159,6 @@ class BankVectors:
             if len(nearest) >= k or width == count or cosines[best[-1]] <= _REPLACED:
                 return [Neighbour(no, cosine) for no, cosine in list(nearest.items())[:k]]
             width = min(count, width * 4)  # many passages of one memory took the places
-
-    def some_nearer(self, query: Floats, cosine: float, count: int) -> list[int]:
-        """Up to `count` memories that are plainly nearer to a unit vector than a cosine, of the oldest ones only:
-        what has that cosine comes after them."""
-        with self._lock:
-            rows = self._rows
-            filled = min(rows.filled, _SAMPLED_ROWS)
-            alive = rows.current[:filled].copy()
-        if filled == 0 or rows.codes.shape[1] != len(query):
-            return []
-        cosines = _scan(rows._replace(filled=filled), query)
-        nearer = rows.owners[:filled][alive & (cosines > cosine + _PLAINLY)]
-        return list(dict.fromkeys(nearer.tolist()))[:count]
 
     def vectors_of(self, nos: list[int]) -> dict[int, Floats]:
         """The unit vectors, float32 (passages, dim), of these memories; those without one are left out."""

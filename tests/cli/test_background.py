@@ -112,6 +112,21 @@ def test_a_unit_starts_the_server_of_its_project() -> None:
     assert row["WorkingDirectory"] == "/Users/me/notes"
 
 
+def test_a_service_runs_no_program_that_lies_in_its_project(tmp_path: Path) -> None:
+    for name in ("ctx/__init__.py", "ctx/__main__.py", "json.py", "sitecustomize.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("raise SystemExit('a stranger was here')")
+    agent = plistlib.loads(unit_of(str(tmp_path / "ctx.toml"), "darwin", str(tmp_path)).text)
+    words = agent["ProgramArguments"]
+    command = [*words[: words.index("serve")], "--version"]
+    reply = subprocess.run(
+        command, cwd=agent["WorkingDirectory"], capture_output=True, text=True, check=False
+    )
+    assert (reply.returncode, reply.stderr) == (0, "")
+    assert reply.stdout.startswith("ctx ")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit is systemd's")
 def test_a_service_is_written_told_and_removed(tmp_path: Path) -> None:
     project(tmp_path)

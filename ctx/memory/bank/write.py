@@ -114,7 +114,7 @@ class Writing(Searching, BankView):
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
-        outdated = self._outdated(memory) if dedupe != "off" else []
+        outdated = self._outdated(memory, vectors) if dedupe != "off" else []
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
@@ -362,9 +362,9 @@ class Writing(Searching, BankView):
         memory = draft(columns, self._now(), self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
-    def _outdated(self, memory: Memory) -> list[Replaced]:
+    def _outdated(self, memory: Memory, packed: Sequence[bytes]) -> list[Replaced]:
         with self._view() as view:
-            return predecessors(view, self._embedding, memory, self._now())
+            return predecessors(view, self._embedding, memory, packed, self._now())
 
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
         """The memory with its container's own id and the next place in it."""
