@@ -83,6 +83,17 @@ class SearchReply(NamedTuple):
     note: str | None = None
 
 
+class _Words(NamedTuple):
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that neighbouring
+    words make and some text has, and what to tell of the words put right.
+    """
+
+    query: str
+    weights: dict[str, float]
+    compounds: list[str]
+    note: str | None
+
+
 class Searcher:
     """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several threads.
 
@@ -126,9 +137,9 @@ class Searcher:
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         mode, vector, remark = self._meaning(query, mode)
-        query, weights, note = self._put_right(query, mode)
+        words = self._put_right(query, mode)
         rows = Rows(self._catalog)
-        request = self._request(query, weights, mode, filters, prefix, vector, per_document)
+        request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
@@ -143,7 +154,7 @@ class Searcher:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
-        return SearchReply(results, explained if explain else None, remark or partial, note)
+        return SearchReply(results, explained if explain else None, remark or partial, words.note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
@@ -181,19 +192,19 @@ class Searcher:
 
     def _request(
         self,
-        query: str,
-        weights: dict[str, float],
+        words: "_Words",
         mode: str,
         filters: Filters,
         prefix: bool,
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
+        query, weights = words.query, words.weights
         subject = _subject(query)
         members = analyze.members(subject)
         names, defining = _names(subject, members), _defining(query, subject)
         if not names and mode != "semantic":
-            names = self._compounds(query)
+            names = words.compounds
             defining = rules.DEFINITION_COMPOUND * _share(names, weights)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
         definitions = {hit.document_no: hit for hit in reversed(defined)}
@@ -212,47 +223,40 @@ class Searcher:
             per_document,
         )
 
-    def _compounds(self, query: str) -> list[str]:
-        """Names that neighbouring words of a question make with an underscore, where some text has them."""
-        words = [
-            word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS
-        ]
-        if not 1 < len(words) <= _MAX_COMPOUNDED:
-            return []
-        pairs = list(pairwise(words))
-        wholes = analyze.words(" ".join(map("".join, pairs)))
-        if len(wholes) != len(pairs):  # two long words together are no term
-            return []
-        present = self._index.rarity(wholes)
-        return ["_".join(pair) for pair, whole in zip(pairs, wholes, strict=True) if whole in present]
-
-    def _put_right(self, query: str, mode: str) -> tuple[str, dict[str, float], str | None]:
-        """The query with words that no text has replaced by what differs in one letter and is there; its terms with their rarity, 0
-        where no text has them; and what to tell of the replaced.
+    def _put_right(self, query: str, mode: str) -> "_Words":
+        """The query with words that no text has replaced by what differs in one letter and is there.
 
         A query in quotes means what it says.
         """
-        weights = self._rarity(query)
-        if all(weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
-            return query, weights, None
+        words = self._known(query)
+        if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
+            return words
         replaced: list[str] = []
         for word, stem in () if analyze.exact_words(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
-            if weights.get(stem) or position < 0 or len(folded) != len(query) or not _may_be_misspelt(word):
+            if (
+                words.weights.get(stem)
+                or position < 0
+                or len(folded) != len(query)
+                or not _may_be_misspelt(word)
+            ):
                 continue
             neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
         if not replaced:
-            return query, weights, None
+            return words
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
-        return query, self._rarity(query), note
+        return self._known(query, note)
 
-    def _rarity(self, query: str) -> dict[str, float]:
-        terms = analyze.query_terms(query)
-        return dict.fromkeys(terms, 0.0) | self._index.rarity(terms)
+    def _known(self, query: str, note: str | None = None) -> "_Words":
+        """What the index knows of a query's words, in one question to it."""
+        terms, compounds = analyze.query_terms(query), _compounds(query)
+        rarity = self._index.rarity([*terms, *compounds.values()])
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return _Words(query, weights, [name for name, whole in compounds.items() if whole in rarity], note)
 
     # -- the ranking ---------------------------------------------------------------------------------------------------
 
@@ -452,6 +456,17 @@ def _defining(query: str, subject: str) -> float:
         return rules.DEFINITION_WITHIN
     asked_for = subject != query or ranking.is_identifier(query)
     return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
+
+
+def _compounds(query: str) -> dict[str, str]:
+    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each as a whole."""
+    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
+    if not 1 < len(words) <= _MAX_COMPOUNDED:
+        return {}
+    pairs = list(pairwise(words))
+    wholes = analyze.words(" ".join(map("".join, pairs)))
+    # Two long words together are no term, and then it is not told which is whose.
+    return dict(zip(map("_".join, pairs), wholes, strict=True)) if len(wholes) == len(pairs) else {}
 
 
 def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
