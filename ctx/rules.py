@@ -85,17 +85,12 @@ _low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
-    file = kinds.place(path)
-    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
+    file = folders, stem = kinds.place(path)
+    named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
     code = kinds.is_code(media_type)
-    return Profile(
-        named,
-        named.lower(),
-        code,
-        not code and kinds.is_prose(media_type),
-        kinds.role(file, media_type),
-        code and not path.endswith(_STUBS),
-    )
+    role = kinds.role(file, media_type)
+    prose = not code and kinds.is_prose(media_type)
+    return Profile(named, named.lower(), code, prose, role, code and not path.endswith(_STUBS))
 
 
 class _Terms(NamedTuple):
