@@ -21,7 +21,8 @@ PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share of what it says.
+# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share of what
+# it says.
 DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
@@ -75,7 +76,7 @@ class Profile(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What the file may be called by, without underscores, in lower case: of a list of exports its folder's name."""
+        """What the file may be called by, without underscores, in lower case; of a list of exports its folder."""
         folder, _, stem = self.low.partition("/")
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 

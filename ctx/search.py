@@ -84,8 +84,8 @@ class SearchReply(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that neighbouring
-    words make and some text has, and what to tell of the words put right.
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that
+    neighbouring words make and some text has, and what to tell of the words put right.
     """
 
     query: str
@@ -459,7 +459,9 @@ def _defining(query: str, subject: str) -> float:
 
 
 def _compounds(query: str) -> dict[str, str]:
-    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each as a whole."""
+    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each
+    as a whole.
+    """
     words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
     if not 1 < len(words) <= _MAX_COMPOUNDED:
         return {}
