@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -43,6 +44,9 @@ _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
 _SAID_BY_CODE_ALONE = frozenset(
     {"def", "fn", "func", "struct"}
 )  # of the words that stand before what is defined
+_MAX_COMPOUNDED = (
+    12  # words of a question of which neighbours may make a name; a longer one says too much beside
+)
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
@@ -77,6 +81,17 @@ class SearchReply(NamedTuple):
     explain: list[JSON] | None = None
     partial: str | None = None
     note: str | None = None
+
+
+class _Words(NamedTuple):
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that
+    neighbouring words make and some text has, and what to tell of the words put right.
+    """
+
+    query: str
+    weights: dict[str, float]
+    compounds: list[str]
+    note: str | None
 
 
 class Searcher:
@@ -122,9 +137,9 @@ class Searcher:
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         mode, vector, remark = self._meaning(query, mode)
-        query, weights, note = self._put_right(query, mode)
+        words = self._put_right(query, mode)
         rows = Rows(self._catalog)
-        request = self._request(query, weights, mode, filters, prefix, vector, per_document)
+        request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
@@ -139,7 +154,7 @@ class Searcher:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
-        return SearchReply(results, explained if explain else None, remark or partial, note)
+        return SearchReply(results, explained if explain else None, remark or partial, words.note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
@@ -177,27 +192,24 @@ class Searcher:
 
     def _request(
         self,
-        query: str,
-        weights: dict[str, float],
+        words: "_Words",
         mode: str,
         filters: Filters,
         prefix: bool,
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
+        query, weights = words.query, words.weights
         subject = _subject(query)
         members = analyze.members(subject)
-        names = _names(subject, members)
+        names, defining = _names(subject, members), _defining(query, subject)
+        if not names and mode != "semantic":
+            names = words.compounds
+            defining = rules.DEFINITION_COMPOUND * _share(names, weights)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        defining = {hit.document_no: hit for hit in reversed(defined)}
-        question = rules.Question(
-            weights,
-            names,
-            [module for module, _ in members],
-            _defining(query, subject),
-            defining,
-            _has_version(query),
-        )
+        definitions = {hit.document_no: hit for hit in reversed(defined)}
+        modules = [module for module, _ in members]
+        question = rules.Question(weights, names, modules, defining, definitions, _has_version(query))
         return Request(
             query,
             mode,
@@ -207,37 +219,44 @@ class Searcher:
             vector,
             question,
             Matcher(list(weights), weights, self._settings.snippet_chars),
-            defining,
+            definitions,
             per_document,
         )
 
-    def _put_right(self, query: str, mode: str) -> tuple[str, dict[str, float], str | None]:
-        """The query with words that no text has replaced by what differs in one letter and is there; its terms with their rarity, 0
-        where no text has them; and what to tell of the replaced.
+    def _put_right(self, query: str, mode: str) -> "_Words":
+        """The query with words that no text has replaced by what differs in one letter and is there.
 
         A query in quotes means what it says.
         """
-        weights = self._rarity(query)
-        if all(weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
-            return query, weights, None
+        words = self._known(query)
+        if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
+            return words
         replaced: list[str] = []
         for word, stem in () if analyze.exact_words(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
-            if weights.get(stem) or position < 0 or len(folded) != len(query) or not _may_be_misspelt(word):
+            if (
+                words.weights.get(stem)
+                or position < 0
+                or len(folded) != len(query)
+                or not _may_be_misspelt(word)
+            ):
                 continue
             neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
         if not replaced:
-            return query, weights, None
+            return words
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
-        return query, self._rarity(query), note
+        return self._known(query, note)
 
-    def _rarity(self, query: str) -> dict[str, float]:
-        terms = analyze.query_terms(query)
-        return dict.fromkeys(terms, 0.0) | self._index.rarity(terms)
+    def _known(self, query: str, note: str | None = None) -> "_Words":
+        """What the index knows of a query's words, in one question to it."""
+        terms, compounds = analyze.query_terms(query), _compounds(query)
+        rarity = self._index.rarity([*terms, *compounds.values()])
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return _Words(query, weights, [name for name, whole in compounds.items() if whole in rarity], note)
 
     # -- the ranking ---------------------------------------------------------------------------------------------------
 
@@ -338,9 +357,10 @@ class Searcher:
         if len(self._files) > _FILES_KEPT:
             self._files = {}
         files = self._files
-        unread = {number for number, _ in ranked}.difference(files)
+        unread = [number for number, _ in ranked if number not in files]
         if unread:
-            places = self._catalog.places(sorted(unread))
+            unread.sort()
+            places = self._catalog.places(unread)
             files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 
@@ -436,6 +456,26 @@ def _defining(query: str, subject: str) -> float:
         return rules.DEFINITION_WITHIN
     asked_for = subject != query or ranking.is_identifier(query)
     return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
+
+
+def _compounds(query: str) -> dict[str, str]:
+    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each
+    as a whole.
+    """
+    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
+    if not 1 < len(words) <= _MAX_COMPOUNDED:
+        return {}
+    pairs = list(pairwise(words))
+    wholes = analyze.words(" ".join(map("".join, pairs)))
+    # Two long words together are no term, and then it is not told which is whose.
+    return dict(zip(map("_".join, pairs), wholes, strict=True)) if len(wholes) == len(pairs) else {}
+
+
+def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
+    """The largest share of what a query says that the words of one of the names are, in [0, 1]."""
+    total = sum(weights.values()) or 1.0
+    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
+    return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

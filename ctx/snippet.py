@@ -348,6 +348,8 @@ def is_bare(chunk: Text) -> bool:
         return True
     if letters:
         return False
+    if first == "#" and _plain_letters(chunk.text.lstrip("#").partition("\n")[2].lstrip()):
+        return False
     words = ""
     lines = [line for line in chunk.text.split("\n") if line[:1] != "#"]
     for line in _unmarked_lines(lines, prose=True, inline=_may_be_marked(chunk.text)):

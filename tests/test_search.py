@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx import analyze
+from ctx import analyze, rules
 from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.identity import document_id, embedding_text, text_hash
@@ -222,6 +222,22 @@ def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
         module("ledger/__init__.py", f"class Balance: {'word ' * 300}"),
     )
     assert ids(store.searcher(candidate_k_keyword=2), query)[rank] == "ledger/__init__.py"
+
+
+def test_words_of_a_question_that_make_a_name_lead_to_what_it_names(store: Store) -> None:
+    store.put(
+        module("frames.py", "the mask is read, then the mask to apply stands before the payload"),
+        module("speed.py", "def apply_mask(payload): pass", "word " * 60),
+        module("other.py", "payload " * 20),
+    )
+    searcher = store.searcher()
+    assert ids(searcher, "apply the mask to the payload")[:2] == ["frames.py", "speed.py"]
+    reply = searcher.search("apply the mask to the payload", explain=True)
+    assert reply.explain is not None
+    assert reply.explain[1]["rules"] == {
+        "definition": pytest.approx(rules.DEFINITION_COMPOUND * 0.8, abs=0.1)
+    }
+    assert ids(searcher, f"{'a' * 40} {'b' * 40}") == [], "together too long for a term"
 
 
 def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: Store) -> None:
