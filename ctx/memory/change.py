@@ -298,11 +298,6 @@ class Slot(NamedTuple):
         return not _attributes().isdisjoint(self.key)
 
 
-def says_change(text: str) -> bool:
-    """Whether a text says by itself that something is no longer as it was."""
-    return _CUE.search(text) is not None and _ADDING.search(text) is None
-
-
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
     sentence = _PREFACE.sub("", first_person(text).strip()).rstrip(".!")
@@ -336,13 +331,6 @@ def _named_slot(number: int, words: str) -> str:
     return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
 
 
-def content(text: str) -> set[str]:
-    """The terms of a text that say what it is about: without stop words, the speaker, what says that
-    something changed, and times of day, which are what is said of it."""
-    words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
-    return {word for word in words if word not in STOP_WORDS and word not in _EMPTY} - silent_terms(text)
-
-
 class Statement:
     """What stands in a text, each thing looked for once and only when it is asked for: of most texts that a new
     one might replace the slot alone is."""
@@ -367,14 +355,21 @@ class Statement:
         return slot(self.text)
 
     @cached_property
+    def _without_cues(self) -> str:
+        """The text without what says that something changed."""
+        return _CUE.sub(" ", self.text)
+
+    @cached_property
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
-        return says_change(self.text)
+        return self._without_cues != self.text and _ADDING.search(self.text) is None
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The terms that say what it is about."""
-        return frozenset(content(self.text))
+        """The terms that say what it is about: without stop words, the speaker, what says that something changed, and
+        times of day, which are what is said of it."""
+        words = terms(" ".join(normal_words(_HOURS.sub(" ", self._without_cues))))
+        return frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text)
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -524,13 +519,12 @@ def _names_what_ended(earlier: Statement, later: Statement) -> bool:
     return spoken_by_self or bool((earlier.content - referred) & later.content)
 
 
-def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
+def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
-    to go by."""
-    worth = likeness(earlier, later, cosine)
-    if not (earlier.short and later.short and _one_speaker(earlier, later)):
-        return False
+    to go by; `worth` is their likeness."""
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
+        return False
+    if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
     if worth < RELATED and _ends_something_else(earlier, later):
         return False

@@ -182,12 +182,14 @@ def current(
     for earlier, later in itertools.permutations(facts, 2):
         if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
             continue
+        if best[later].score < best[earlier].score * CUE_SHARE:
+            continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
-        if question.tells_apart(older, newer):
-            continue
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if _updates(best[earlier], best[later], older, newer, cosine) and question.terms.isdisjoint(
-            contrasted(older.text, newer.text)
+        if (
+            _updates(best[earlier], best[later], older, newer, cosine)
+            and not question.tells_apart(older, newer)
+            and question.terms.isdisjoint(contrasted(older.text, newer.text))
         ):
             updated_by.setdefault(earlier, set()).add(later)
     ordered = []
@@ -201,13 +203,14 @@ def _updates(
     earlier: MemoryHit, later: MemoryHit, older: Statement, newer: Statement, cosine: float | None
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
-    if _answers(earlier, later, NO_CUE_SHARE) and _of_one_matter(older, newer, cosine):
+    worth = likeness(older, newer, cosine)
+    if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True
-    if not updates(older, newer, cosine):
+    if not updates(older, newer, worth):
         return False
     share = CUE_SHARE if newer.changes else NO_CUE_SHARE
     # Where the two have much to do with each other, the question need not say it again.
-    close = likeness(older, newer, cosine) >= RELATED or bool(older.names & newer.terms)
+    close = worth >= RELATED or bool(older.names & newer.terms)
     return later.score >= earlier.score * share if close else _answers(earlier, later, share)
 
 
@@ -217,11 +220,6 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
     return later.score >= earlier.score * share and any(
         later.signals[leg] >= earlier.signals[leg] * share for leg in ("lexical", "semantic")
     )
-
-
-def _of_one_matter(earlier: Statement, later: Statement, cosine: float | None) -> bool:
-    """Whether two short statements are about one thing and of the same people."""
-    return of_same_people(earlier, later) and likeness(earlier, later, cosine) >= RELATED
 
 
 def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:

@@ -23,7 +23,6 @@ PRIOR_HOLDERS = (
 PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
-_SPACES = re.compile(r"\s+")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -149,7 +148,8 @@ def _held(word: QueryWord, terms_of_part: set[str]) -> float:
 
 
 def folded(text: str) -> str:
-    return _SPACES.sub(" ", text.casefold()).strip()
+    """The text in one case and evenly spaced."""
+    return " ".join(text.casefold().split())
 
 
 def _stands_in(needle: str, text: str) -> bool:

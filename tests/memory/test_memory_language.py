@@ -7,7 +7,7 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, likeness, says_change, updates
+from ctx.memory.change import Statement, likeness, updates
 from ctx.memory.language import foreign, language, silent_terms
 
 
@@ -65,9 +65,9 @@ def test_a_question_is_answered_by_what_it_is_about_and_not_by_the_last_thing_sa
 
 
 def test_a_change_is_heard_in_spanish_too() -> None:
-    assert says_change("Ya no fumo")
-    assert says_change("Han aplazado la boda")
-    assert not says_change("Vivo en Cádiz")
+    assert Statement.of("Ya no fumo").changes
+    assert Statement.of("Han aplazado la boda").changes
+    assert not Statement.of("Vivo en Cádiz").changes
 
 
 @pytest.mark.parametrize(
