@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person, normal_words
-from ctx.memory.language import foreign, silent_terms
+from ctx.memory.language import foreign, language, silent_terms
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
@@ -29,6 +29,7 @@ _CUE = re.compile(
     r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado)\s+de|aplazad[oa]|nuev[oa]s?"
+    r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
     r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
 _EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
@@ -39,7 +40,7 @@ _ADDING = re.compile(
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
     r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt)|,\s*(?:and\s+)?not)"
+    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+((?:[\w.'’:-]+\s*){1,4})"
 )
 _HOURS = re.compile(
@@ -100,9 +101,10 @@ _ROLE = re.compile(
 )
 _VALUE_TYPES = (
     ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
-    ("day", re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
+    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
     ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
+    ("person", re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")),
 )  # fmt: skip
 _ATTRIBUTES = frozenset(
     [
@@ -215,8 +217,17 @@ _SLOTS = (
     re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)|j['’]ai\s+déménagé\s+(?:à|en|au)|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez|pour))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
 )  # fmt: skip
+
+_NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
+# What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and "médica".
+_SEXES = {"de": ("in", ""), "es": ("a", "o", ""), "fr": ("e", "")}
+_SHORTEST_CALLING = 4  # letters, without the ending
+
 
 # What somebody says before they put something right, and which is no part of what they say.
 _PREFACE = re.compile(
@@ -228,6 +239,8 @@ _NAMED = {
     1: "work",
     8: "home",
     9: "work",
+    11: "home",
+    12: "work",
 }  # of the forms above: those that are put in several ways
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 # States of which somebody has one at a time, by what they are states of.
@@ -272,7 +285,7 @@ _HOME = re.compile(
     r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
     r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\bnach\s+[A-ZÄÖÜ]\w+\s+(?:um)?gezogen\b)"
     r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
-    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
+    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
 )
 
 
@@ -317,13 +330,23 @@ def slot(text: str) -> Slot | None:
             for word in terms(f"{match['slot']} {purpose}")
             if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
             and word not in silent
+            and not _NEW.fullmatch(word)
         )
+        key = tuple(_sexless(word, language(sentence)) for word in key)
         value = match["value"].strip()
         types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
-        if foreign(sentence):  # where all nouns may have a capital
+        if language(sentence) == "de":  # where all nouns have a capital
             types -= {"name"}
         return Slot(key, value, types, number in _SINGLE) if key and value else None
     return None
+
+
+def _sexless(term: str, name: str) -> str:
+    """A term without the ending that tells a woman from a man in the language of that name."""
+    for ending in _SEXES.get(name, ()):
+        if ending and term.endswith(ending) and len(term) - len(ending) >= _SHORTEST_CALLING:
+            return term[: -len(ending)]
+    return term
 
 
 def _named_slot(number: int, words: str) -> str:
@@ -458,9 +481,9 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
 
 
 class Clues(NamedTuple):
-    """What stands in every statement that a later one can replace: each term of `every`, or any of `some`."""
+    """What stands in every statement that a later one can replace: a term of each set of `every`, or any of `some`."""
 
-    every: frozenset[str]
+    every: frozenset[frozenset[str]]
     some: frozenset[str]
 
 
@@ -469,15 +492,17 @@ def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
     """What stands in the statements of a slot that is put in several ways."""
     return {
         ("home",): frozenset(
-            terms("home live lives lived living reside resides based located situated wohne lebe vivo")
+            terms(
+                "home live lives lived living reside resides based located situated wohne lebe vivo habite vis déménagé"
+            )
         ),
-        ("work",): frozenset(terms("work works working employed arbeite trabajo")),
+        ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),
     }
 
 
 def clues(later: Statement) -> Clues:
     """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are none."""
-    every: frozenset[str] = frozenset()
+    every: frozenset[frozenset[str]] = frozenset()
     some: set[str] = set()
     if later.slot is not None and "state" in later.slot.types:
         group = later.slot.key[0]
@@ -485,7 +510,10 @@ def clues(later: Statement) -> Clues:
     elif later.slot is not None and later.slot.key in _named_clues():
         some |= _named_clues()[later.slot.key]
     elif later.slot is not None:
-        every = frozenset(later.slot.key)
+        endings = _SEXES.get(language(later.text), ("",))
+        every = frozenset(
+            frozenset((term, *(term + ending for ending in endings))) for term in later.slot.key
+        )
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
         some.update(form for term in later.ended for form in (term, *terms(f"{term}es")))
     return Clues(every, frozenset(some))

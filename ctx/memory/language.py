@@ -1,7 +1,7 @@
 """In which language a text is put, by its function words: a closed class, by which a language can be told from
 a few words and which says nothing of what a text is about.
 
-English is what the shipped model reads, and whose stop words the analysis knows. German and Spanish are told from it,
+English is what the shipped model reads, and whose stop words the analysis knows. German, Spanish and French are told from it,
 so that their function words weigh as little, and what the model makes of them is believed less.
 """
 
@@ -22,10 +22,40 @@ _SPANISH = """
     tu tus su sus nuestro nuestra nuestros nuestras se te le les lo nos no ni que qué quién quiénes cuál cuáles cuándo cuánto
     cuántos dónde cómo adónde por para con sin de del al en desde hasta sobre entre muy más ya ahora también este esta estos estas
 """
-_WORDS_OF = {"de": frozenset(_GERMAN.split()), "es": frozenset(_SPANISH.split())}
+_FRENCH = """
+    le la les un une des du de au aux et ou mais est sont suis es sommes êtes était je j tu il elle on nous vous ils elles mon ma mes
+    ton ta tes son sa ses notre nos votre vos leur leurs ce cet cette ces qui que qu quoi quel quelle quels quelles où quand comment
+    combien pourquoi pas ne n plus pour par avec sans dans sur sous chez entre vers depuis jusqu très déjà encore aussi maintenant
+    ai as a avons avez ont c d l s m t à y
+"""
+_WORDS_OF = {
+    "de": frozenset(_GERMAN.split()),
+    "es": frozenset(_SPANISH.split()),
+    "fr": frozenset(_FRENCH.split()),
+}
 _SHARED = frozenset(
-    ("in", "was", "an", "am", "so", "will", "no", "a", "he", "me")
-)  # by two languages: they tell nothing
+    (
+        "in",
+        "was",
+        "an",
+        "am",
+        "so",
+        "will",
+        "no",
+        "a",
+        "he",
+        "me",
+        "on",
+        "as",
+        "son",
+        "plus",
+        "s",
+        "t",
+        "m",
+        "d",
+        "y",
+    )
+)  # with English, whose "don't" ends in a t: they tell nothing
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
 _TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF.items()}
 _WORD = re.compile(r"[^\W\d_]+")
@@ -34,7 +64,7 @@ _JUDGED_CHARS = 1000  # tell enough of a long text
 
 @lru_cache(maxsize=4096)  # a search asks it of its thirty best, mostly the same ones again
 def language(text: str) -> str:
-    """`de`, `es` or `en`: the one of whose function words a text holds most; English where none stands out."""
+    """`de`, `es`, `fr` or `en`: the one of whose function words a text holds most; English where none stands out."""
     words = frozenset(_WORD.findall(composed(text[:_JUDGED_CHARS]).casefold()))
     counts = {name: len(words & function_words) for name, function_words in _TELLING.items()}
     name = max(counts, key=lambda name: counts[name])
