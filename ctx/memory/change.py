@@ -8,12 +8,13 @@ on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person, normal_words
-from ctx.memory.language import foreign, language, silent_terms
+from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
@@ -224,11 +225,6 @@ _SLOTS = (
 )  # fmt: skip
 
 _NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
-# What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and "médica".
-_SEXES = {"de": ("in", ""), "es": ("a", "o", ""), "fr": ("e", "")}
-_SHORTEST_CALLING = 4  # letters, without the ending
-
-
 # What somebody says before they put something right, and which is no part of what they say.
 _PREFACE = re.compile(
     r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
@@ -276,7 +272,8 @@ SLOT_WORTH = 0.3
 @cache
 def _attributes() -> frozenset[str]:
     """The attributes as keys of slots have them."""
-    return frozenset(terms(" ".join(_ATTRIBUTES)))
+    names = terms(" ".join(_ATTRIBUTES))
+    return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
 
 
 # Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
@@ -332,21 +329,13 @@ def slot(text: str) -> Slot | None:
             and word not in silent
             and not _NEW.fullmatch(word)
         )
-        key = tuple(_sexless(word, language(sentence)) for word in key)
+        key = tuple(sexless(word, language(sentence)) for word in key)
         value = match["value"].strip()
         types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
         if language(sentence) == "de":  # where all nouns have a capital
             types -= {"name"}
         return Slot(key, value, types, number in _SINGLE) if key and value else None
     return None
-
-
-def _sexless(term: str, name: str) -> str:
-    """A term without the ending that tells a woman from a man in the language of that name."""
-    for ending in _SEXES.get(name, ()):
-        if ending and term.endswith(ending) and len(term) - len(ending) >= _SHORTEST_CALLING:
-            return term[: -len(ending)]
-    return term
 
 
 def _named_slot(number: int, words: str) -> str:
@@ -378,6 +367,16 @@ class Statement:
         return slot(self.text)
 
     @cached_property
+    def matter(self) -> frozenset[str]:
+        """The terms of what it is about but for names: who shares one of those need not be of one matter."""
+        return self.content - self._sexless(self.titled)
+
+    def _sexless(self, terms_of_text: Iterable[str]) -> frozenset[str]:
+        """Terms by which two statements are compared: whoever has a calling, it is one."""
+        name = language(self.text)
+        return frozenset(sexless(term, name) for term in terms_of_text)
+
+    @cached_property
     def _without_cues(self) -> str:
         """The text without what says that something changed."""
         return _CUE.sub(" ", self.text)
@@ -392,7 +391,7 @@ class Statement:
         """The terms that say what it is about: without stop words, the speaker, what says that something changed, and
         times of day, which are what is said of it."""
         words = terms(" ".join(normal_words(_HOURS.sub(" ", self._without_cues))))
-        return frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text)
+        return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -412,7 +411,12 @@ class Statement:
     @cached_property
     def ended(self) -> frozenset[str]:
         """Terms of what it says is over: what was sold, left or cancelled, or where something moved away from."""
-        return frozenset(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+        return self._sexless(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+
+    @property
+    def ended_forms(self) -> frozenset[str]:
+        """The terms of `ended` as texts may hold them."""
+        return inflected(self.ended, language(self.text))
 
     @cached_property
     def others(self) -> frozenset[str]:
@@ -510,12 +514,9 @@ def clues(later: Statement) -> Clues:
     elif later.slot is not None and later.slot.key in _named_clues():
         some |= _named_clues()[later.slot.key]
     elif later.slot is not None:
-        endings = _SEXES.get(language(later.text), ("",))
-        every = frozenset(
-            frozenset((term, *(term + ending for ending in endings))) for term in later.slot.key
-        )
+        every = frozenset(inflected((term,), language(later.text)) for term in later.slot.key)
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
-        some.update(form for term in later.ended for form in (term, *terms(f"{term}es")))
+        some.update(form for term in later.ended_forms for form in (term, *terms(f"{term}es")))
     return Clues(every, frozenset(some))
 
 
@@ -558,7 +559,7 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if earlier.home and later.home:
         return not _ends_something_else(earlier, later)
-    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
+    if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):

@@ -6,12 +6,13 @@ so that their function words weigh as little, and what the model makes of them i
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ctx.analyze import STOP_WORDS, composed, terms
 
 _GERMAN = """
-    der das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde wurden hat habe haben
+    der die das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde wurden hat habe haben
     hatte ich du er sie wir ihr mich dich uns euch mir dir ihm ihn ihnen mein meine meinen meinem meiner meines dein deine unser
     unsere unseren unserem unserer sein seine seinen seinem seiner ihre ihren ihrem ihrer nicht kein keine keinen keinem keiner
     wer wo wann wie warum wieso woher wohin wem wen welche welcher welches welchen welchem von vom zu zum zur mit nach bei beim
@@ -59,6 +60,12 @@ _SHARED = frozenset(
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
 _TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF.items()}
 _WORD = re.compile(r"[^\W\d_]+")
+# What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and "médica".
+_SEXES = {"de": ("in",), "es": ("a", "o"), "fr": ("e",)}
+_SHORTEST_CALLING = 4  # letters, without the ending
+_BEHIND_ARTICLE = re.compile(
+    r"(?i)\b(?:der|die|(?:mein|dein|unser|euer|ihr|sein)(?:e[mnr]?)?|el|la|mi|tu|su|nuestr[oa]|le|mon|ma|notre|votre)\s+(\w+)"
+)
 _JUDGED_CHARS = 1000  # tell enough of a long text
 
 
@@ -84,3 +91,21 @@ def silent_terms(text: str) -> frozenset[str]:
 @lru_cache
 def _terms_of(name: str) -> frozenset[str]:
     return frozenset(terms(" ".join(sorted(_WORDS_OF.get(name, ())))))
+
+
+def sexless(term: str, name: str) -> str:
+    """A term without the ending that tells a woman from a man in the language of that name."""
+    for ending in _SEXES.get(name, ()):
+        if term.endswith(ending) and len(term) - len(ending) >= _SHORTEST_CALLING:
+            return term[: -len(ending)]
+    return term
+
+
+def callings(text: str) -> frozenset[str]:
+    """The terms of what may be somebody's calling in a text: behind an article or a possessive no verb stands."""
+    return frozenset(terms(" ".join(_BEHIND_ARTICLE.findall(text))))
+
+
+def inflected(terms_without: Iterable[str], name: str) -> frozenset[str]:
+    """Terms without such endings as texts in the language of that name may hold them."""
+    return frozenset(term + ending for term in terms_without for ending in ("", *_SEXES.get(name, ())))

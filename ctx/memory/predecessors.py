@@ -89,9 +89,10 @@ def _holders(view: Reader, traces: Clues, conditions: Sequence[Condition]) -> li
     """The memories that hold what those must that are replaced; None where they are too many to look at."""
     frequencies = view.frequencies(traces.some.union(*traces.every))
     chosen = {term: frequencies[term] for term in traces.some if term in frequencies}
-    groups = [{term: frequencies[term] for term in group if term in frequencies} for group in traces.every]
-    if all(groups):
-        chosen |= min(groups, key=lambda group: (sum(group.values()), sorted(group)), default={})
+    groups = [sorted(group & frequencies.keys()) for group in traces.every]
+    if groups and all(groups):
+        rarest = min(groups, key=lambda group: (sum(frequencies[term] for term in group), group))
+        chosen |= {term: frequencies[term] for term in rarest}
     if sum(chosen.values()) > MAX_ENTRIES:
         return None
     nos = view.by_words(chosen, conditions, MAX_HOLDERS + 1)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 
+NO_COMPOUNDS: Mapping[str, tuple[str, ...]] = {}
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
 PRIOR_HOLDERS = (
@@ -80,9 +81,15 @@ class WordQuery(NamedTuple):
 
 
 def word_query(
-    query: str, counts: Mapping[str, int], frequencies: Mapping[str, int], memories: int, mean_terms: float
+    query: str,
+    counts: Mapping[str, int],
+    frequencies: Mapping[str, int],
+    memories: int,
+    mean_terms: float,
+    compounds: Mapping[str, tuple[str, ...]] = NO_COMPOUNDS,
 ) -> WordQuery:
-    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`)."""
+    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`).
+    `compounds`: the terms that stand for a word where it is put apart or together."""
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
     for term in counts:
@@ -94,7 +101,7 @@ def word_query(
         looked_for = [term for term in query_terms(word) if term in weight]
         if looked_for:  # else a stop word among others
             whole = next((term for term in words(word) if term in looked_for), None)
-            parts = tuple(term for term in looked_for if term != whole)
+            parts = tuple(term for term in looked_for if term != whole) or compounds.get(whole or "", ())
             weights_of_words[whole, parts] = max(weight[term] for term in looked_for)
     total = sum(weights_of_words.values()) or 1.0
     shares = tuple(
