@@ -8,7 +8,7 @@ never captured.
 
 import re
 
-from ctx.memory.change import says_change, slot
+from ctx.memory.change import Statement, slot
 from ctx.memory.evidence import sentences
 from ctx.memory.gist import first_person
 
@@ -83,7 +83,7 @@ def _holds(sentence: str) -> bool:
     if not _OWN.match(sentence):
         return False
     attribute = slot(first_person(sentence))
-    return attribute is not None and (attribute.lasting or says_change(sentence))
+    return attribute is not None and (attribute.lasting or Statement.of(sentence).changes)
 
 
 def _capital(sentence: str) -> str:

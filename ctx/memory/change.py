@@ -8,12 +8,13 @@ on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person, normal_words
-from ctx.memory.language import foreign, silent_terms
+from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
@@ -29,6 +30,7 @@ _CUE = re.compile(
     r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado)\s+de|aplazad[oa]|nuev[oa]s?"
+    r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
     r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
 _EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
@@ -39,7 +41,7 @@ _ADDING = re.compile(
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
     r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt)|,\s*(?:and\s+)?not)"
+    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+((?:[\w.'’:-]+\s*){1,4})"
 )
 _HOURS = re.compile(
@@ -100,9 +102,10 @@ _ROLE = re.compile(
 )
 _VALUE_TYPES = (
     ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
-    ("day", re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
+    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
     ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
+    ("person", re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")),
 )  # fmt: skip
 _ATTRIBUTES = frozenset(
     [
@@ -215,9 +218,13 @@ _SLOTS = (
     re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)|j['’]ai\s+déménagé\s+(?:à|en|au)|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez|pour))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
 )  # fmt: skip
 
+_NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
 # What somebody says before they put something right, and which is no part of what they say.
 _PREFACE = re.compile(
     r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
@@ -228,6 +235,8 @@ _NAMED = {
     1: "work",
     8: "home",
     9: "work",
+    11: "home",
+    12: "work",
 }  # of the forms above: those that are put in several ways
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
 # States of which somebody has one at a time, by what they are states of.
@@ -263,7 +272,8 @@ SLOT_WORTH = 0.3
 @cache
 def _attributes() -> frozenset[str]:
     """The attributes as keys of slots have them."""
-    return frozenset(terms(" ".join(_ATTRIBUTES)))
+    names = terms(" ".join(_ATTRIBUTES))
+    return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
 
 
 # Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
@@ -272,7 +282,7 @@ _HOME = re.compile(
     r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
     r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\bnach\s+[A-ZÄÖÜ]\w+\s+(?:um)?gezogen\b)"
     r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
-    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
+    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
 )
 
 
@@ -298,11 +308,6 @@ class Slot(NamedTuple):
         return not _attributes().isdisjoint(self.key)
 
 
-def says_change(text: str) -> bool:
-    """Whether a text says by itself that something is no longer as it was."""
-    return _CUE.search(text) is not None and _ADDING.search(text) is None
-
-
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
     sentence = _PREFACE.sub("", first_person(text).strip()).rstrip(".!")
@@ -322,10 +327,12 @@ def slot(text: str) -> Slot | None:
             for word in terms(f"{match['slot']} {purpose}")
             if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
             and word not in silent
+            and not _NEW.fullmatch(word)
         )
+        key = tuple(sexless(word, language(sentence)) for word in key)
         value = match["value"].strip()
         types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
-        if foreign(sentence):  # where all nouns may have a capital
+        if language(sentence) == "de":  # where all nouns have a capital
             types -= {"name"}
         return Slot(key, value, types, number in _SINGLE) if key and value else None
     return None
@@ -334,13 +341,6 @@ def slot(text: str) -> Slot | None:
 def _named_slot(number: int, words: str) -> str:
     """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
     return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
-
-
-def content(text: str) -> set[str]:
-    """The terms of a text that say what it is about: without stop words, the speaker, what says that
-    something changed, and times of day, which are what is said of it."""
-    words = terms(" ".join(normal_words(_HOURS.sub(" ", _CUE.sub(" ", text)))))
-    return {word for word in words if word not in STOP_WORDS and word not in _EMPTY} - silent_terms(text)
 
 
 class Statement:
@@ -367,14 +367,31 @@ class Statement:
         return slot(self.text)
 
     @cached_property
+    def matter(self) -> frozenset[str]:
+        """The terms of what it is about but for names: who shares one of those need not be of one matter."""
+        return self.content - self._sexless(self.titled)
+
+    def _sexless(self, terms_of_text: Iterable[str]) -> frozenset[str]:
+        """Terms by which two statements are compared: whoever has a calling, it is one."""
+        name = language(self.text)
+        return frozenset(sexless(term, name) for term in terms_of_text)
+
+    @cached_property
+    def _without_cues(self) -> str:
+        """The text without what says that something changed."""
+        return _CUE.sub(" ", self.text)
+
+    @cached_property
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
-        return says_change(self.text)
+        return self._without_cues != self.text and _ADDING.search(self.text) is None
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The terms that say what it is about."""
-        return frozenset(content(self.text))
+        """The terms that say what it is about: without stop words, the speaker, what says that something changed, and
+        times of day, which are what is said of it."""
+        words = terms(" ".join(normal_words(_HOURS.sub(" ", self._without_cues))))
+        return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -394,7 +411,12 @@ class Statement:
     @cached_property
     def ended(self) -> frozenset[str]:
         """Terms of what it says is over: what was sold, left or cancelled, or where something moved away from."""
-        return frozenset(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+        return self._sexless(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+
+    @property
+    def ended_forms(self) -> frozenset[str]:
+        """The terms of `ended` as texts may hold them."""
+        return inflected(self.ended, language(self.text))
 
     @cached_property
     def others(self) -> frozenset[str]:
@@ -463,9 +485,9 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
 
 
 class Clues(NamedTuple):
-    """What stands in every statement that a later one can replace: each term of `every`, or any of `some`."""
+    """What stands in every statement that a later one can replace: a term of each set of `every`, or any of `some`."""
 
-    every: frozenset[str]
+    every: frozenset[frozenset[str]]
     some: frozenset[str]
 
 
@@ -474,15 +496,17 @@ def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
     """What stands in the statements of a slot that is put in several ways."""
     return {
         ("home",): frozenset(
-            terms("home live lives lived living reside resides based located situated wohne lebe vivo")
+            terms(
+                "home live lives lived living reside resides based located situated wohne lebe vivo habite vis déménagé"
+            )
         ),
-        ("work",): frozenset(terms("work works working employed arbeite trabajo")),
+        ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),
     }
 
 
 def clues(later: Statement) -> Clues:
     """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are none."""
-    every: frozenset[str] = frozenset()
+    every: frozenset[frozenset[str]] = frozenset()
     some: set[str] = set()
     if later.slot is not None and "state" in later.slot.types:
         group = later.slot.key[0]
@@ -490,9 +514,9 @@ def clues(later: Statement) -> Clues:
     elif later.slot is not None and later.slot.key in _named_clues():
         some |= _named_clues()[later.slot.key]
     elif later.slot is not None:
-        every = frozenset(later.slot.key)
+        every = frozenset(inflected((term,), language(later.text)) for term in later.slot.key)
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
-        some.update(form for term in later.ended for form in (term, *terms(f"{term}es")))
+        some.update(form for term in later.ended_forms for form in (term, *terms(f"{term}es")))
     return Clues(every, frozenset(some))
 
 
@@ -524,19 +548,18 @@ def _names_what_ended(earlier: Statement, later: Statement) -> bool:
     return spoken_by_self or bool((earlier.content - referred) & later.content)
 
 
-def updates(earlier: Statement, later: Statement, cosine: float | None) -> bool:
+def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
-    to go by."""
-    worth = likeness(earlier, later, cosine)
-    if not (earlier.short and later.short and _one_speaker(earlier, later)):
-        return False
+    to go by; `worth` is their likeness."""
     if worth < RELATED - CUE_WORTH - NAMED_WORTH:
+        return False
+    if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
     if worth < RELATED and _ends_something_else(earlier, later):
         return False
     if earlier.home and later.home:
         return not _ends_something_else(earlier, later)
-    if later.changes and (worth >= RELATED_ALONE or earlier.content & later.content - earlier.titled):
+    if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):

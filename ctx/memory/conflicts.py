@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ctx.memory.change import Statement, says_change, updates
+from ctx.memory.change import Statement, likeness, updates
 from ctx.memory.contrast import contrasted, denies
 from ctx.memory.evidence import Evidence, Vector, day, sentences, shortened
 from ctx.types import JSON
@@ -64,13 +64,13 @@ def _disagreement(
     negated = denies(earlier.text) != denies(later.text)
     if negated and shared >= OVERLAP and (common > 1 or common == shorter):
         return "negation"
-    if says_change(later.text) and shared >= OVERLAP:
+    if later.changes and shared >= OVERLAP:
         return "change"
     if (
         earlier.slot
         and later.slot
         and not later.changes
-        and updates(earlier, later, None)
+        and updates(earlier, later, likeness(earlier, later, None))
         and earlier.slot.value != later.slot.value
     ):
         return "value"

@@ -6,18 +6,23 @@ is said of a thing that changed parts once, at its value.
 """
 
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import cache, lru_cache
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.language import language, sexless
 
 # What stands before a noun without telling it from another of its kind.
 _DETERMINERS = frozenset(
-    ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine", "unser", "unsere")
+    ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine", "unser", "unsere",
+     "el", "la", "los", "las", "un", "una", "mi", "mis", "nuestro", "nuestra", "le", "les", "une", "mon", "ma", "mes",
+     "notre", "nos", "des", "du")
 )  # fmt: skip
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
 # Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
+# Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
+_AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
 # Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the morning.
 _ALTERNATIVES = (
     ("morning", "noon", "lunch", "afternoon", "evening", "night", "breakfast", "dinner", "supper"),
@@ -33,9 +38,13 @@ _ALTERNATIVES = (
     ("left", "right"),
     ("upstairs", "downstairs"),
 )
+# A thing and what it is of: "the class of pottery" is another than "the class of sewing".
+_COMPLEMENT = re.compile(
+    r"(?i)\b(\w{3,})\s+(?:of|de|del|du|des|vom|von|für|pour|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?(\w{3,})"
+)
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|[a-z]+n['’]t|cannot"
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
     r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
@@ -44,6 +53,8 @@ _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 def contrasted(earlier: str, later: str) -> frozenset[str]:
     """The terms by which the earlier of two statements put alike about two things can be told from the later one;
     none where they are not such."""
+    if parted_terms := _of_another(earlier, later):
+        return parted_terms
     earlier_words, later_words = _plain_words(earlier), _plain_words(later)
     start = _shared(earlier_words, later_words)
     for width in range(1, _KEY_WORDS + 1):
@@ -56,8 +67,26 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
                 continue
             if after + run < len(earlier_words) and other_after + run < len(later_words):
                 parted = [*earlier_words[start:after], *earlier_words[after + run :]]
-                return frozenset(terms(" ".join(parted))) - frozenset(terms(later))
+                return _missing(parted, later)
     return frozenset()
+
+
+def _of_another(earlier: str, later: str) -> frozenset[str]:
+    """The terms of what something in the earlier text is of, where the later one has it of something else."""
+    heads = {match[1].casefold(): match[2] for match in _COMPLEMENT.finditer(later)}
+    complements = [
+        match[2]
+        for match in _COMPLEMENT.finditer(earlier)
+        if heads.get(match[1].casefold(), match[2]) != match[2]
+    ]
+    return _missing(complements, later)
+
+
+def _missing(words: Iterable[str], text: str) -> frozenset[str]:
+    """The terms of words that a text has not, not even as a calling of the other sex."""
+    name = language(text)
+    held_terms = {sexless(term, name) for term in terms(text)}
+    return frozenset(term for term in terms(" ".join(words)) if sexless(term, name) not in held_terms)
 
 
 def denies(text: str) -> bool:
@@ -70,12 +99,12 @@ def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms:
     the later one only others."""
     return any(
         earlier_terms & chosen and later_terms & remainder and later_terms.isdisjoint(earlier_terms & chosen)
-        for chosen, remainder in _choices(asked_terms)
+        for chosen, remainder in choices(asked_terms)
     )
 
 
 @lru_cache(maxsize=64)  # asked of every two statements that a question finds
-def _choices(asked_terms: frozenset[str]) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+def choices(asked_terms: frozenset[str]) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
     """What a question names of each list of alternatives, where it names any, and the others of that list."""
     return tuple(
         (asked_terms & alternatives, alternatives - asked_terms)
@@ -106,7 +135,7 @@ def _shared(earlier_words: list[str], later_words: list[str]) -> int:
 
 def _deed(words: list[str]) -> bool:
     """Whether words are a speaker and what they do, and no thing. A speaker alone may well stand beside another."""
-    return len(words) > 1 and words[0] in _SPEAKERS
+    return len(words) > 1 and (words[0] in _SPEAKERS or words[0] in _AUXILIARIES)
 
 
 def _says_something(words: list[str]) -> bool:

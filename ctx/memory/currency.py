@@ -14,7 +14,7 @@ import numpy as np
 from ctx.analyze import query_terms, terms
 from ctx.clock import DAY_MS
 from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
-from ctx.memory.contrast import contrasted, denies, set_apart
+from ctx.memory.contrast import choices, contrasted, denies, set_apart
 from ctx.memory.dates import Window
 from ctx.memory.language import language, silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
@@ -113,28 +113,43 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
     return sorted(best.values(), key=rank_key)
 
 
-def denying_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
-    """Where a question denies ("What do I not eat?"), what denies stands before what affirms and speaks of no more
-    of the question's words."""
-    if not denies(query):
-        return list(hits)
-    asked_terms = frozenset(query_terms(query)) - silent_terms(query)
+def asked_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
+    """Of alternatives the one that the question names stands before the others; and where it denies ("What do I not
+    eat?"), what denies stands before what affirms and speaks of no more of the question's words."""
+    question = Asked.of(query)
     statements = [Statement.of(hit.memory.text) for hit in hits]
+    short = [index for index, statement in enumerate(statements) if statement.short]  # of a report part does
+    before = _denials(hits, statements, short, query) if question.denied else {}
+    if question.alternative:
+        for index, candidate in itertools.permutations(short, 2):
+            if (
+                set_apart(question.terms, statements[candidate].terms, statements[index].terms)
+                and hits[candidate].score >= hits[index].score * NO_CUE_SHARE
+                and hits[candidate].signals["lexical"] > hits[index].signals["lexical"]
+            ):
+                before.setdefault(index, set()).add(candidate)
+    return [hits[index] for index in newest_first(len(hits), before)]
+
+
+def _denials(
+    hits: Sequence[MemoryHit], statements: Sequence[Statement], short: Sequence[int], query: str
+) -> dict[int, set[int]]:
+    """For each statement that affirms those that deny and stand before it. Where none has a word of the question, it
+    is how well they answer it."""
+    asked_terms = frozenset(query_terms(query)) - silent_terms(query)
     shared = [asked_terms & statement.terms for statement in statements]
-    short = [
-        index for index, statement in enumerate(statements) if statement.short
-    ]  # of a report part denies
-    denying = {index for index in short if shared[index] and denies(statements[index].text)}
-    before = {
+    wordless = not any(shared)
+    share = NO_CUE_SHARE if wordless else CUE_SHARE
+    denying = {index for index in short if (wordless or shared[index]) and denies(statements[index].text)}
+    return {
         index: {
             denial
             for denial in denying
-            if shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * CUE_SHARE
+            if shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * share
         }
         for index in short
         if index not in denying
     }
-    return [hits[index] for index in newest_first(len(hits), before)]
 
 
 class Asked(NamedTuple):
@@ -144,13 +159,15 @@ class Asked(NamedTuple):
     names: frozenset[str]
     relatives: frozenset[str]
     denied: bool
+    alternative: bool  # it names one of several: the evening, Tuesday, upstairs
 
     @classmethod
     def of(cls, query: str) -> "Asked":
         """Read from the question's words."""
         question = Statement.of(query)
         names = question.titled if language(query) != "de" else frozenset()  # where every noun has a capital
-        return cls(frozenset(terms(query)), names, question.others, denies(query))
+        asked_terms = frozenset(terms(query))
+        return cls(asked_terms, names, question.others, denies(query), bool(choices(asked_terms)))
 
     def tells_apart(self, older: Statement, newer: Statement) -> bool:
         """Whether the question asks for the older statement alone: it names what only that one names, one of
@@ -173,7 +190,7 @@ def current(
     equally well: whoever asks where something is wants to hear the place that was named last. What the
     question names, the later one must name too.
     """
-    best, further = denying_first(hits[:COMPARED_HITS], query), list(hits[COMPARED_HITS:])
+    best, further = asked_first(hits[:COMPARED_HITS], query), list(hits[COMPARED_HITS:])
     facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
@@ -182,12 +199,14 @@ def current(
     for earlier, later in itertools.permutations(facts, 2):
         if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
             continue
+        if best[later].score < best[earlier].score * CUE_SHARE:
+            continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
-        if question.tells_apart(older, newer):
-            continue
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if _updates(best[earlier], best[later], older, newer, cosine) and question.terms.isdisjoint(
-            contrasted(older.text, newer.text)
+        if (
+            _updates(best[earlier], best[later], older, newer, cosine)
+            and not question.tells_apart(older, newer)
+            and question.terms.isdisjoint(contrasted(older.text, newer.text))
         ):
             updated_by.setdefault(earlier, set()).add(later)
     ordered = []
@@ -201,13 +220,14 @@ def _updates(
     earlier: MemoryHit, later: MemoryHit, older: Statement, newer: Statement, cosine: float | None
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
-    if _answers(earlier, later, NO_CUE_SHARE) and _of_one_matter(older, newer, cosine):
+    worth = likeness(older, newer, cosine)
+    if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True
-    if not updates(older, newer, cosine):
+    if not updates(older, newer, worth):
         return False
     share = CUE_SHARE if newer.changes else NO_CUE_SHARE
     # Where the two have much to do with each other, the question need not say it again.
-    close = likeness(older, newer, cosine) >= RELATED or bool(older.names & newer.terms)
+    close = worth >= RELATED or bool(older.names & newer.terms)
     return later.score >= earlier.score * share if close else _answers(earlier, later, share)
 
 
@@ -217,11 +237,6 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
     return later.score >= earlier.score * share and any(
         later.signals[leg] >= earlier.signals[leg] * share for leg in ("lexical", "semantic")
     )
-
-
-def _of_one_matter(earlier: Statement, later: Statement, cosine: float | None) -> bool:
-    """Whether two short statements are about one thing and of the same people."""
-    return of_same_people(earlier, later) and likeness(earlier, later, cosine) >= RELATED
 
 
 def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:

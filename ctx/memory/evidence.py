@@ -1,17 +1,22 @@
 """What a reflection stands on: memories found for a question, their sentences, and how alike they are."""
 
+import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ctx.analyze import STOP_WORDS, query_terms, terms
+from ctx.analyze import STOP_WORDS, beginning, folded, query_terms, terms
 from ctx.clock import iso_utc
 from ctx.memory.language import silent_terms
 from ctx.types import JSON
 
 MAX_CLAIM_CHARS = 240
+MAX_READ_CHARS = 4_000  # of one memory: of a longer one those parts in which the question's words stand
+_PART_CHARS = 800
+_MAX_PARTS = 5
+_MAX_MATCHES = 10_000  # of the question's words in one text
 SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
 # A full stop ends no sentence after the number of a day ("am 15. Februar") or a title.
@@ -55,6 +60,50 @@ class Evidence(NamedTuple):
 def sentences(text: str) -> list[str]:
     """The sentences and lines of a text."""
     return [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
+
+
+def bearing(text: str, query: str) -> str:
+    """Those parts of a long text in which the question's words stand, the one with most of them first and each part a
+    paragraph of its own; a text without any begins it. A short text is given whole."""
+    if len(text) <= MAX_READ_CHARS:
+        return text
+    silences = SILENT | silent_terms(query)
+    asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
+    pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True))
+    plain = folded(text)  # as the terms are
+    plain = plain if len(plain) == len(text) else text
+    matches = re.finditer(rf"(?i)\b(?:{pattern})", plain) if pattern else iter(())
+    places = [(match.start(), match[0].casefold()) for match in itertools.islice(matches, _MAX_MATCHES)]
+    parts: list[str] = []
+    while places and len(parts) < _MAX_PARTS:
+        start, stop, words = _fullest(places)
+        parts.append(_whole_sentences(text, start, stop))
+        places = [(offset, word) for offset, word in places if word not in words]
+    return "\n\n".join(parts) or text[:MAX_READ_CHARS]
+
+
+def _fullest(places: Sequence[tuple[int, str]]) -> tuple[int, int, set[str]]:
+    """Where the first stretch of a part's length begins and ends that holds most of the words, and these."""
+    best: tuple[int, int, set[str]] = (0, 0, set())
+    counts: Counter[str] = Counter()
+    first = 0
+    for offset, word in places:
+        counts[word] += 1
+        while offset - places[first][0] > _PART_CHARS:
+            counts[places[first][1]] -= 1
+            first += 1
+        present = {word for word, count in counts.items() if count}
+        if len(present) > len(best[2]):
+            best = places[first][0], offset + len(word), present
+    return best
+
+
+def _whole_sentences(text: str, start: int, stop: int) -> str:
+    """A stretch of a text from the beginning of its first sentence to the end of its last, where those are near."""
+    before, after = text[max(0, start - _PART_CHARS) : start], text[stop : stop + _PART_CHARS]
+    head = max((match.end() for match in _SENTENCE.finditer(before)), default=0)
+    tail = _SENTENCE.search(after)
+    return before[head:] + text[start:stop] + (after if tail is None else after[: tail.start()])
 
 
 def shortened(text: str) -> str:

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from ctx.analyze import query_counts
 from ctx.memory.change import MAX_CHARS
+from ctx.memory.compounds import compounds
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
-from ctx.memory.language import foreign, silent_terms
+from ctx.memory.language import callings, foreign, inflected, language, sexless, silent_terms
 from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibrated, calibration, coverage, either, word_query
@@ -64,8 +65,10 @@ def search_legs(
         counts = query_counts(query)
     silent = silent_terms(query)
     counts = {term: count for term, count in counts.items() if term not in silent} or counts
+    parts = _stand_ins(reader, query, list(counts))
+    counts = {**{term: 1 for terms_of_word in parts.values() for term in terms_of_word}, **counts}
     frequencies = reader.frequencies(counts)
-    question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1))
+    question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1), parts)
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
     vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
     vector = embedding.query_vector(query) if vectors is not None else None
@@ -73,6 +76,19 @@ def search_legs(
     if vectors is not None and vector is not None:
         vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
     return Legs(question, word_nos, vector_nos, vectors, vector)
+
+
+def _stand_ins(reader: Reader, query: str, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Terms that the bank holds and that stand for words of a question: parts of a German compound, and a calling as
+    somebody of the other sex has it."""
+    name = language(query)
+    if name == "en":
+        return {}
+    forms = {word: inflected((sexless(word, name),), name) - {word} for word in callings(query) & set(words)}
+    held_forms = reader.frequencies(frozenset[str]().union(*forms.values()))
+    variants = {word: tuple(sorted(forms[word] & held_forms.keys())) for word in forms}
+    parts = compounds(words, reader.frequencies) if name == "de" else {}
+    return {word: terms for word, terms in {**variants, **parts}.items() if terms}
 
 
 def nearest(

@@ -87,11 +87,12 @@ def _with_cosines(
 
 def _holders(view: Reader, traces: Clues, conditions: Sequence[Condition]) -> list[Candidate] | None:
     """The memories that hold what those must that are replaced; None where they are too many to look at."""
-    frequencies = view.frequencies(traces.every | traces.some)
+    frequencies = view.frequencies(traces.some.union(*traces.every))
     chosen = {term: frequencies[term] for term in traces.some if term in frequencies}
-    if traces.every and traces.every <= frequencies.keys():
-        rarest = min(traces.every, key=lambda term: (frequencies[term], term))
-        chosen[rarest] = frequencies[rarest]
+    groups = [sorted(group & frequencies.keys()) for group in traces.every]
+    if groups and all(groups):
+        rarest = min(groups, key=lambda group: (sum(frequencies[term] for term in group), group))
+        chosen |= {term: frequencies[term] for term in rarest}
     if sum(chosen.values()) > MAX_ENTRIES:
         return None
     nos = view.by_words(chosen, conditions, MAX_HOLDERS + 1)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 
+NO_COMPOUNDS: Mapping[str, tuple[str, ...]] = {}
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
 PRIOR_HOLDERS = (
@@ -23,7 +24,6 @@ PRIOR_HOLDERS = (
 PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
-_SPACES = re.compile(r"\s+")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -81,9 +81,15 @@ class WordQuery(NamedTuple):
 
 
 def word_query(
-    query: str, counts: Mapping[str, int], frequencies: Mapping[str, int], memories: int, mean_terms: float
+    query: str,
+    counts: Mapping[str, int],
+    frequencies: Mapping[str, int],
+    memories: int,
+    mean_terms: float,
+    compounds: Mapping[str, tuple[str, ...]] = NO_COMPOUNDS,
 ) -> WordQuery:
-    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`)."""
+    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`).
+    `compounds`: the terms that stand for a word where it is put apart or together."""
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
     for term in counts:
@@ -95,7 +101,7 @@ def word_query(
         looked_for = [term for term in query_terms(word) if term in weight]
         if looked_for:  # else a stop word among others
             whole = next((term for term in words(word) if term in looked_for), None)
-            parts = tuple(term for term in looked_for if term != whole)
+            parts = tuple(term for term in looked_for if term != whole) or compounds.get(whole or "", ())
             weights_of_words[whole, parts] = max(weight[term] for term in looked_for)
     total = sum(weights_of_words.values()) or 1.0
     shares = tuple(
@@ -149,7 +155,8 @@ def _held(word: QueryWord, terms_of_part: set[str]) -> float:
 
 
 def folded(text: str) -> str:
-    return _SPACES.sub(" ", text.casefold()).strip()
+    """The text in one case and evenly spaced."""
+    return " ".join(text.casefold().split())
 
 
 def _stands_in(needle: str, text: str) -> bool:

@@ -66,10 +66,8 @@ class SqliteEngine(Engine):
         cursor = self.connection.execute(
             f"SELECT rowid, terms FROM memory_words WHERE rowid {IN_NUMBERS}", (listed(nos),)
         )
-        prefix_length = len(f"{bank_no}:")
-        return {
-            no: [[word[prefix_length:] for word in part] for part in parted(terms)] for no, terms in cursor
-        }
+        prefix = f" {bank_no}:"  # no term has a space
+        return {no: parted(f" {terms}".replace(prefix, " ")) for no, terms in cursor}
 
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
         frequencies = {}

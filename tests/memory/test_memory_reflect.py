@@ -14,7 +14,7 @@ from memory_kit import DAY_MS, START_MS, Clock, WordEmbedder
 from ctx.errors import BadRequest, ConfigError
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.entities import entities
-from ctx.memory.evidence import sentences
+from ctx.memory.evidence import MAX_READ_CHARS, bearing, sentences
 from ctx.memory.llm import ChatCompletion
 from ctx.memory.wording import check_answer, tidied
 
@@ -150,6 +150,20 @@ def test_a_sentence_goes_on_after_the_number_of_a_day_and_a_title() -> None:
     text = "Die Prüfung ist am 15. Februar bei Dr. Haas. Danach Ferien."
     assert sentences(text) == ["Die Prüfung ist am 15. Februar bei Dr. Haas.", "Danach Ferien."]
     assert sentences("It was in 2015. I was ten.") == ["It was in 2015.", "I was ten."]
+
+
+def test_of_a_long_text_those_parts_are_read_that_hold_the_questions_words(bank: MemoryBank) -> None:
+    filling = "The minutes of that day say nothing more. " * 2_000
+    text = f"{filling}Anna serviced the boiler in May. {filling}She lives in Žilina. {filling}"
+    excerpt = bearing(text, "Who serviced the boiler in Zilina?")
+    assert len(excerpt) <= MAX_READ_CHARS
+    assert excerpt.startswith("Anna serviced the boiler in May.")
+    assert "She lives in Žilina." in excerpt
+    assert len(bearing(text, "How tall is the tower?")) <= MAX_READ_CHARS
+    bank.put(text)
+    answer = bank.synthesize("Who serviced the boiler?")
+    assert answer["text"].startswith("“Anna serviced the boiler in May.”")
+    assert "boiler" not in answer["gaps"]
 
 
 def test_a_question_that_nothing_speaks_to_is_answered_so(bank: MemoryBank) -> None:

@@ -10,7 +10,7 @@ from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, answered, current, succeeded, timely
 from ctx.memory.dates import Window, window
-from ctx.memory.evidence import Evidence
+from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.legs import MemoryHit, neighbours, search_legs, weighed
@@ -151,7 +151,7 @@ class Searching(BankView):
                 answers = answered(hits, with_meaning=calibrated(self._embedding.model))
                 rows = view.rows([hit.memory.no for hit in hits[:count]])
                 replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
-                return [_evidence(rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
+                return [_evidence(query, rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
 
             return reflect(
                 query,
@@ -335,10 +335,12 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[Memory
     return page
 
 
-def _evidence(memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Candidate]]) -> Evidence:
+def _evidence(
+    query: str, memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Candidate]]
+) -> Evidence:
     return Evidence(
         memory.id,
-        memory.text,
+        bearing(memory.text, query),
         memory.context,
         memory.event_ms,
         hit.memory.uttered_ms,
