@@ -122,10 +122,10 @@ def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None =
         os.close(folder)
 
 
-def read_file(path: str, *, beneath: str | None = None) -> bytes:
-    """All of a regular file. Raises `OSError`."""
+def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes:
+    """All of a regular file, or its first `most` bytes. Raises `OSError`."""
     with open(open_file(path, os.O_RDONLY, beneath=beneath), "rb") as file:
-        return file.read()
+        return file.read(most)
 
 
 def make_folder(path: str, *, beneath: str | None = None) -> None:
