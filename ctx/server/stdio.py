@@ -89,24 +89,24 @@ class Wire:
         message = json.loads(text) if self._unanswered or self._early.replies else {}
         id = None if "method" in message else message.get("id")
         self._in_use.discard(id)  # before the client has the reply: it may use the id again at once
-        given, recorded = self._early.replies.pop(id, None), self._recorded.pop(id, None)
+        early_reply, recorded = self._early.replies.pop(id, None), self._recorded.pop(id, None)
         data = text.rstrip("\n").encode("utf-8", "replace")
-        await asyncio.to_thread(self._deliver, data, message.get("result"), given, recorded)
+        await asyncio.to_thread(self._deliver, data, message.get("result"), early_reply, recorded)
         if message and "method" not in message and id not in self._in_use:
             self._answered(id)
 
-    def _deliver(self, data: bytes, reply: JSON, given: JSON, recorded: tuple[str, str] | None) -> None:
-        """Sends what the SDK says, unless the client was `given` a reply already, and records it. Where another one was
-        given, the client is told to ask anew.
+    def _deliver(self, data: bytes, reply: JSON, early_reply: JSON, recorded: tuple[str, str] | None) -> None:
+        """Sends what the SDK says, unless the client was given the `early_reply` already, and records it. Where
+        the two differ, the client is told to ask anew.
         """
-        if given is None:
+        if early_reply is None:
             self._frames.send(data)
         if recorded is None:
             return
         method, key = recorded
         if self._opening is not None and reply is not None:
             self._opening.note(key, reply)
-        if given is not None and given != reply:
+        if early_reply is not None and early_reply != reply:
             logger.warning("%s was answered from a record that no longer holds", method)
             if method in CHANGES and not key.startswith("\n"):  # after a handshake, which announces such news
                 self._frames.send(CHANGES[method])
