@@ -62,20 +62,25 @@ class LateDoor:
             await asyncio.wait_for(self._asked.wait(), UNASKED_S)
         except TimeoutError:
             pass  # nobody came yet
+        try:
+            door = await self._build()
+            async with door.lifespan():
+                self._door = door
+                made.set_result(door)
+                await self._ending.wait()
+        except Exception as error:
+            if made.done():
+                raise
+            made.set_exception(error)  # the requests' to report: they go through the server's top handler
+            made.exception()  # seen, though perhaps by no request
+
+    async def _build(self) -> Door:
         # Not asyncio's own thread: for that the end of the process would wait.
         lane = Lane(self._name, threads=1, waiting=0)
         try:
-            door = await lane.run(self._make)
-        except Exception as error:  # it is the requests' to report: they go through the server's top handler
-            made.set_exception(error)
-            made.exception()  # seen, though perhaps by no request
-            return
+            return await lane.run(self._make)
         finally:
             lane.close()
-        async with door.lifespan():
-            self._door = door
-            made.set_result(door)
-            await self._ending.wait()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = self._door

@@ -99,6 +99,7 @@ class HttpDoor:
         access: Access = scope[ACCESS]
         scope = {**scope, "user": _owner(access)}
         session_id = _header(scope, b"mcp-session-id")
+        request = None
         if scope["method"] == "POST":
             body = await _read(receive)
             if body is None:
@@ -113,7 +114,8 @@ class HttpDoor:
             if session_id is None and not _modern(scope) and message is not _BROKEN:
                 await self._sessionless(scope, receive, send, message.get("method"))
                 return
-        async with self._book.use(session_id):
+            request = _request(message)
+        async with self._book.use(session_id, request):
             await self._sessions.handle_request(scope, receive, send)
 
     async def _sessionless(self, scope: Scope, receive: Receive, send: Send, method: str | None) -> None:
@@ -201,6 +203,13 @@ def _fault(message: Any) -> str | None:
     if not _is_message(message):
         return "a body is one JSON-RPC 2.0 message; batches are not answered"
     return NAMELESS if has_no_name(message) else None
+
+
+def _request(message: Any) -> str | None:
+    """The id of a request as the SDK tells them apart; None where the message is another."""
+    if message is _BROKEN or "method" not in message or message.get("id") is None:
+        return None
+    return str(message["id"])
 
 
 def _refusal(fault: str) -> dict[str, Any]:

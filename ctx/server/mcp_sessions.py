@@ -20,7 +20,7 @@ UNUSED_S = 60.0  # for a client to go on after its `initialize`; those that mean
 class Session:
     """One open session. `peer` is whose it is."""
 
-    __slots__ = ("id", "in_flight", "peer", "used", "used_s")
+    __slots__ = ("id", "in_flight", "peer", "requests", "used", "used_s")
 
     def __init__(self, id: str, peer: str, opened_s: float) -> None:
         self.id = id
@@ -28,6 +28,7 @@ class Session:
         self.used = False  # anything came after the `initialize`
         self.used_s = opened_s
         self.in_flight = 0
+        self.requests: dict[str, asyncio.Event] = {}  # under way by id, with what their end sets
 
     @property
     def worth(self) -> tuple[bool, bool, float]:
@@ -44,6 +45,7 @@ class Sessions:
         self._end = end
         self._alive = alive
         self._sessions: dict[str, Session] = {}
+        self._endings: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -64,8 +66,10 @@ class Sessions:
         loop.call_later(UNUSED_S, self._drop_unused, id)
 
     @asynccontextmanager
-    async def use(self, id: str | None) -> AsyncIterator[None]:
-        """Around a request in a session."""
+    async def use(self, id: str | None, request: str | None = None) -> AsyncIterator[None]:
+        """Around a request in a session. One whose id, `request`, is another's waits until that one has ended:
+        the SDK keeps replies by id, and would answer one of the two.
+        """
         session = self._sessions.get(id or "")
         if session is None:
             yield
@@ -73,7 +77,8 @@ class Sessions:
         session.used = True
         session.in_flight += 1
         try:
-            yield
+            async with _turn(session.requests, request):
+                yield
         finally:
             session.in_flight -= 1
             session.used_s = asyncio.get_running_loop().time()
@@ -81,9 +86,27 @@ class Sessions:
     def _drop_unused(self, id: str) -> None:
         session = self._sessions.get(id)
         if session is not None and not session.used:
-            self._ending = asyncio.ensure_future(self._drop(session, "never used"))
+            ending = asyncio.ensure_future(self._drop(session, "never used"))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
 
     async def _drop(self, session: Session, reason: str) -> None:
-        del self._sessions[session.id]
+        if self._sessions.pop(session.id, None) is None:
+            return  # two reasons at once
         logger.info("mcp session ended reason=%r peer=%s", reason, session.peer)
         await self._end(session.id)
+
+
+@asynccontextmanager
+async def _turn(requests: dict[str, asyncio.Event], id: str | None) -> AsyncIterator[None]:
+    if id is None:
+        yield
+        return
+    while (earlier := requests.get(id)) is not None:
+        await earlier.wait()
+    requests[id] = ending = asyncio.Event()
+    try:
+        yield
+    finally:
+        del requests[id]
+        ending.set()

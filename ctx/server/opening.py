@@ -168,7 +168,7 @@ class Early:
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
-        self.replies: dict[str | int, JSON] = {}
+        self.replies: dict[JSON, JSON] = {}
         self.ended = False  # the client has closed its end, and nothing waits for an answer
         self._requests = Requests()
 

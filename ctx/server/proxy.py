@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 CONNECT_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
 LAST_REPLIES_S = 30.0  # for calls under way when the client closes its end
+HANDSHAKE = ("initialize", "notifications/initialized")
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
@@ -75,15 +76,10 @@ class Proxy:
 
     async def _take(self, message: dict[str, Any]) -> None:
         method = message.get("method")
-        if method == "initialize":
-            self._handshake = message
-            await self._request(message)  # what follows needs its session
-        elif method == "notifications/initialized":
-            await self._request(message)
-            self._listen()
-        elif method == "notifications/cancelled" and not self._session:
+        if method == "notifications/cancelled" and not self._session:
             # The stateless era cancels by closing the reply.
-            task = self._under_way.get((message.get("params") or {}).get("requestId"))
+            request = (message.get("params") or {}).get("requestId")
+            task = self._under_way.get(request) if isinstance(request, str | int) else None
             if task is not None:
                 task.cancel()
         else:
@@ -98,22 +94,34 @@ class Proxy:
             task.add_done_callback(self._tasks.discard)
         if id is not None:
             self._under_way[id] = task
-            task.add_done_callback(lambda done: self._under_way.pop(id, None))
+            task.add_done_callback(lambda ended: self._forget(id, ended))
+
+    def _forget(self, id: JSON, task: "asyncio.Task[None]") -> None:
+        if self._under_way.get(id) is task:  # one that was called off may end after the next of its id began
+            del self._under_way[id]
 
     async def _request(self, message: dict[str, Any]) -> None:
         """Carries one message there, and what comes back to the client."""
         try:
             await self._exchange(message)
+            if message.get("method") == "notifications/initialized":
+                self._listen()
         except httpx.HTTPError as error:
             logger.debug("request failed", exc_info=error)
             await self._fail(message, _reason(error, self._url))
-        except ValueError:
+        except (ValueError, TypeError, AttributeError, KeyError):  # no JSON, or JSON of another shape
             await self._fail(message, f"what {self._url} answered is no MCP; is it the address of a ctx?")
 
     async def _exchange(self, message: dict[str, Any]) -> None:
+        method, forgotten = message.get("method"), False
         async with self._opening:  # a session that is just being opened takes no other request yet
             session = self._session
-        forgotten = await self._post(message)
+            if method in HANDSHAKE:  # what follows needs its session
+                if method == "initialize":
+                    self._handshake = message
+                forgotten = await self._post(message)
+        if method not in HANDSHAKE:
+            forgotten = await self._post(message)
         if forgotten:
             # The server no longer knows the session: it was started anew, or we were silent too long.
             async with self._opening:

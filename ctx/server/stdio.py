@@ -79,32 +79,34 @@ class Wire:
         self._early = early or Early()
         self._opening = opening
         self._requests = Requests()
-        self._recorded: dict[str | int, tuple[str, str]] = {}  # requests under way by id: method, key
-        self._unanswered: set[str | int] = set()  # ids of requests
+        self._recorded: dict[JSON, tuple[str, str]] = {}  # requests under way by id: method, key
+        self._in_use: set[JSON] = set()  # ids of requests whose reply is not on its way yet
+        self._unanswered: set[str | int] = set()  # ids of requests whose reply is not delivered yet
         self._all_answered = asyncio.Event()
 
     # What the SDK writes to: one line a message.
     async def write(self, text: str) -> None:
-        message = json.loads(text) if self._unanswered else {}
-        await asyncio.to_thread(self._deliver, text.rstrip("\n").encode("utf-8", "replace"), message)
-        if message and "method" not in message:
-            self._answered(message.get("id"))
-
-    def _deliver(self, data: bytes, message: dict[str, Any]) -> None:
-        """Sends what the SDK says, unless it was said already, and records it."""
+        message = json.loads(text) if self._unanswered or self._early.replies else {}
         id = None if "method" in message else message.get("id")
-        if id not in self._early.replies:
-            self._frames.send(data)
-        if id in self._recorded:
-            self._note(id, message)
+        self._in_use.discard(id)  # before the client has the reply: it may use the id again at once
+        early_reply, recorded = self._early.replies.pop(id, None), self._recorded.pop(id, None)
+        data = text.rstrip("\n").encode("utf-8", "replace")
+        await asyncio.to_thread(self._deliver, data, message.get("result"), early_reply, recorded)
+        if message and "method" not in message and id not in self._in_use:
+            self._answered(id)
 
-    def _note(self, id: str | int, message: dict[str, JSON]) -> None:
-        """Records a reply of the SDK's. Where another one was given already, the client is told to ask anew."""
-        method, key = self._recorded.pop(id)
-        reply = message.get("result")
+    def _deliver(self, data: bytes, reply: JSON, early_reply: JSON, recorded: tuple[str, str] | None) -> None:
+        """Sends what the SDK says, unless the client was given the `early_reply` already, and records it. Where
+        the two differ, the client is told to ask anew.
+        """
+        if early_reply is None:
+            self._frames.send(data)
+        if recorded is None:
+            return
+        method, key = recorded
         if self._opening is not None and reply is not None:
             self._opening.note(key, reply)
-        if id in self._early.replies and self._early.replies.pop(id) != reply:
+        if early_reply is not None and early_reply != reply:
             logger.warning("%s was answered from a record that no longer holds", method)
             if method in CHANGES and not key.startswith("\n"):  # after a handshake, which announces such news
                 self._frames.send(CHANGES[method])
@@ -135,20 +137,44 @@ class Wire:
         threading.Thread(target=listen, name="ctx-stdin", daemon=True).start()
         while (message := await arrived.get()) is not None:
             text = self._checked(message)
-            if text is not None:
-                self._expect(json.loads(text))
-                yield text
+            if text is None:
+                continue
+            request = json.loads(text)
+            if request.get("id") in self._in_use and await self._taken(request):
+                self._refuse(
+                    request["id"],
+                    types.INVALID_REQUEST,
+                    "Invalid request",
+                    "the id is that of a request under way; each request has its own",
+                )
+                continue
+            self._expect(request)
+            yield text
         if self._unanswered:
             # The SDK drops what it is still about when the input ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_answered.wait()
 
+    async def _taken(self, request: dict[str, JSON]) -> bool:
+        """Whether the id of a request is still another's. What was answered early the client takes for ended: there the
+        SDK's own reply is waited for.
+        """
+        if "method" not in request:
+            return False
+        if request["id"] in self._early.replies:
+            await self._all_answered.wait()
+        return request["id"] in self._in_use
+
     def _expect(self, message: dict[str, JSON]) -> None:
         method, id = message.get("method"), message.get("id")
         if method == "notifications/cancelled":  # what was called off is not answered
             params = message.get("params")
-            self._answered(params.get("requestId") if isinstance(params, dict) else None)
+            request = params.get("requestId") if isinstance(params, dict) else None
+            if isinstance(request, str | int):
+                self._in_use.discard(request)
+                self._recorded.pop(request, None)
+            self._answered(request)
         elif isinstance(id, str | int) and method not in (
             None,
             "subscriptions/listen",
@@ -156,6 +182,7 @@ class Wire:
             key = None if self._opening is None else self._requests.key(message)
             if key is not None:
                 self._recorded[id] = (str(method), key)
+            self._in_use.add(id)
             self._unanswered.add(id)
             self._all_answered.clear()
 

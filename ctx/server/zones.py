@@ -156,7 +156,9 @@ def note(access: Access, match: Match, headers: Headers) -> None:
     access.door = match.zone.door
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
     fixed = match.parameters.get("bank") if match.zone is MCP else None
-    access.bank = fixed or headers.get("x-bank-id") or None
+    access.bank = fixed or headers.get("x-bank-id")
+    if access.bank == "":
+        raise BadRequest("X-Bank-Id is empty: name a bank, or leave the header out for the default one")
     access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
     if access.bank is not None and not BANK.fullmatch(access.bank):
         raise BadRequest(f"a bank's name has {BANK_RULE}")

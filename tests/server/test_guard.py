@@ -592,3 +592,12 @@ def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
     assert "secret" not in response.text
     served.stop()  # what is logged comes after the reply
     assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
+
+
+def test_an_empty_bank_is_a_mistake_that_is_told(serve: Serve, with_mcp: Services) -> None:
+    client = serve(with_mcp).client
+    for path in ("/mcp", "/tools/remember"):
+        reply = client.post(path, json={}, headers={"x-bank-id": ""})
+        assert reply.status_code == 400
+        assert "X-Bank-Id is empty: name a bank, or leave the header out" in reply.text
+    assert client.post("/mcp/alice", json={}, headers={"x-bank-id": ""}).json()["bank"] == "alice"

@@ -4,8 +4,9 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from serving import EchoDoor, Serve
@@ -89,3 +90,20 @@ def test_a_reply_that_breaks_off_is_logged(
     served.client.post("/mcp", json={})
     served.stop()
     assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["ctx.server.guard"]
+
+
+def test_what_its_beginning_raises_every_request_is_told() -> None:
+    class Unable:
+        @asynccontextmanager
+        async def lifespan(self) -> AsyncIterator[None]:
+            raise OSError("no room for it")
+            yield
+
+    async def ask() -> None:
+        door = LateDoor("unable", Unable)  # type: ignore[arg-type]
+        async with door.lifespan(), asyncio.timeout(10):
+            for _ in range(2):
+                with pytest.raises(OSError, match="no room for it"):
+                    await door.handle({}, asyncio.Queue().get, lambda message: asyncio.sleep(0))
+
+    asyncio.run(ask())

@@ -1,6 +1,7 @@
 """Sessions of MCP: which of them gives way, and that a new client always gets in."""
 
 import asyncio
+import gc
 
 import httpx
 import pytest
@@ -101,3 +102,27 @@ def test_ended_sessions_are_forgotten(serve: Serve, mcp: Services, monkeypatch: 
         assert client.delete("/mcp", headers=session).status_code == 200
         assert not _lives(client, session)
     assert _lives(client, session_kept)
+
+
+def test_two_reasons_at_once_end_a_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.server.mcp_sessions.UNUSED_S", 0.0)
+    monkeypatch.setattr("ctx.server.mcp_sessions.PEER_SESSIONS", 1)
+
+    async def ended() -> tuple[list[str], list[dict[str, object]]]:
+        faults: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
+        names: list[str] = []
+
+        async def end(id: str) -> None:
+            names.append(id)
+
+        sessions = Sessions(end, {"unused"})
+        sessions.opened("unused", "peer")
+        sessions._drop_unused("unused")  # its time is up, and before the task of that runs, a sibling comes
+        await sessions.make_room("peer")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+        return names, faults
+
+    assert asyncio.run(ended()) == (["unused"], [])

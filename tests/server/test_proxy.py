@@ -23,7 +23,10 @@ from serving import ANYTHING, Serve
 from ctx.errors import ConfigError
 from ctx.server.address import remote
 from ctx.server.app import Services
+from ctx.server.frames import Frames
 from ctx.server.policy import ServerSettings
+from ctx.server.proxy import serve_remote
+from ctx.server.stdio import Wire
 from ctx.tools.base import Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -283,3 +286,52 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         remote(url)
     assert "secret" not in str(refused.value)
     assert os.sep not in str(refused.value)[:3]
+
+
+class _Silent(http.server.BaseHTTPRequestHandler):
+    """A server that takes a request and says nothing until `ends`; what is no request for tools it answers oddly."""
+
+    came, ends = threading.Event(), threading.Event()
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if message["method"] == "initialize":
+            self.came.set()
+            self.ends.wait(60)
+        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": {"tools": 5}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def test_a_client_that_leaves_during_the_handshake_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("ctx.server.proxy.LAST_REPLIES_S", "ctx.server.stdio.LAST_WORDS_S"):
+        monkeypatch.setattr(limit, 0.05)
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+    with http_server(_Silent) as port:
+        reading, writing = os.pipe()
+        with open(reading, "rb", buffering=0) as read, open(os.devnull, "wb", buffering=0) as sink:
+            os.write(writing, hello.encode() + b"\n")
+            os.close(writing)
+            wire = Wire(Frames(read, sink))
+            try:
+                asyncio.run(asyncio.wait_for(serve_remote(wire, f"http://127.0.0.1:{port}/"), 10))
+            finally:
+                _Silent.ends.set()
+        assert _Silent.came.is_set()
+
+
+def test_what_an_odd_server_answers_and_what_an_odd_client_calls_off_ends_nothing(tmp_path: Path) -> None:
+    with http_server(_Silent) as port:
+        pipe = Pipe(tmp_path, "--url", f"http://127.0.0.1:{port}")
+        pipe.say('{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1]}}')
+        assert "is no MCP" in pipe.ask("tools/list", id=2)["error"]["message"]
+        code, _, err = pipe.end()
+        assert (code, "Traceback" in err) == (0, False)

@@ -1,12 +1,21 @@
 """MCP over pipes: what leaves, and what a broken line gets."""
 
+import asyncio
+import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mcp_doors import HELLO, message
 from real_clients import Pipe, environment, tried_project
+
+from ctx.server.frames import Frames
+from ctx.server.opening import Early, Opening
+from ctx.server.stdio import Wire
+from ctx.types import JSON
 
 pytestmark = pytest.mark.slow  # a process for each, and the SDK takes a second to import
 
@@ -163,3 +172,77 @@ def test_an_open_subscription_does_not_keep_the_process(folder: Path) -> None:
     pipe.say(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}))
     assert pipe.hear()["method"] == "notifications/subscriptions/acknowledged"
     assert pipe.end()[0] == 0  # within its 20 s: the wait for replies is 30
+
+
+def _conversation(lines: list[JSON], early: Early | None = None) -> tuple[list[JSON], list[JSON]]:
+    """What a server takes from a client that says `lines`, and what that client hears; every message is answered with
+    its method, once the one after it has been taken or is waited for.
+    """
+
+    async def serve(wire: Wire) -> list[JSON]:
+        taken: list[JSON] = []
+        writes: list[asyncio.Task[None]] = []
+        async for line in wire:
+            message = json.loads(line)
+            taken.append(message)
+            if message["method"] == "notifications/answer":  # only now
+                await wire.write(
+                    json.dumps({"jsonrpc": "2.0", "id": 5, "result": {"of": taken[0]["method"]}})
+                )
+            elif "id" in message and (early is not None or len(taken) > 1):
+                reply = json.dumps(
+                    {"jsonrpc": "2.0", "id": message["id"], "result": {"of": message["method"]}}
+                )
+                writes.append(asyncio.ensure_future(wire.write(reply)))
+        await asyncio.gather(*writes)
+        return taken
+
+    reading, writing = os.pipe()
+    hearing, saying = os.pipe()
+    os.write(writing, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as source, open(saying, "wb", buffering=0) as sink:
+        taken = asyncio.run(asyncio.wait_for(serve(Wire(Frames(source, sink), early=early)), 30))
+    with open(hearing, "rb") as replies:
+        return taken, [json.loads(line) for line in replies]
+
+
+def test_a_second_request_of_an_id_in_use_is_refused_at_once_and_the_id_is_free_after_the_reply() -> None:
+    taken, heard = _conversation(
+        [
+            message("tools/call", id=5),
+            message("tools/list", id=5),
+            message("notifications/answer", id=None),
+            message("ping", id=5),
+        ]
+    )
+    assert [entry["method"] for entry in taken] == ["tools/call", "notifications/answer", "ping"]
+    refusal, *results = heard
+    assert (refusal["id"], refusal["error"]["code"]) == (5, -32600)
+    assert "each request has its own" in refusal["error"]["data"]["details"]
+    assert [reply["result"]["of"] for reply in results] == ["tools/call", "ping"]
+
+
+def test_an_id_that_was_answered_from_the_record_may_be_used_again() -> None:
+    early = Early()
+    early.messages, early.replies = (
+        [json.dumps(message("initialize", HELLO)).encode()],
+        {1: {"of": "initialize"}},
+    )
+    taken, heard = _conversation([message("ping")], early)
+    assert [entry["method"] for entry in taken] == ["initialize", "ping"]
+    assert [reply["result"]["of"] for reply in heard] == ["ping"]  # the first was answered already
+
+
+def test_what_was_called_off_leaves_nothing_that_another_reply_is_recorded_as(tmp_path: Path) -> None:
+    opening = Opening(str(tmp_path / "record"), "now")
+
+    async def converse() -> None:
+        wire = Wire(Frames(io.BytesIO(), io.BytesIO()), opening=opening)
+        wire._expect(message("tools/list"))
+        wire._expect(message("notifications/cancelled", {"requestId": 1}, None))
+        wire._expect(message("tools/call"))
+        await wire.write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}))
+
+    asyncio.run(converse())
+    assert not opening
