@@ -43,8 +43,8 @@ def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mappi
 
 def _splits(word: str) -> Iterable[tuple[str, str]]:
     """A word as a modifier, without what links it, and a head."""
-    for cut in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1):
-        modifier, head = word[:cut], word[cut:]
+    for length in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1):
+        modifier, head = word[:length], word[length:]
         for link in _LINKS:
             if modifier.endswith(link) and len(modifier) - len(link) >= _SHORTEST_PART - 1:
                 yield modifier[: len(modifier) - len(link)], head

@@ -70,9 +70,9 @@ def bearing(text: str, query: str) -> str:
     silences = SILENT | silent_terms(query)
     asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
     pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True))
-    plain = folded(text)  # as the terms are
-    plain = plain if len(plain) == len(text) else text
-    matches = re.finditer(rf"(?i)\b(?:{pattern})", plain) if pattern else iter(())
+    folded_text = folded(text)  # as the terms are
+    searched_text = folded_text if len(folded_text) == len(text) else text
+    matches = re.finditer(rf"(?i)\b(?:{pattern})", searched_text) if pattern else iter(())
     places = [(match.start(), match[0].casefold()) for match in itertools.islice(matches, _MAX_MATCHES)]
     parts: list[str] = []
     while places and len(parts) < _MAX_PARTS:
@@ -122,9 +122,14 @@ def day(ms: int) -> str:
 
 def day_in_words(ms: int) -> str:
     """A day as one says it: `3 May 2026`."""
-    year, _, month_and_day = day(ms).partition("-")
+    return in_words(day(ms))
+
+
+def in_words(iso_day: str) -> str:
+    """A day in ISO 8601 as one says it; what is none is given back."""
+    year, _, month_and_day = iso_day.partition("-")
     month, _, number = month_and_day.partition("-")
-    return f"{int(number)} {_MONTHS[int(month) - 1]} {year}" if number else day(ms)
+    return f"{int(number)} {_MONTHS[int(month) - 1]} {year}" if number else iso_day
 
 
 def weighed(texts: Sequence[str]) -> list[Vector]:

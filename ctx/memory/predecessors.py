@@ -45,8 +45,12 @@ def predecessors(
     elif embedding.model is None:
         candidates = [(holder, None) for holder in holders]
     else:  # nearer than equal is none of them
-        plain = [holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])]
-        candidates = _with_cosines(plain, _cosines(view, embedding.model, packed, [row.no for row in plain]))
+        outdated = [
+            holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])
+        ]
+        candidates = _with_cosines(
+            outdated, _cosines(view, embedding.model, packed, [row.no for row in outdated])
+        )
     return _replaced(memory, statement, candidates)[:NEIGHBOURS]
 
 
