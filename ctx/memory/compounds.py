@@ -1,8 +1,8 @@
 """German compounds in a question: what one of two texts puts in one word and the other in several.
 
-No dictionary: what the bank's own texts hold decides. "Kellerschlüssel" is taken apart where "Keller" and "Schlüssel"
-stand in them, or the last part alone, which says what kind of thing it is; "Schlüssel für die Haustür" is put together
-where "Haustürschlüssel" does.
+No dictionary: what the bank's own texts hold decides. "Kellerschlüssel" is taken apart where "Keller" and
+"Schlüssel" stand in them, or the last part alone, which says what kind of thing it is; "Schlüssel für die
+Haustür" is put together where "Haustürschlüssel" does.
 """
 
 import itertools

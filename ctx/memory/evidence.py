@@ -29,8 +29,8 @@ Vector = dict[str, float]
 
 
 class Evidence(NamedTuple):
-    """A memory found for a question; `score` is the search's, in [0, 1]. `replaced` are the statements whose place it took: id, text
-    and when each was said."""
+    """A memory found for a question; `score` is the search's, in [0, 1]. `replaced` are the statements whose
+    place it took: id, text and when each was said."""
 
     id: str
     text: str
@@ -63,8 +63,8 @@ def sentences(text: str) -> list[str]:
 
 
 def bearing(text: str, query: str) -> str:
-    """Those parts of a long text in which the question's words stand, the one with most of them first and each part a
-    paragraph of its own; a text without any begins it. A short text is given whole."""
+    """Those parts of a long text in which the question's words stand, the one with most of them first and
+    each part a paragraph of its own; a text without any begins it. A short text is given whole."""
     if len(text) <= MAX_READ_CHARS:
         return text
     silences = SILENT | silent_terms(query)
@@ -99,7 +99,8 @@ def _fullest(places: Sequence[tuple[int, str]]) -> tuple[int, int, set[str]]:
 
 
 def _whole_sentences(text: str, start: int, stop: int) -> str:
-    """A stretch of a text from the beginning of its first sentence to the end of its last, where those are near."""
+    """A stretch of a text from the beginning of its first sentence to the end of its last, where those are
+    near."""
     before, after = text[max(0, start - _PART_CHARS) : start], text[stop : stop + _PART_CHARS]
     head = max((match.end() for match in _SENTENCE.finditer(before)), default=0)
     tail = _SENTENCE.search(after)
