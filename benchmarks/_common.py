@@ -1,6 +1,7 @@
 """What the benchmarks share: a corpus, a header that says where the figures come from, a verdict."""
 
 import argparse
+import http.client
 import json
 import os
 import platform
@@ -126,6 +127,23 @@ class Words:
 
     def take(self, count: int) -> list[str]:
         return self.random.choices(self.words, cum_weights=self.cumulative, k=count)
+
+
+def wait_until_idle(address: str) -> None:
+    """Returns once a server, `host:port`, has done what it does by itself at the start. Raises `SystemExit` after a minute."""
+    for _ in range(120):
+        time.sleep(0.5)
+        connection = http.client.HTTPConnection(address, timeout=30)
+        try:
+            connection.request("GET", "/health")
+            if json.loads(connection.getresponse().read())["activity"] == "idle":
+                time.sleep(3)  # the doors that are made late
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+    raise SystemExit("the server does not come to rest")
 
 
 def markdown_tree(folder: Path, files: int, characters: int = 5_200, *, per_folder: int = 100) -> int:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _common import fill_vectors, finish, header, markdown_tree, quantiles
+from _common import fill_vectors, finish, header, markdown_tree, quantiles, wait_until_idle
 from query_time import queries_of
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[watch]\nenabled = false\n'
@@ -107,16 +107,6 @@ def measure(port: int, name: str, requests: list[bytes], rounds: int, clients: i
     }
 
 
-def wait_for(port: int) -> None:
-    for _ in range(400):
-        try:
-            run(port, 1, [request("/health", None)], 0.05)
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise SystemExit("the server does not answer")
-
-
 def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -154,7 +144,7 @@ def main() -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            wait_for(args.port)
+            wait_until_idle(f"127.0.0.1:{args.port}")
             queries = [
                 " ".join((query + " data value file use").split()[:8])
                 for query in queries_of(folder / "docs", 300)

@@ -10,6 +10,7 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -45,6 +46,8 @@ _CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))
 _JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
+_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
+_MIN_MEMBER_CHARS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
@@ -126,6 +129,12 @@ def terms(text: str) -> list[str]:
     return stems
 
 
+@lru_cache(4096)  # of texts in which words of a query are looked for: the same ones come again
+def terms_of_word(word: str) -> tuple[str, ...]:
+    """`terms` of a single word."""
+    return tuple(terms(word))
+
+
 def beginning(term: str) -> str:
     """What a word with this stem begins with: happi is of happy too."""
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
@@ -164,7 +173,12 @@ def query_counts(text: str) -> dict[str, int]:
 
     A pasted log repeats without meaning to: of several lines that say mostly the same each word counts once.
     """
-    text = composed(text[:MAX_QUERY_CHARS])
+    return dict(_counted(text[:MAX_QUERY_CHARS]))
+
+
+@lru_cache(16)  # a search asks twice: what the words are worth, and where they stand
+def _counted(text: str) -> Mapping[str, int]:
+    text = composed(text)
     implied = _identifiers(text) if _compound(text) else []
     spaced = text
     if not text.isascii():
@@ -211,6 +225,17 @@ def identifiers(text: str) -> list[str]:
     if not _compound(text):
         return []
     return list(dict.fromkeys([*_humped(text), *_snakes(text)]))
+
+
+def members(text: str) -> list[tuple[str, str]]:
+    """The dotted names of a query: what each is of, and its last part. `os.path.join()` is (path, join); `e.g.` and `3.11` are none."""
+    text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
+    pairs = []
+    for word in text.split() if "." in text else ():
+        *qualifiers, name = word.strip(_PUNCTUATION).split(".")
+        if qualifiers and len(name) >= _MIN_MEMBER_CHARS and all(map(str.isidentifier, [*qualifiers, name])):
+            pairs.append((qualifiers[-1], name))
+    return pairs
 
 
 def one_letter_off(word: str) -> list[str]:

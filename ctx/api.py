@@ -8,8 +8,8 @@ from ctx.config import Config, parse_config
 from ctx.errors import ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
-from ctx.project import find_config, project_root, shown_path
-from ctx.reach import requests
+from ctx.project import find_config, project_root, shown_path, trusted_as
+from ctx.reach import asked, requests
 from ctx.search import SearchReply, resolve_sources
 from ctx.toml import read_text, tables_of
 from ctx.types import Document, Filters, SearchResult, SourceStatus
@@ -104,7 +104,8 @@ def _configuration(path: str, *, chosen: bool) -> Config:
     content = read_text(path, name)
     tables = tables_of(content, path, name, os.environ, remember=False)
     granted = chosen or not requests(tables, root)
-    if not granted and not TrustFile(trust_path(os.environ)).vouches(os.path.realpath(path), content):
+    text = asked(content, tables, root)
+    if not granted and not TrustFile(trust_path(os.environ)).vouches(trusted_as(path), text):
         raise ConfigError(
             f"{name} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"

@@ -22,7 +22,14 @@ from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.store.folder import own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
-from ctx.store.schema import APPLICATION_ID, connect, copy_database, discard_copy, translating
+from ctx.store.schema import (
+    APPLICATION_ID,
+    connect,
+    copy_database,
+    discard_copy,
+    holds_statements,
+    translating,
+)
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
 from ctx.types import JSON
 
@@ -34,6 +41,10 @@ _COMPRESSION = (
 _BLOCK_BYTES = 1 << 20
 _COPY = "backup.partial"  # of the catalog, in the store's folder, while a backup is written
 _PARTIAL = "restored.partial"  # in the store's folder, until it is whole and checked
+_MAX_MANIFEST_BYTES = 1 << 20
+_MAX_KEYS_BYTES = 16 << 20
+# What reading a member raises that is cut short, encrypted, packed in an unknown way or nested without end.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
 
@@ -95,7 +106,7 @@ def _copy_catalog(database: str, copy: str) -> None:
 def _write_archive(file: BinaryIO, catalog: str, keys: str) -> Contents:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
         sums = {CATALOG: _add(archive, CATALOG, catalog)}
-        if os.path.isfile(keys):
+        if files.check_file(keys, beneath=os.path.dirname(keys)) is not None:
             sums[KEYS] = _add(archive, KEYS, keys)
         contents = Contents(now_ms(), __version__, _rows(catalog), sums)
         manifest = {
@@ -136,10 +147,11 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
             try:
                 _extract(archive, CATALOG, contents, partial)
                 _check_catalog(partial)
-                keys = _member(archive, KEYS, contents) if KEYS in contents.files else None
+                keys = _keys(archive, contents, os.path.join(folder, KEYS))
+                if not os.path.lexists(database):  # whoever is killed leaves no store without its keys
+                    _lay_keys(keys, folder)
                 _put_in_place(partial, database)
-                if keys is not None:
-                    files.replace(os.path.join(folder, KEYS), keys, beneath=folder)
+                _lay_keys(keys, folder)
                 _clear_backups(folder)
             except OSError as error:
                 raise StoreError(f"the store cannot be written: {error.strerror or error}") from error
@@ -147,6 +159,11 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
                 if os.path.lexists(partial):
                     os.unlink(partial)
     return contents
+
+
+def _lay_keys(keys: bytes | None, folder: str) -> None:
+    if keys is not None:
+        files.replace(os.path.join(folder, KEYS), keys, beneath=folder)
 
 
 def _clear_backups(folder: str) -> None:
@@ -162,32 +179,67 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
         archive = zipfile.ZipFile(path)
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
-    except zipfile.BadZipFile as error:
+    except _UNREADABLE as error:
         raise BadRequest(f"{path} is no backup of ctx, or it was cut short") from error
     with archive:
         yield archive
 
 
 def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
+    """What the manifest says, whoever wrote it. Raises `BadRequest`, `StoreError` for one of a newer ctx."""
     try:
-        manifest = json.loads(archive.read(MANIFEST))
-        if not isinstance(manifest["format"], int) or not isinstance(
-            manifest["files"][CATALOG]["sha256"], str
-        ):
-            raise TypeError
-        contents = Contents(*(manifest[field] for field in Contents._fields))
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        with archive.open(MANIFEST) as member:
+            manifest = json.loads(member.read(_MAX_MANIFEST_BYTES))
+        if manifest["format"] > FORMAT:
+            raise StoreError(f"{path} was made by a newer ctx ({manifest['version']}): upgrade ctx")
+        return _contents(manifest)
+    except (*_UNREADABLE, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"{path} is no backup of ctx") from error
-    if manifest["format"] > FORMAT:
-        raise StoreError(f"{path} was made by a newer ctx ({contents.version}): upgrade ctx")
-    return contents
+
+
+def _contents(manifest: JSON) -> Contents:
+    """Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError`, `OverflowError` for another's."""
+    rows = {str(name): int(count) for name, count in manifest["rows"].items()}
+    sums: dict[str, dict[str, JSON]] = {
+        str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
+        for name, entry in manifest["files"].items()
+    }
+    if CATALOG not in sums:
+        raise ValueError("it is of no catalog")
+    iso_utc(manifest["created_ms"])  # a moment that can be told
+    return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
 
 def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
     """A small member whose sum is right. Raises `StoreError`."""
+    if contents.files[name]["bytes"] > _MAX_KEYS_BYTES:
+        raise _damaged(name)
     data = b"".join(_blocks(archive, name, contents))
     _check_sum(name, hashlib.sha256(data).hexdigest(), contents)
     return data
+
+
+def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | None:
+    """The keys to lay at `path`: the backup's, but what was revoked since stays revoked. None: leave it.
+
+    A key is revoked because it came into wrong hands; a backup of the day before must not open the door
+    again.
+    """
+    if KEYS not in contents.files:
+        return None
+    try:
+        document = json.loads(_member(archive, KEYS, contents))
+        records = {str(record["id"]): record for record in document["keys"]}
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise _damaged(KEYS) from error
+    try:
+        present = json.loads(files.read_file(path, beneath=os.path.dirname(path)))["keys"]
+        records |= {str(record["id"]): record for record in present if record["revoked_ms"] is not None}
+    except FileNotFoundError:
+        pass
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise StoreError(f"the keys that are here cannot be read: move {path} away first") from error
+    return json.dumps({**document, "keys": list(records.values())}, indent=1).encode()
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
@@ -208,7 +260,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
     """The bytes of a member, as many as the manifest tells at most. Raises `StoreError` for a damaged one."""
-    remaining = contents.files[name].get("bytes", 0)
+    remaining = contents.files[name]["bytes"]
     try:
         with archive.open(name) as source:
             while block := source.read(_BLOCK_BYTES):
@@ -216,12 +268,12 @@ def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator
                 if remaining < 0:
                     raise _damaged(name)
                 yield block
-    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (*_UNREADABLE, KeyError) as error:
         raise _damaged(name) from error
 
 
 def _check_sum(name: str, digest: str, contents: Contents) -> None:
-    if contents.files[name].get("sha256") != digest:
+    if contents.files[name]["sha256"] != digest:
         raise _damaged(name)
 
 
@@ -237,6 +289,10 @@ def _check_catalog(path: str) -> None:
     with _looked_at(path) as connection:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
+        if holds_statements(connection):
+            raise StoreError(
+                "the catalog in the backup holds a trigger, which ctx never makes; nothing was changed"
+            )
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
     newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
     if newer:
@@ -248,7 +304,11 @@ def _put_in_place(partial: str, database: str) -> None:
     files.check_file(database, beneath=os.path.dirname(database))
     if not os.path.lexists(database):
         discard(os.path.join(os.path.dirname(database), "index"))
-        for suffix in ("-wal", "-shm"):  # of a file that has gone: SQLite would take them for the new one's
+        for suffix in (
+            "-wal",
+            "-shm",
+            "-journal",
+        ):  # of a file that has gone: SQLite would take them for the new one's
             if os.path.lexists(database + suffix):
                 os.unlink(database + suffix)
         os.replace(partial, database)

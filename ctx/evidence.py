@@ -1,7 +1,8 @@
 """The passage that answers: which chunk of a document is shown, and how a ranking is told of (docs/ranking.md)."""
 
-from collections.abc import Container, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, itemgetter
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
@@ -103,6 +104,15 @@ class Rows:
         row = self._rows.get(chunk_no)
         return row if row is not None and row.document_no == document_no else None
 
+    def listed(self, document_no: int, hits: Sequence[Hit]) -> list[ChunkRow]:
+        """The chunks of some hits that are of that document, each once."""
+        rows = self._rows
+        chunk_nos: Iterable[int] = range(hits[0].chunk_no, hits[0].chunk_no + hits[0].span) if hits else ()
+        if len(hits) > 1:
+            spans = [range(hit.chunk_no, hit.chunk_no + hit.span) for hit in hits]
+            chunk_nos = dict.fromkeys(chain.from_iterable(spans))
+        return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
+
     def current(self, document_no: int) -> Sequence[int]:
         """A document's chunks as they are now, read; the first ones of a long document."""
         chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
@@ -110,14 +120,13 @@ class Rows:
         return chunk_nos
 
 
-def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> list[int]:
+def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> Iterable[int]:
     """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
     reach = 1 if file is None or file.prose else 0
-    return [
-        chunk_no
-        for hit in _hits(number, stage, request)
-        for chunk_no in range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach)
+    spans = [
+        range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach) for hit in _hits(number, stage, request)
     ]
+    return spans[0] if len(spans) == 1 else chain.from_iterable(spans)
 
 
 def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:
@@ -138,26 +147,26 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
     that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
     """
-    nearness = _nearness(stage.semantic, number)
+    matcher, alpha = request.matcher, stage.alpha
+    nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
     entries: list[tuple[ChunkRow, float, Terms]] = []
-    matcher, alpha = request.matcher, stage.alpha
-    chunk_nos: dict[int, None] = {}
-    for hit in _hits(number, stage, request):
-        chunk_nos.update(dict.fromkeys(range(hit.chunk_no, hit.chunk_no + hit.span)))
-    for chunk_no in chunk_nos:
-        row = rows.of(number, chunk_no)
-        if row is not None:
-            heading, text = row.heading, row.text
-            terms = matcher.terms_in(f"{heading}\n{text}")
-            worth = (1.0 - alpha) * matcher.share(terms) + alpha * nearness.get(chunk_no, 0.0)
-            if names and _defines(text, names):
-                worth += _DEFINING_SHARE
-            if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
-                worth += _OPENING_SHARE
-            entries.append((row, worth, terms))
-    choices = sorted(records(Choice, entries), key=_worth, reverse=True)
-    return _without_bare(number, choices, rows)
+    for row in rows.listed(number, _hits(number, stage, request)):
+        heading, text = row.heading, row.text
+        terms = matcher.terms_in(f"{heading}\n{text}")
+        worth = (1.0 - alpha) * matcher.share(terms)
+        if nearness:
+            worth += alpha * nearness.get(row.chunk_no, 0.0)
+        if names and _defines(text, names):
+            worth += _DEFINING_SHARE
+        if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
+            worth += _OPENING_SHARE
+        entries.append((row, worth, terms))
+    entries.sort(key=itemgetter(1), reverse=True)
+    choices = records(Choice, entries)
+    if choices and is_bare(_text(choices[0].row)):
+        return _without_bare(number, choices, rows)
+    return choices
 
 
 _worth = attrgetter("worth")

@@ -122,10 +122,10 @@ def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None =
         os.close(folder)
 
 
-def read_file(path: str, *, beneath: str | None = None) -> bytes:
-    """All of a regular file. Raises `OSError`."""
+def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes:
+    """All of a regular file, or its first `most` bytes. Raises `OSError`."""
     with open(open_file(path, os.O_RDONLY, beneath=beneath), "rb") as file:
-        return file.read()
+        return file.read(most)
 
 
 def make_folder(path: str, *, beneath: str | None = None) -> None:
@@ -155,11 +155,11 @@ def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
     os.close(_open_folder(path, beneath, writing=writing))
 
 
-def check_file(path: str, *, beneath: str, mode: int | None = None) -> Identity | None:
+def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = False) -> Identity | None:
     """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a pipe, a device.
 
-    With a `mode` it must be this user's, and is given it if others might read it. Nothing is opened: closing
-    a file would release the locks that SQLite has on it in this process.
+    `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is
+    opened: closing a file would release the locks that SQLite has on it in this process.
     """
     folder, name = _enter(path, beneath)
     try:
@@ -168,10 +168,10 @@ def check_file(path: str, *, beneath: str, mode: int | None = None) -> Identity 
             raise OSError(errno.ELOOP, _LINK % name)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE % name)
-        if mode is not None:
+        if own or mode is not None:
             _check_owner(status, name)
-            if _too_open(status, mode):
-                os.chmod(name, mode, dir_fd=folder)
+        if mode is not None and _too_open(status, mode):
+            os.chmod(name, mode, dir_fd=folder)
         return (status.st_dev, status.st_ino)
     except FileNotFoundError:
         return None
@@ -209,7 +209,11 @@ def stamp(path: str) -> tuple[int, ...]:
 
 def state_folder(environ: Mapping[str, str]) -> str:
     """The user's own folder for what ctx remembers between runs, where no project can lay anything."""
-    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/", ".local", "state")
+    home = environ.get("XDG_STATE_HOME") or ""
+    if not os.path.isabs(
+        home
+    ):  # the standard wants it passed over; below the working folder a clone may lay it
+        home = os.path.join(environ.get("HOME") or "/", ".local", "state")
     return os.path.join(home, "ctx")
 
 

@@ -3,6 +3,8 @@
 Pure: names in, kinds out, without a pattern, since every candidate of every search is asked (docs/ranking.md has the reasons).
 """
 
+from functools import lru_cache
+
 from ctx.formats.table import PROSE
 from ctx.lean import NamedTuple
 
@@ -49,9 +51,14 @@ class Place(NamedTuple):
 
 def place(path: str) -> Place:
     """`src/flask/app.py` is the stem `app` in the folders `src` and `flask`."""
-    *folders, name = path.split("/")
+    folder, _, name = path.rpartition("/")
     stem, dot, _ = name.rpartition(".")
-    return Place(tuple(folders), stem if dot and stem else name)
+    return Place(_folders(folder), stem if dot and stem else name)
+
+
+@lru_cache(4096)  # files come by folders: what these say is said once
+def _folders(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")) if path else ()
 
 
 def is_prose(media_type: str) -> bool:
@@ -87,12 +94,18 @@ def _role_of_code(file: Place) -> str | None:
         or low.endswith(_TEST_ENDINGS)
         or low in ("conftest", "tests")
         or _ends_in_hump(file.stem)
-        or not _TEST_FOLDERS.isdisjoint(map(str.lower, file.folders))
     ):
         return TEST
-    if not _EXAMPLE_FOLDERS.isdisjoint(map(str.lower, file.folders)):
-        return EXAMPLE
-    return EXPORTS if low in _EXPORT_STEMS else None
+    return _role_of_folders(file.folders) or (EXPORTS if low in _EXPORT_STEMS else None)
+
+
+@lru_cache(4096)
+def _role_of_folders(folders: tuple[str, ...]) -> str | None:
+    """What all code below is, told by the folders it lies in."""
+    low = set(map(str.lower, folders))
+    if not _TEST_FOLDERS.isdisjoint(low):
+        return TEST
+    return None if _EXAMPLE_FOLDERS.isdisjoint(low) else EXAMPLE
 
 
 def _ends_in_hump(stem: str) -> bool:
@@ -110,4 +123,9 @@ def _logs_changes(file: Place) -> bool:
         return True
     if low in _CHANGE_STEMS_ON_TOP:
         return not file.folders or file.stem.isupper()
-    return not _CHANGE_FOLDERS.isdisjoint(map(str.lower, file.folders))
+    return _of_changes(file.folders)
+
+
+@lru_cache(4096)
+def _of_changes(folders: tuple[str, ...]) -> bool:
+    return not _CHANGE_FOLDERS.isdisjoint(map(str.lower, folders))

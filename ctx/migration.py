@@ -16,6 +16,7 @@ from ctx.memory.moving import MovedMemories, move_memories
 from ctx.memory.store import open_rows
 from ctx.packs.packs import session_files
 from ctx.packs.sessions import FileSessions, Sessions
+from ctx.server.keys import KeyRecord
 from ctx.store.plane import open_catalog, open_database
 from ctx.types import JSON
 
@@ -72,10 +73,18 @@ def _moved_keys(origin: str, target: str) -> int:
     with closing(open_keys(origin)) as source, closing(open_keys(target)) as goal:
         records = source.list()
         goal.add(records)
-        missing_records = set(records) - set(goal.list())
-    if missing_records:
+        present = {record.id: record for record in goal.list()}
+        absent = [record for record in records if not _kept(record, present.get(record.id))]
+    if absent:
         raise StoreError("the keys that were moved are not those that were there: run it again")
     return len(records)
+
+
+def _kept(record: KeyRecord, other: KeyRecord | None) -> bool:
+    """Whether a key is there as it was; one that was revoked there since an earlier move stays revoked."""
+    if other is None or other != record._replace(revoked_ms=other.revoked_ms):
+        return False
+    return other.revoked_ms is not None or record.revoked_ms is None
 
 
 def _moved_sessions(config: Config, origin: str, target: str) -> int:

@@ -73,6 +73,15 @@ def project_root(path: str) -> str:
     return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
 
 
+def trusted_as(path: str) -> str:
+    """A configuration's name in the list of what is trusted: its project's folder, links resolved, and its place in that.
+
+    Not the file behind a link: the same text means another project's scripts and folders elsewhere.
+    """
+    root = project_root(path)
+    return os.path.join(os.path.realpath(root), os.path.relpath(os.path.abspath(path), root))
+
+
 def shown_path(path: str) -> str:
     """How messages name a configuration: from the working folder where it lies below it, else whole."""
     relative = os.path.relpath(path)

@@ -30,8 +30,8 @@ def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[Mod
     shares = {share.model: share for share in replaced_models(workspace)}
     for name in names:
         if name not in shares:
-            others = ", ".join(shares) or "none"
-            raise NotFound(f"'{name}' is not a replaced model (those are: {others})")
+            replaced = ", ".join(shares) or "none"
+            raise NotFound(f"'{name}' is not a replaced model (those are: {replaced})")
     if shares and not names and workspace.config.store.url:
         raise BadRequest(
             "machines that share this database may use another model: name those that none uses, "

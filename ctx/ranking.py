@@ -61,6 +61,23 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     return best_first(best) if raised else best
 
 
+def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
+    """How many hits do not count, where `counted` of a document do."""
+    return sum([len(group) - counted for group in groups.values() if len(group) > counted])
+
+
+def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
+    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are fewer."""
+    times: dict[int, int] = {}
+    room = k
+    for position, hit in enumerate(hits):
+        count = times[hit.document_no] = times.get(hit.document_no, 0) + 1
+        room -= count <= counted
+        if not room:
+            return hits[: position + 1]
+    return hits
+
+
 def of_best(leg: Leg) -> Leg:
     """The scores as shares of the best one."""
     top = leg[0][1] if leg else 0.0

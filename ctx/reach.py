@@ -20,6 +20,8 @@ _ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections decla
 }
 
 BUNDLED_MODEL = "all-minilm-l6-v2"
+CLOSED = (".git", ".ctx")  # folders of a project that are no documents: they hold keys
+_MAX_PATH = 4096  # characters
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -36,7 +38,40 @@ def requests(tables: Table, root: str) -> list[str]:
             lines += judge(as_table(value), root)
         else:
             lines += _others(name, as_table(value))
+    return lines + led_out(tables, root) if lines else lines
+
+
+def asked(content: bytes, tables: Table, root: str) -> bytes:
+    """What the user trusts with a configuration: its text, and where the links lead that its paths name.
+
+    Whoever pulls gets other links without another letter of the text. Where none leads out it is the text
+    itself.
+    """
+    return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
+
+
+def led_out(tables: Table, root: str) -> list[str]:
+    """A sentence for each path in the project that a link leads out of it (or into a closed folder of it)."""
+    lines = []
+    for text in sorted(set(_texts(tables))):
+        path = os.path.normpath(os.path.join(root, os.path.expanduser(text)))
+        if os.path.lexists(path) and path.startswith(root + os.sep) and not inside(text, root, CLOSED):
+            target = os.path.realpath(path)
+            if target != path:
+                lines.append(f"follows the link {text} to {target}")
     return lines
+
+
+def _texts(value: JSON) -> Iterator[str]:
+    """Every text that might be a path, under whichever key."""
+    if isinstance(value, dict):
+        for entry in value.values():
+            yield from _texts(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _texts(entry)
+    elif isinstance(value, str) and value and "\0" not in value and len(value) <= _MAX_PATH:
+        yield value
 
 
 def harmless(section: str, key: str) -> bool:
@@ -77,7 +112,7 @@ def variables(value: JSON) -> Iterator[str]:
 # ---- paths -------------------------------------------------------------------------------------------------
 
 
-def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
+def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
     """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
     folders.
     """
@@ -91,7 +126,7 @@ def _inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
 
 def _outside(table: Table, key: str, root: str, verb: str, closed: tuple[str, ...]) -> Iterator[str]:
     path = table.get(key)
-    if isinstance(path, str) and not _inside(path, root, closed):
+    if isinstance(path, str) and not inside(path, root, closed):
         yield f"{verb} {path}"
 
 
@@ -110,29 +145,40 @@ def _db(table: Table, root: str) -> Iterator[str]:
 
 def _store(table: Table, root: str) -> Iterator[str]:
     if table.get("url"):
-        yield f"keeps the documents in the database {_without_password(str(table['url']))}"
+        yield f"keeps the documents in the database {_shown(str(table['url']))}"
     yield from _others("store", table, ("url",))
 
 
 def _index(table: Table, root: str) -> Iterator[str]:
     if table.get("url"):
-        nodes = ",".join(_without_password(url.strip()) for url in str(table["url"]).split(","))
+        nodes = ",".join(_shown(url.strip()) for url in str(table["url"]).split(","))
         yield f"gives the words and vectors of documents to the search engine {nodes}"
     yield from _outside(table, "ca_file", root, "trusts the certificates in", (".git",))
     yield from _others("index", table, ("url", "ca_file", "api_key"))
 
 
-def _without_password(url: str) -> str:
-    """An address as it may be shown: without what stands between the user's name and the host."""
-    scheme, mark, after = url.partition("://")
-    user, separator, host = after.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{separator}{host}"
+def _shown(url: JSON) -> str:
+    """An address as it may stand in a log: without a password, a token in the place of a user, and a query.
+
+    The host is the one that is gone to, whatever stands behind it.
+    """
+    scheme, mark, after = str(url).partition("://")
+    if not mark:
+        return str(url)
+    end = next((index for index, char in enumerate(after) if char in "/?#"), len(after))
+    userinfo, separator, host = after[:end].rpartition("@")
+    path, query, _ = after[end:].partition("?")
+    user, password, _ = userinfo.partition(":")
+    hidden = not password and scheme.lower() in ("http", "https")  # a token mostly stands so
+    if "@" in path and not host.rpartition(":")[2].isdigit():  # a password with a slash of its own, perhaps
+        host, path = host.partition(":")[0], "/..."
+    return f"{scheme}://{'...' if separator and hidden else user}{separator}{host}{path}{query and '?...'}"
 
 
 def _embedding(table: Table, root: str) -> Iterator[str]:
     provider, model = table.get("provider", "local"), table.get("model")
     if table.get("url"):
-        yield f"sends the text of documents to {table['url']}"
+        yield f"sends the text of documents to {_shown(table['url'])}"
     elif provider not in ("local", "ollama", "disabled"):
         yield f"sends the text of documents to the service of {provider}"
     if provider == "local" and model and _bare(model) != BUNDLED_MODEL:
@@ -171,7 +217,7 @@ def _lua(table: Table, root: str) -> Iterator[str]:
 def _memory(table: Table, root: str) -> Iterator[str]:
     if "llm" in table:
         model = as_table(table["llm"])
-        yield f"sends memories to {model.get('base_url')}"
+        yield f"sends memories to {_shown(model.get('base_url'))}"
         yield from _key(model)
     yield from _others("memory", table, ("llm",))
 
@@ -207,7 +253,7 @@ def _instances(table: Table) -> Iterator[Table]:
 
 
 def _folder(table: Table, root: str) -> Iterator[str]:
-    yield from _outside(table, "root", root, "reads the folder", (".git", ".ctx"))
+    yield from _outside(table, "root", root, "reads the folder", CLOSED)
     yield from _others("connectors.filesystem", table, ("root",))
 
 
@@ -215,29 +261,29 @@ def _repository(table: Table, root: str) -> Iterator[str]:
     url = table.get("url")
     # Also one inside the project: its `.git` may be a file that leads anywhere.
     if isinstance(url, str) and _is_path(url):
-        yield f"reads the repository {url}"
+        yield f"reads the repository {_shown(url)}"
     if "cache_dir" in table:
         yield f"keeps copies of repositories in {table['cache_dir']}"
     if table.get("submodules"):
-        yield f"reads the submodules of {url}, which that repository names"
+        yield f"reads the submodules of {_shown(url)}, which that repository names"
     if table.get("lfs"):
-        yield f"has `git lfs` fetch the large files of {url}"
+        yield f"has `git lfs` fetch the large files of {_shown(url)}"
     yield from _others("connectors.git", table, ("url", "cache_dir", "submodules", "lfs"))
 
 
 def _site(table: Table, root: str) -> Iterator[str]:
     if "url" in table:
-        yield f"reads the site {table['url']}"
+        yield f"reads the site {_shown(table['url'])}"
     if table.get("allow_hosts"):
         yield f"reaches {_listed(table['allow_hosts'])}"
     if table.get("robots") is False:
-        yield f"does not ask {table.get('url')} what it forbids robots"
+        yield f"does not ask {_shown(table.get('url'))} what it forbids robots"
     yield from _others("connectors.web", table, ("url", "allow_hosts", "robots"))
 
 
 def _bucket(table: Table, root: str) -> Iterator[str]:
     if "bucket" in table:
-        endpoint = f" at {table['endpoint_url']}" if table.get("endpoint_url") else ""
+        endpoint = f" at {_shown(table['endpoint_url'])}" if table.get("endpoint_url") else ""
         keys = "" if table.get("anonymous") is True else " with your AWS keys"
         yield f"reads the bucket {table['bucket']}{endpoint}{keys}"
     yield from _others("connectors.s3", table, ("bucket", "endpoint_url", "prefix", "region", "profile"))

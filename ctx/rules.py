@@ -6,7 +6,7 @@ and change logs are held back unless the query asks for them. The constants are 
 
 from bisect import bisect_right
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
@@ -21,9 +21,13 @@ PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
+# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share of what
+# it says.
+DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+_STUBS = (".pyi", ".d.ts")
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
 ASKING = {
@@ -39,10 +43,13 @@ ASKING = {
 
 
 class Question(NamedTuple):
-    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`."""
+    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`,
+    and `modules` what these are of: `subprocess` of `subprocess.Popen`.
+    """
 
     weights: Mapping[str, float]
     names: Sequence[str] = ()
+    modules: Sequence[str] = ()
     defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
     definitions: Container[int] = ()
     numbered: bool = False  # it holds a version number
@@ -62,45 +69,44 @@ class Profile(NamedTuple):
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
-    stem: str  # without underscores, in lower case
     code: bool
     prose: bool
     role: str | None
+    defining: bool  # code that defines what it names: a stub only declares what another file does
+
+    @property
+    def stem(self) -> str:
+        """What the file may be called by, without underscores, in lower case; of a list of exports its folder."""
+        folder, _, stem = self.low.partition("/")
+        return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
 
-_UNKNOWN = Profile("", "", "", False, False, None)
-_low, _role, _number, _score = attrgetter("low"), attrgetter("role"), itemgetter(0), itemgetter(1)
+_UNKNOWN = Profile("", "", False, False, None, False)
+_low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
-    file = kinds.place(path)
-    named = f"{file.folders[-1] if file.folders else ''}/{file.stem}"
-    return Profile(
-        named,
-        named.lower(),
-        file.stem.replace("_", "").lower(),
-        kinds.is_code(media_type),
-        kinds.is_prose(media_type),
-        kinds.role(file, media_type),
-    )
+    file = folders, stem = kinds.place(path)
+    named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
+    code = kinds.is_code(media_type)
+    role = kinds.role(file, media_type)
+    prose = not code and kinds.is_prose(media_type)
+    return Profile(named, named.lower(), code, prose, role, code and not path.endswith(_STUBS))
 
 
 class _Terms(NamedTuple):
     """A question made ready for many documents."""
 
     question: Question
-    parts: list[tuple[str, float]]  # what a word of a path begins with, and its share of what the query says
     names: set[str]
     held: dict[str | None, Ruling]  # what holds for a role alone, but for the roles that the query asks for
     path_of_code: float
 
 
 def _terms(question: Question, share_of_code: float) -> _Terms:
-    total = sum(question.weights.values()) or 1.0
     return _Terms(
         question,
-        [(beginning(term), weight / total) for term, weight in question.weights.items()],
-        {name.replace("_", "").lower() for name in question.names},
+        {name.replace("_", "").lower() for name in (*question.names, *question.modules)},
         {
             role: Ruling(0.0, 0.0, factor, role)
             for role, factor in HELD_BACK.items()
@@ -108,6 +114,12 @@ def _terms(question: Question, share_of_code: float) -> _Terms:
         },
         PATH_CODE * share_of_code,
     )
+
+
+def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
+    """What a word of a path begins with for each term, and the term's share of what the query says."""
+    total = sum(weights.values()) or 1.0
+    return [(beginning(term), weight / total) for term, weight in weights.items()]
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
@@ -135,8 +147,10 @@ def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling
     """What holds for one document, whose path says a share of the query; None where nothing does."""
     definition = 0.0
     role = terms.held.get(profile.role)
-    if profile.code and number in terms.question.definitions:
+    if profile.defining and number in terms.question.definitions:
         definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
+        if profile.role == kinds.EXPORTS:  # what defines the name asked for is no mere list of exports
+            role = None
     if not path and not definition:
         return role
     path *= terms.path_of_code if profile.code else PATH_PROSE
@@ -150,16 +164,19 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     """
     if not ranked:
         return ranked, {}
-    top = ranked[0][1]
-    terms = _terms(question, _share_of_code(ranked, files))
-    numbers = list(map(_number, ranked))
-    profiles = list(map(files.get, numbers, repeat(_UNKNOWN)))
-    named = _named(terms.parts, profiles)
+    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
+    named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
     roles = [position for position, role in enumerate(map(_role, profiles)) if role]
     defining = question.definitions
-    defined = [position for position, number in enumerate(numbers) if number in defining] if defining else ()
+    defined = (
+        [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()
+    )
     particular = {*named, *defined}
+    if not particular and not roles:
+        return ranked, {}
+    top = ranked[0][1]
+    terms = _terms(question, _share_of_code(profiles))
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position in particular.union(roles):
@@ -181,8 +198,8 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     return [(number, score * scale) for number, score in scores], rulings
 
 
-def _share_of_code(ranked: Leg, files: Mapping[int, Profile]) -> float:
-    sample = [files[number].code for number, _ in ranked[:SAMPLE] if number in files]
+def _share_of_code(profiles: Sequence[Profile]) -> float:
+    sample = [profile.code for profile in profiles[:SAMPLE] if profile is not _UNKNOWN]
     return sum(sample) / max(1, len(sample))
 
 

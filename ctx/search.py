@@ -1,7 +1,8 @@
 """Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -24,7 +25,7 @@ from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.store.base import Catalog, SearchIndex
-from ctx.types import JSON, MODES, Filters, SearchResult
+from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -33,12 +34,19 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
+_CROWDED = 0.25  # of the passages of a leg; where more are of documents that have enough of them, it is filled with others
 _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
+_SAID_BY_CODE_ALONE = frozenset(
+    {"def", "fn", "func", "struct"}
+)  # of the words that stand before what is defined
+_MAX_COMPOUNDED = (
+    12  # words of a question of which neighbours may make a name; a longer one says too much beside
+)
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
@@ -73,6 +81,17 @@ class SearchReply(NamedTuple):
     explain: list[JSON] | None = None
     partial: str | None = None
     note: str | None = None
+
+
+class _Words(NamedTuple):
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that
+    neighbouring words make and some text has, and what to tell of the words put right.
+    """
+
+    query: str
+    weights: dict[str, float]
+    compounds: list[str]
+    note: str | None
 
 
 class Searcher:
@@ -118,9 +137,9 @@ class Searcher:
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         mode, vector, remark = self._meaning(query, mode)
-        query, weights, note = self._put_right(query, mode)
+        words = self._put_right(query, mode)
         rows = Rows(self._catalog)
-        request = self._request(query, weights, mode, filters, prefix, vector, per_document)
+        request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
         share = 0.0
@@ -135,7 +154,7 @@ class Searcher:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
-        return SearchReply(results, explained if explain else None, remark or partial, note)
+        return SearchReply(results, explained if explain else None, remark or partial, words.note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
@@ -173,18 +192,24 @@ class Searcher:
 
     def _request(
         self,
-        query: str,
-        weights: dict[str, float],
+        words: "_Words",
         mode: str,
         filters: Filters,
         prefix: bool,
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
-        names = _names(query)
+        query, weights = words.query, words.weights
+        subject = _subject(query)
+        members = analyze.members(subject)
+        names, defining = _names(subject, members), _defining(query, subject)
+        if not names and mode != "semantic":
+            names = words.compounds
+            defining = rules.DEFINITION_COMPOUND * _share(names, weights)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        defining = {hit.document_no: hit for hit in reversed(defined)}
-        question = rules.Question(weights, names, _defining(query), defining, _has_version(query))
+        definitions = {hit.document_no: hit for hit in reversed(defined)}
+        modules = [module for module, _ in members]
+        question = rules.Question(weights, names, modules, defining, definitions, _has_version(query))
         return Request(
             query,
             mode,
@@ -194,37 +219,44 @@ class Searcher:
             vector,
             question,
             Matcher(list(weights), weights, self._settings.snippet_chars),
-            defining,
+            definitions,
             per_document,
         )
 
-    def _put_right(self, query: str, mode: str) -> tuple[str, dict[str, float], str | None]:
-        """The query with words that no text has replaced by what differs in one letter and is there; its terms with their rarity, 0
-        where no text has them; and what to tell of the replaced.
+    def _put_right(self, query: str, mode: str) -> "_Words":
+        """The query with words that no text has replaced by what differs in one letter and is there.
 
         A query in quotes means what it says.
         """
-        weights = self._rarity(query)
-        if all(weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
-            return query, weights, None
+        words = self._known(query)
+        if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
+            return words
         replaced: list[str] = []
         for word, stem in () if analyze.exact_words(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
-            if weights.get(stem) or position < 0 or len(folded) != len(query) or not _may_be_misspelt(word):
+            if (
+                words.weights.get(stem)
+                or position < 0
+                or len(folded) != len(query)
+                or not _may_be_misspelt(word)
+            ):
                 continue
             neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
         if not replaced:
-            return query, weights, None
+            return words
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
-        return query, self._rarity(query), note
+        return self._known(query, note)
 
-    def _rarity(self, query: str) -> dict[str, float]:
-        terms = analyze.query_terms(query)
-        return dict.fromkeys(terms, 0.0) | self._index.rarity(terms)
+    def _known(self, query: str, note: str | None = None) -> "_Words":
+        """What the index knows of a query's words, in one question to it."""
+        terms, compounds = analyze.query_terms(query), _compounds(query)
+        rarity = self._index.rarity([*terms, *compounds.values()])
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return _Words(query, weights, [name for name, whole in compounds.items() if whole in rarity], note)
 
     # -- the ranking ---------------------------------------------------------------------------------------------------
 
@@ -274,10 +306,17 @@ class Searcher:
             deeper *= DEEPER
 
     def _keyword_leg(self, request: Request, k: int) -> Leg:
+        """The k best passages, so many that k of them count: a few long documents do not keep the others out."""
+        counted = self._settings.max_chunks_per_doc
         hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
         groups = ranking.by_document(hits)
-        documents = ranking.per_document(groups, self._settings.max_chunks_per_doc, ranking.FURTHER_PASSAGES)
-        return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
+        exhausted = len(hits) < k or k == MAX_CANDIDATES
+        if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
+            deeper = min(MAX_CANDIDATES, k * DEEPER)
+            hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
+            groups = ranking.by_document(ranking.first_counted(hits, counted, k))
+        documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
+        return Leg(groups, documents, exhausted)
 
     def _semantic_leg(self, request: Request, vector: QueryVector, k: int) -> Leg:
         hits = self._index.semantic(vector.values, request.filters, k, model=vector.model)
@@ -301,17 +340,27 @@ class Searcher:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
         else:
             ranked = ranking.of_best(keyword.ranked)
+        if request.defining and not request.exact:
+            ranked = self._with_defining(ranked, request.defining)
         ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
+
+    def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
+        """The ranking and below it the code that defines a name of the query, however seldom it says the name."""
+        present = {number for number, _ in ranked}
+        absent = [(number, 0.0) for number in defining if number not in present]
+        files = self._files_of(absent) if absent else {}
+        return ranked + [entry for entry in absent if entry[0] in files and files[entry[0]].defining]
 
     def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.Profile]:
         """The paths and types of documents, read once each for as long as there is room."""
         if len(self._files) > _FILES_KEPT:
             self._files = {}
         files = self._files
-        unread = {number for number, _ in ranked}.difference(files)
+        unread = [number for number, _ in ranked if number not in files]
         if unread:
-            places = self._catalog.places(sorted(unread))
+            unread.sort()
+            places = self._catalog.places(unread)
             files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files
 
@@ -321,7 +370,7 @@ class Searcher:
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
         rows.read(sample)
         texts = [row.text for number in sample if (row := rows.get(number))]
-        return ranking.semantic_weight(request.query, texts, self._settings.fusion)
+        return ranking.semantic_weight(_subject(request.query), texts, self._settings.fusion)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked for."""
@@ -382,18 +431,51 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
             raise BadRequest(f"{name} must be at least {minimum}, got {value}")
 
 
-def _names(query: str) -> list[str]:
-    """What a query may ask the definition of: itself where it is a name, else the identifiers in it."""
+def _subject(query: str) -> str:
+    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def main():`); else the query.
+
+    Of a plain word only behind what no sentence says: `class action` and `type theory` are prose.
+    """
+    word, _, name = query.strip().partition(" ")
+    name = name.strip().removesuffix(":").removesuffix("()")
+    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
+    return name if word in analyze.DEFINING and not is_word and ranking.is_name(name) else query
+
+
+def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
+    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of dotted names the last part."""
+    names = [name for _, name in members]
     if not ranking.is_name(query):
-        return analyze.identifiers(query)
-    return [query.strip().strip("\"'`()").replace("::", ".").replace("->", ".").rsplit(".", 1)[-1]]
+        return list(dict.fromkeys([*analyze.identifiers(query), *names]))
+    return names or [query.strip().strip("\"'`()")]
 
 
-def _defining(query: str) -> float:
+def _defining(query: str, subject: str) -> float:
     """What a definition of a name in the query is worth, by what the query is beside the name."""
-    if not ranking.is_name(query) or "." in query.strip():
+    if not ranking.is_name(subject) or "." in subject.strip():
         return rules.DEFINITION_WITHIN
-    return rules.DEFINITION if ranking.is_identifier(query) else rules.DEFINITION_PLAIN
+    asked_for = subject != query or ranking.is_identifier(query)
+    return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
+
+
+def _compounds(query: str) -> dict[str, str]:
+    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each
+    as a whole.
+    """
+    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
+    if not 1 < len(words) <= _MAX_COMPOUNDED:
+        return {}
+    pairs = list(pairwise(words))
+    wholes = analyze.words(" ".join(map("".join, pairs)))
+    # Two long words together are no term, and then it is not told which is whose.
+    return dict(zip(map("_".join, pairs), wholes, strict=True)) if len(wholes) == len(pairs) else {}
+
+
+def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
+    """The largest share of what a query says that the words of one of the names are, in [0, 1]."""
+    total = sum(weights.values()) or 1.0
+    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
+    return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

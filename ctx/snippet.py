@@ -132,7 +132,9 @@ class Matcher:
         terms = 0
         for bit, part in self._beginnings:
             start = low.find(part)
-            if start >= 0 and begins_word(low, part, text, start):
+            if start > 0 and low[start - 1].isalnum():  # else a word begins there, as nearly always
+                terms |= bit if begins_word(low, part, text, start) else 0
+            elif start >= 0:
                 terms |= bit
         return terms
 
@@ -171,7 +173,7 @@ class Matcher:
 
     def _terms_of_word(self, word: str) -> Terms:
         terms = 0
-        for term in analyze.terms(word):
+        for term in analyze.terms_of_word(word):
             terms |= self._bits.get(term, 0)
         return terms
 
@@ -345,6 +347,8 @@ def is_bare(chunk: Text) -> bool:
     if may_be_heading and "".join(chunk.text.split()) == "".join(chunk.heading.split()):
         return True
     if letters:
+        return False
+    if first == "#" and _plain_letters(chunk.text.lstrip("#").partition("\n")[2].lstrip()):
         return False
     words = ""
     lines = [line for line in chunk.text.split("\n") if line[:1] != "#"]

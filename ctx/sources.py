@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.lean import TYPE_CHECKING
+from ctx.reach import CLOSED, inside
 from ctx.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 
 if TYPE_CHECKING:  # each kind of source brings its own weight: only what is configured is imported
@@ -16,7 +18,7 @@ if TYPE_CHECKING:  # each kind of source brings its own weight: only what is con
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
     """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
     return [
-        *_folders(config.filesystems, config.path),
+        *_folders(config.filesystems, config.path, config.root),
         *_repositories(config.gits),
         *_sites(config.webs, config.folder),
         *_buckets(config.buckets),
@@ -66,7 +68,7 @@ def script_file(script: Script, root: str) -> "ScriptFile":
     )
 
 
-def _folders(folders: Sequence[Filesystem], config_path: str | None) -> "Iterator[Connector]":
+def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":
     from ctx.connectors.filesystem import FilesystemConnector
 
     for folder in folders:
@@ -79,6 +81,10 @@ def _folders(folders: Sequence[Filesystem], config_path: str | None) -> "Iterato
             max_file_bytes=folder.max_file_bytes,
             respect_gitignore=folder.gitignore,
             link=folder.link,
+            # A folder of the project is not to become a link out of it while a server runs (a pull can do that).
+            stays=partial(inside, root=project, closed=CLOSED)
+            if inside(folder.root, project, CLOSED)
+            else None,
         )
 
 

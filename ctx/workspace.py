@@ -275,7 +275,7 @@ class Workspace:
         from ctx.indexing.indexer import Indexer
         from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
-        from ctx.store.lock import WriterLock, source_lock
+        from ctx.store.lock import WriterLock, work_lock
 
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
@@ -296,7 +296,7 @@ class Workspace:
                 model=self.model,
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
-                source_lock=partial(source_lock, self.config.folder),
+                work_lock=partial(work_lock, self.config.folder),
                 turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
             )
 

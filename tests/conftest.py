@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import itertools
+import logging
 import os
 import tempfile
 from collections.abc import Generator, Iterator
@@ -141,3 +142,13 @@ def index_name(opensearch_url: str) -> Iterator[str]:
     name = f"t{os.getpid()}x{next(_numbers)}"
     yield name
     opensearch.forget(opensearch_url, name)
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """A command that a test runs in its own process logs to that test's standard error, which is closed after it."""
+    yield
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:
+        root.removeHandler(handler)
+        root.setLevel(logging.WARNING)

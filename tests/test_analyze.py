@@ -109,6 +109,20 @@ def test_a_query_counts_what_it_repeats() -> None:
     assert analyze.query_counts("cache the cached cache: eviction") == {"cach": 3, "evict": 1}
 
 
+@pytest.mark.parametrize(
+    ("query", "members"),
+    [
+        ("subprocess.Popen communicate timeout", [("subprocess", "Popen")]),
+        ("what does os.path.join() do", [("path", "join")]),
+        ("a std::unique_ptr of getUserName", [("std", "unique_ptr")]),
+        ("why, e.g. in 3.11 or v2.0, is it slow.", []),
+        ("..a and b.. or .c", []),
+    ],
+)
+def test_dotted_names_are_members_of_something(query: str, members: list[tuple[str, str]]) -> None:
+    assert analyze.members(query) == members
+
+
 def test_quotes_and_identifiers_want_their_words_side_by_side() -> None:
     assert analyze.query_phrases('find "boundary layer control" now') == [["boundari", "layer", "control"]]
     assert analyze.query_phrases("call os.path.join here") == [["os", "path", "join"]]

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import ctx, named, picture, project, workspace
 from kit import found as matches
-from kit import picture, project, workspace
 
 from ctx.backup import CATALOG, KEYS, MANIFEST, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.server.keys import KeyRing, match
 
 PAGES = {
     "tea.md": "# Tea\n\nThree minutes, 80 degrees.\n",
@@ -43,7 +45,7 @@ def built(memories: int) -> Path:
         bank = space.memory.bank("ana")
         for number in range(memories):
             bank.put(f"The narwhal number {number} likes tea.")
-    (folder / ".ctx" / KEYS).write_text('{"keys": []}')
+    (folder / ".ctx" / KEYS).write_text('{"version": 1, "keys": []}')
     return folder
 
 
@@ -76,7 +78,9 @@ def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: 
         assert space.health()["pending"] == 0  # nothing is embedded again
         assert space.index.check() == []
     assert answers(second) == answers(config)
-    assert (tmp_path / "second" / ".ctx" / KEYS).read_text() == '{"keys": []}'
+    assert (tmp_path / "second" / ".ctx" / KEYS).read_text() == json.dumps(
+        {"version": 1, "keys": []}, indent=1
+    )
     for path in (tmp_path / "backup.zip", *(tmp_path / "second" / ".ctx" / name for name in (CATALOG, KEYS))):
         assert path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "second" / ".ctx").stat().st_mode & 0o777 == 0o700
@@ -163,6 +167,33 @@ def with_another_sum(path: Path) -> None:
     rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": {CATALOG: {"bytes": 1, "sha256": "0"}}}})
 
 
+def saying(**fields: Any) -> Callable[[Path], None]:
+    """A manifest in which some of what it says is something else."""
+
+    def damage(path: Path) -> None:
+        rewritten(path, {MANIFEST: lambda manifest: manifest | fields})
+
+    return damage
+
+
+def nested(path: Path) -> None:
+    rewritten(path, {MANIFEST: None})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(MANIFEST, "[" * 200_000)
+
+
+def encrypted(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1  # of the last member, which is the manifest
+    path.write_bytes(content)
+
+
+def with_broken_keys(path: Path) -> None:
+    rewritten(path, {KEYS: lambda _: ["no keys"]})
+    sums = {"bytes": 11, "sha256": hashlib.sha256(b'["no keys"]').hexdigest()}
+    rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": manifest["files"] | {KEYS: sums}}})
+
+
 def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> None:
     """The archive with members left out, or their JSON changed."""
     with zipfile.ZipFile(path) as archive:
@@ -185,6 +216,15 @@ def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> No
         (without_manifest, "is no backup of ctx"),
         (of_a_newer_program, r"was made by a newer ctx \(9.9\)"),
         (with_another_sum, "is damaged in ctx.db"),
+        (saying(rows=[1]), "is no backup of ctx"),
+        (saying(rows={"document": "many"}), "is no backup of ctx"),
+        (saying(created_ms="yesterday"), "is no backup of ctx"),
+        (saying(created_ms=10**30), "is no backup of ctx"),
+        (saying(files={CATALOG: [1]}), "is no backup of ctx"),
+        (saying(files={CATALOG: {"bytes": "x", "sha256": "0"}}), "is no backup of ctx"),
+        (nested, "is no backup of ctx"),
+        (encrypted, "is no backup of ctx"),
+        (with_broken_keys, "is damaged in keys.json"),
     ],
 )
 def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
@@ -199,6 +239,39 @@ def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
         restore(str(backup), database(tmp_path), replace=True)
     assert answers(config) == before
     assert not (tmp_path / ".ctx" / "restored.partial").exists()
+
+
+def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    ring = KeyRing(str(tmp_path / ".ctx" / KEYS))
+    leaked, _ = ring.create("ana")
+    sound, _ = ring.create("ben")
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    ring.revoke("ana")
+    restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+    candidates = KeyRing(str(tmp_path / ".ctx" / KEYS)).candidates()
+    assert match(leaked, candidates) is None
+    assert match(sound, candidates) is not None
+
+
+def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> None:
+    config = indexed(tmp_path, memories=1)
+    with workspace(config) as space, space.catalog._writing() as write:
+        write.connection.execute(
+            "CREATE TRIGGER lose AFTER INSERT ON memories BEGIN DELETE FROM memories; END"
+        )
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    with pytest.raises(StoreError, match="holds a trigger, which ctx never makes"):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
+    assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
+
+
+def test_a_backup_of_a_file_does_not_go_into_a_shared_database(tmp_path: Path) -> None:
+    config = indexed(tmp_path, memories=1)
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    config.write_text(CONFIG + '[store]\nurl = "postgresql://nobody@127.0.0.1:1/none"\n')
+    reply = ctx("restore", "--replace", "backup.zip", cwd=tmp_path, env=named(config))
+    assert (reply.returncode, "[store] url" in reply.stderr) == (2, True)
 
 
 def test_a_backup_of_a_newer_catalog_is_refused(tmp_path: Path) -> None:
@@ -236,6 +309,29 @@ def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
     content[20 * 4096 : 24 * 4096] = b"\xff" * (4 * 4096)
     path.write_bytes(content)
     with pytest.raises(StoreError, match="the catalog is damaged"):
+        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    assert not (tmp_path / "backup.zip").exists()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_what_sqlite_left_of_a_file_that_has_gone_is_not_played_into_the_restored_one(
+    tmp_path: Path, suffix: str
+) -> None:
+    indexed(tmp_path / "first", memories=1)
+    back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    (tmp_path / "second" / ".ctx").mkdir(parents=True, mode=0o700)
+    remnant = Path(database(tmp_path / "second") + suffix)
+    remnant.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\xff" * 4096)
+    restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    assert not remnant.exists()
+
+
+def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    (tmp_path / "id_rsa").write_text("private")
+    (tmp_path / ".ctx" / KEYS).unlink()
+    (tmp_path / ".ctx" / KEYS).symlink_to(tmp_path / "id_rsa")
+    with pytest.raises(StoreError, match="is a link"):
         back_up(database(tmp_path), str(tmp_path / "backup.zip"))
     assert not (tmp_path / "backup.zip").exists()
 

@@ -160,3 +160,9 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     ):
         pass
     assert untouched(secret)
+
+
+@pytest.mark.parametrize("state", ["", "state", "./state"])
+def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> None:
+    environ = {"HOME": "/home/me", "XDG_STATE_HOME": state}
+    assert files.state_folder(environ) == "/home/me/.local/state/ctx"

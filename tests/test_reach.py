@@ -145,6 +145,30 @@ def test_no_shape_of_a_table_is_too_odd_to_look_at(root: Path, name: str, value:
     assert isinstance(requests(tomli.loads(f"{name} = {literal}"), str(root)), list)
 
 
+SECRETIVE = {
+    "postgresql://me:hunter2@db.example.com/ctx": "postgresql://me@db.example.com/ctx",
+    "postgresql://me:hun/ter2@db.example.com/ctx": "postgresql://me/...",
+    "postgresql:///ctx?host=db.example.com&password=hunter2": "postgresql:///ctx?...",
+    "https://ghp_hunter2@git.example/a": "https://...@git.example/a",
+    "https://os:hunter2@one.example:9200": "https://os@one.example:9200",
+    "https://evil.example:443/@github.com/a": "https://evil.example:443/@github.com/a",
+}
+
+
+@pytest.mark.parametrize("url", SECRETIVE)
+def test_a_request_shows_where_it_leads_and_no_password(root: Path, url: str) -> None:
+    text = (
+        f"[store]\nurl = '{url}'\n[index]\nurl = '{url}'\n[embedding]\nurl = '{url}'\n"
+        f"[memory.llm]\nbase_url = '{url}'\n[connectors.web]\nurl = '{url}'\nrobots = false\n"
+        f"[connectors.git]\nurl = '{url}'\nsubmodules = true\nlfs = true\n"
+    )
+    lines = [line for line in requests(tomli.loads(text), str(root)) if "://" in line]
+    assert len(lines) == 8
+    for line in lines:
+        assert SECRETIVE[url] in line
+        assert "ter2" not in line
+
+
 def test_every_key_of_the_example_has_been_thought_of() -> None:
     text = (ROOT / "config" / "ctx.toml").read_text()
     text = re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE).replace(", ...]", "]")

@@ -106,6 +106,20 @@ def test_what_defines_the_name_comes_before_what_uses_it() -> None:
     assert order(files, {"blueprint": 1.0}, ranked, **question) == [1, 3, 2]
 
 
+def test_a_list_of_exports_that_defines_the_name_asked_for_is_not_held_back() -> None:
+    files = {
+        1: ("src/views.py", PYTHON),
+        2: ("collections/__init__.py", PYTHON),
+        3: ("abc/__init__.py", PYTHON),
+    }
+    places = {number: rules.profile(*file) for number, file in files.items()}
+    question = rules.Question({"ordereddict": 1.0}, ["OrderedDict"], definitions=frozenset({2}))
+    ranked, rulings = rules.apply([(1, 1.0), (2, 0.9), (3, 0.8)], places, question)
+    assert [number for number, _ in ranked] == [2, 1, 3]
+    assert rulings[2] == rules.Ruling(0.0, rules.DEFINITION_WITHIN)
+    assert rulings[3].factor == rules.HELD_BACK[kinds.EXPORTS]
+
+
 def test_a_change_log_is_found_by_a_version() -> None:
     files = {1: ("CHANGELOG.md", MARKDOWN), 2: ("docs/a.md", MARKDOWN)}
     ranked = [(1, 1.0), (2, 0.9)]

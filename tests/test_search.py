@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx import analyze
+from ctx import analyze, rules
 from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.identity import document_id, embedding_text, text_hash
@@ -154,6 +154,12 @@ def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
     ]
 
 
+def module(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
+    """A file of Python with just these chunks."""
+    document, chunks = in_chunks(source_id, *texts)
+    return document._replace(media_type="text/x-python"), chunks
+
+
 def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: object) -> list[str]:
     return [result.source_id for result in searcher.search(query, mode, **arguments).results]  # type: ignore[arg-type]
 
@@ -194,6 +200,58 @@ def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: S
     assert len(ids(store.searcher(candidate_k_keyword=5), "otter", limit=20)) == 20
     store.embed()
     assert len(ids(store.searcher(candidate_k_vector=5), "otter", "semantic", limit=20)) == 20
+
+
+def test_documents_and_not_passages_of_a_few_fill_the_candidates(store: Store) -> None:
+    """The path of `otter.py` puts it first, which only a candidate can be."""
+    store.put(
+        module("otter/lib/log.py", *["otter feed " * 130] * 40),
+        module("otter/lib/otter.py", f"otter {'word ' * 300}"),
+    )
+    assert ids(store.searcher(candidate_k_keyword=20), "otter") == ["otter/lib/otter.py", "otter/lib/log.py"]
+
+
+@pytest.mark.parametrize(
+    ("query", "rank"), [("ledger.Balance when closing", 2), ("class Balance", 0), ("Balance", 2)]
+)
+def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
+    store: Store, query: str, rank: int
+) -> None:
+    store.put(
+        *(module(f"{n}.py", f"ledger.Balance when closing Balance {n}") for n in range(9)),
+        module("ledger/__init__.py", f"class Balance: {'word ' * 300}"),
+    )
+    assert ids(store.searcher(candidate_k_keyword=2), query)[rank] == "ledger/__init__.py"
+
+
+def test_words_of_a_question_that_make_a_name_lead_to_what_it_names(store: Store) -> None:
+    store.put(
+        module("frames.py", "the mask is read, then the mask to apply stands before the payload"),
+        module("speed.py", "def apply_mask(payload): pass", "word " * 60),
+        module("other.py", "payload " * 20),
+    )
+    searcher = store.searcher()
+    assert ids(searcher, "apply the mask to the payload")[:2] == ["frames.py", "speed.py"]
+    reply = searcher.search("apply the mask to the payload", explain=True)
+    assert reply.explain is not None
+    assert reply.explain[1]["rules"] == {
+        "definition": pytest.approx(rules.DEFINITION_COMPOUND * 0.8, abs=0.1)
+    }
+    assert ids(searcher, f"{'a' * 40} {'b' * 40}") == [], "together too long for a term"
+
+
+def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: Store) -> None:
+    store.put(module("a.py", "class OpenLedger: pass"), module("b.py", "call OpenLedger now"))
+    assert ids(store.searcher(), '"call OpenLedger"') == ["b.py"]
+
+
+def test_a_defining_word_before_a_plain_word_is_prose_but_for_def(store: Store) -> None:
+    store.put(
+        module("a.py", "class action: pass"), module("b.py", "action by action, action of action in class")
+    )
+    assert ids(store.searcher(), "class action")[0] == "b.py"
+    assert ids(store.searcher(), "class Action")[0] == "a.py"
+    assert ids(store.searcher(), "def action")[0] == "a.py"
 
 
 def test_the_limit_defaults_to_the_configured_one(store: Store) -> None:

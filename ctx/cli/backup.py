@@ -57,6 +57,11 @@ def _restore(argv: list[str]) -> int:
     )
     args = options.parse_args(argv)
     config = configuration(args.config)
+    if config.store.url:
+        raise BadRequest(
+            "the catalog is in the database of [store] url, which a backup of a file does not go into: restore it "
+            "without [store] url, then `ctx migrate --to` that database"
+        )
     path = os.path.abspath(os.path.expanduser(args.file))
     contents = restore(path, config.db.path, replace=args.replace)
     with open_workspace(config) as workspace:

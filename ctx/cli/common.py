@@ -8,7 +8,7 @@ from ctx.config import Config, default_config, parse_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING, Any
 from ctx.project import Location, find_config, project_root, shown_path
-from ctx.reach import requests
+from ctx.reach import asked, requests
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON
 
@@ -104,7 +104,7 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
             # It needs hashes and JSON, which a plain search does without.
             from ctx.cli.trust import require_trust
 
-            require_trust(path, content, lines)
+            require_trust(path, asked(content, tables, root), lines)
     config = parse_config(
         tables,
         shown=name,

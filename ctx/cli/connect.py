@@ -16,7 +16,7 @@ from typing import Any
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, removed
-from ctx.cli.foreign import Outcome, difference, give_back, own_command, read_text, write_text
+from ctx.cli.foreign import Outcome, difference, file_at, give_back, own_command, read_text, write_text
 from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.project import Location, find_config, project_root
@@ -135,7 +135,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
     template = client.project if args.scope == "project" else client.user
     if template is None:
         return _paste(key, client, snippet, args)
-    path = _path(client, template, name)
+    path = _path(client, template, name, shared=args.scope == "project")
     if args.print:
         return Outcome(key, "shown", path, f"# {path}\n{snippet}")
     content = read_text(path)
@@ -151,7 +151,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
     if args.dry_run:
         return Outcome(key, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, private=args.scope != "project")
+    write_text(path, revised, before=content, private=args.scope != "project")
     backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
     lines = [f"{client.title}: wrote '{name}' into {path}{backup_note}", client.then]
     if not server.piped:
@@ -289,7 +289,7 @@ def _remove(key: str, name: str, args: Any) -> Outcome:
     template = client.project if args.scope == "project" else client.user
     if template is None:
         raise BadRequest(f"{client.title} is configured by hand: {client.then}")
-    path = _path(client, template, name)
+    path = _path(client, template, name, shared=args.scope == "project")
     content = read_text(path)
     present = entries(client.form, client.key, content)
     if content is None or name not in present:
@@ -311,11 +311,11 @@ def _remove(key: str, name: str, args: Any) -> Outcome:
     return Outcome(key, "removed", path, f"{client.title}: took '{name}' out of {path}")
 
 
-def _path(client: Client, template: str, name: str) -> str:
+def _path(client: Client, template: str, name: str, *, shared: bool = False) -> str:
     path = os.path.abspath(expanded(template))
     if client.form == "yaml":
         path = os.path.join(os.path.dirname(path), f"{name}.yaml")  # a file for each server
-    return os.path.realpath(path)  # a link (to a folder of dotfiles, say) stays one
+    return file_at(path, shared=shared)
 
 
 def _server(client: Client, location: Location | None, args: Any) -> Server:

@@ -20,6 +20,7 @@ from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
 from ctx.server.policy import ServerSettings
+from ctx.store.schema import is_damage
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -145,6 +146,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
             problems = workspace.catalog.check()
             stats = workspace.catalog.stats()
     except StoreError as error:
+        if not is_damage(error):  # another program's file, a newer ctx's, one in use: nothing to set aside
+            return Finding("catalog", FAILED, error.message)
         problems, stats = [error.message], {}
     if not problems:
         size = f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB"
@@ -160,8 +163,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
         )
     path = config.db.path
     aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    for suffix in ("", "-wal", "-shm"):
-        if os.path.exists(path + suffix):
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        if os.path.lexists(path + suffix):
             os.replace(path + suffix, aside + suffix)
     return Finding(
         "catalog",
@@ -189,10 +192,14 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
 
 
 def _files(folder: str) -> Iterator[str]:
+    """What ctx laid in the folder of a store. A clone may have brought a link in the place of one of them."""
+    index = os.path.join(folder, "index")
+    if os.path.islink(folder):
+        return
     for name in ("ctx.db", "ctx.db-wal", "ctx.db-shm", "keys.json", "lock"):
         if os.path.exists(os.path.join(folder, name)):
             yield os.path.join(folder, name)
-    for parent, _, names in os.walk(os.path.join(folder, "index")):
+    for parent, _, names in () if os.path.islink(index) else os.walk(index):
         yield parent
         yield from (os.path.join(parent, name) for name in names)
 

@@ -16,8 +16,8 @@ Entry = dict[str, JSON]
 
 def edited(form: str, key: str, text: str | None, name: str, entry: JSON) -> str | None:
     """The file with the entry under `key`; None where it cannot be edited safely."""
-    if form == "yaml":
-        return _yaml(name, entry)  # the file is this entry's alone
+    if form == "yaml":  # the file is this entry's alone, and another's is left to them
+        return _yaml(name, entry) if text is None or _holds_only(text, key, name) else None
     edit = _edit_toml if form == "toml" else _edit_json
     return edit(text or "", key, name, entry)
 
@@ -45,6 +45,11 @@ def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
         return {}
     table = document.get(key, {}) if isinstance(document, dict) else {}
     return table if isinstance(table, dict) else {}
+
+
+def _holds_only(text: str, key: str, name: str) -> bool:
+    """Whether YAML is a file as `_yaml` writes it, or empty."""
+    return not text.strip() or _yaml_entries(text, key).keys() == {name}
 
 
 def _yaml_entries(text: str, key: str) -> dict[str, JSON]:

@@ -54,6 +54,24 @@ def own_command() -> str:
     return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
 
 
+def file_at(path: str, *, shared: bool) -> str:
+    """The file itself that a client reads at `path`. Raises `ConfigError`.
+
+    A user's own may be a link, to a folder of dotfiles say, which stays one. That of a project (`shared`) may
+    not: a clone brings its links along, and what one leads to may be any file of the user's.
+    """
+    if not shared:
+        return os.path.realpath(path)
+    path = os.path.abspath(path)
+    try:
+        files.check_file(path, beneath=os.getcwd())
+    except FileNotFoundError:
+        pass  # nor a folder for it
+    except OSError as error:
+        raise ConfigError(f"{path} is not written: {error.strerror}") from error
+    return path
+
+
 def read_text(path: str) -> str | None:
     """The text of a file, its line ends as they are; None where there is no file. Raises `ConfigError`."""
     try:
@@ -66,16 +84,24 @@ def read_text(path: str) -> str | None:
         raise ConfigError(f"{path} cannot be read: {reason}") from error
 
 
-def write_text(path: str, text: str, *, private: bool) -> None:
-    """Replaces the file in one step, its old text beside it as `.bak`; permissions stay as they were."""
+def write_text(path: str, text: str, *, before: str | None, private: bool) -> None:
+    """Replaces the file in one step, its old text beside it as `.bak`; permissions stay as they were.
+
+    `before` is what it was changed from, None where there was none. Raises `ConfigError`, also where the
+    program that it belongs to has written it meanwhile: what that wrote is not to be lost.
+    """
     folder = os.path.dirname(path)
     try:
-        os.makedirs(folder, exist_ok=True)
+        if private:
+            files.make_folder(folder)
+        else:
+            os.makedirs(folder, exist_ok=True)
         mode = 0o600 if private else 0o644
-        if os.path.exists(path):
+        if read_text(path) != before:
+            raise ConfigError(f"{path} was changed meanwhile, and is as it was: run this again")
+        if before is not None:
             mode = os.stat(path).st_mode & 0o777
-            with open(path, "rb") as file:
-                files.replace(path + ".bak", file.read(), mode=mode)
+            files.replace(path + ".bak", before.encode(), mode=mode)
         files.replace(path, text.encode(), mode=mode)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
@@ -91,7 +117,7 @@ def give_back(
     if dry_run:
         return difference(path, old, revised)
     if revised or revised == backup:
-        write_text(path, revised, private=private)
+        write_text(path, revised, before=old, private=private)
     else:
         os.unlink(path)
     if revised == backup:

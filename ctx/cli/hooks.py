@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ctx.cli.common import plain
 from ctx.cli.entries import distinct, edited, indent_of, inserted, members_of, removed
-from ctx.cli.foreign import Outcome, difference, give_back, own_command, read_text, write_text
+from ctx.cli.foreign import Outcome, difference, file_at, give_back, own_command, read_text, write_text
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.project import Location
 from ctx.types import JSON
@@ -101,7 +101,7 @@ def connect_memory(location: Location | None, args: Any) -> Outcome:
             "--memory recalls from the store of this machine; leave --url, --stdio and --key-env out"
         )
     template = client.project if args.scope == "project" else client.user
-    path = os.path.realpath(os.path.expanduser(template))
+    path = file_at(os.path.expanduser(template), shared=args.scope == "project")
     content = read_text(path)
     return (
         _remove(client, path, content, args) if args.remove else _write(client, path, content, location, args)
@@ -127,7 +127,7 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
         return Outcome(args.client, "unchanged", path, f"{client.title} remembers already: {path}")
     if args.dry_run:
         return Outcome(args.client, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, private=args.scope != "project")
+    write_text(path, revised, before=content, private=args.scope != "project")
     beside = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
     lines = (
         f"{client.title}: wrote {', '.join(entries)} into {path}{beside}",

@@ -11,8 +11,7 @@ from ctx.cli.sessions import DEFAULT_BANK
 from ctx.errors import BadRequest, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
-from ctx.memory.imports.item import Source
-from ctx.memory.products import PRODUCTS, import_from, read_source
+from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
 from ctx.types import JSON
 from ctx.workspace import Workspace
 
@@ -137,7 +136,7 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     if _check_folder(args):
         folder = Folder(workspace.memory.bank(args.bank or DEFAULT_BANK, _BY_HAND), args.folder)
         return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
-    source = Source(None, sys.stdin.buffer.read()) if args.file == "-" else read_source(args.file)
+    source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
             f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME another product's"

@@ -88,11 +88,18 @@ def _content(path: str) -> bytes | None:
 
 
 def unit_of(config: str, platform: str, home: str, suffix: str = "") -> Unit:
-    """The unit that serves a configuration, on this platform and for the user with this home."""
+    """The unit that serves a configuration, on this platform, for the user with this home. Raises
+    `ConfigError`.
+    """
     root = project_root(config)
+    # systemd takes a carriage return for the end of a line too, and a backslash before one for a line that
+    # goes on.
+    if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", config) or root.endswith("\\"):
+        raise ConfigError(f"{root!r} holds a letter that a unit cannot name; rename the folder")
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
     words += suffix
-    command = (sys.executable, "-m", "ctx", "serve", "mcp", "--config", config)
+    # -P: it starts in the project's folder, whose own `ctx` or `json.py` would else be what is run.
+    command = (sys.executable, "-P", "-m", "ctx", "serve", "mcp", "--config", config)
     if platform == "darwin":
         return _launchd(f"ctx.{words}", command, root, home)
     return _systemd(f"ctx-{words}.service", command, root, home)
@@ -125,8 +132,8 @@ WantedBy=default.target
 
 
 def _escaped(text: str) -> str:
-    """A path in a unit file: `%` begins a specifier there, and a line is a line."""
-    return text.replace("%", "%%").replace("\n", " ")
+    """A path in a unit file: `%` begins a specifier there."""
+    return text.replace("%", "%%")
 
 
 def _quoted(word: str) -> str:

@@ -17,8 +17,8 @@ from ctx.extensions.trust import (
     project_scripts,
     trust_path,
 )
-from ctx.project import Location, find_config, project_root, shown_path
-from ctx.reach import requests
+from ctx.project import Location, find_config, project_root, shown_path, trusted_as
+from ctx.reach import asked, requests
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.toml import read_text, tables_of
@@ -29,13 +29,13 @@ MAX_LINE = 400  # characters of one request: a longer one is cut where it can be
 
 
 def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
-    """Returns where the user has trusted these bytes at this path, or does so now. Raises `ConfigError`.
+    """Returns where the user has trusted these bytes (`asked`) at this path, or does so now. Raises `ConfigError`.
 
     Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
     command that trusts.
     """
     file = TrustFile(trust_path(os.environ))
-    if file.vouches(_key(path), content):
+    if file.vouches(trusted_as(path), content):
         return
     name = one_line(shown_path(path), MAX_LINE)
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
@@ -43,7 +43,7 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
         print(_bullets(lines), file=sys.stderr)
         print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            file.record({_key(path): digest_of(content)})
+            file.record({trusted_as(path): digest_of(content)})
             return
     excess = len(lines) - SHOWN_REQUESTS
     excess_line = [f"and {excess} more"] if excess > 0 else []
@@ -58,7 +58,7 @@ def trust_as_written(path: str) -> None:
     """Trusts a configuration that the user has just had written. Raises `ConfigError`."""
     configured = _read(Location(path, False))
     if configured.requests:
-        TrustFile(trust_path(os.environ)).record({_key(path): configured.digest})
+        TrustFile(trust_path(os.environ)).record({trusted_as(path): configured.digest})
 
 
 @contextmanager
@@ -68,15 +68,10 @@ def trust_after_own_change(path: str) -> Iterator[None]:
     """
     file = TrustFile(trust_path(os.environ))
     configured = _read(Location(path, False))
-    trusted = not configured.requests or file.digests().get(_key(path)) == configured.digest
+    trusted = not configured.requests or file.digests().get(trusted_as(path)) == configured.digest
     yield
     if trusted:
         trust_as_written(path)
-
-
-def _key(path: str) -> str:
-    """A configuration's name in the list of what is trusted: the file itself, by whatever way one came."""
-    return os.path.realpath(path)
 
 
 def _command(path: str) -> str:
@@ -114,7 +109,8 @@ def _read(location: Location) -> _Configured:
     path, name = location.path, shown_path(location.path)
     content = read_text(path, name)
     tables = tables_of(content, path, name, os.environ)
-    return _Configured(path, location.chosen, digest_of(content), requests(tables, project_root(path)))
+    root = project_root(path)
+    return _Configured(path, location.chosen, digest_of(asked(content, tables, root)), requests(tables, root))
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -154,14 +150,14 @@ def _trust_project(args: Any) -> int:
     _check_names(args.names, configured, scripts)
     picked = [script for script in scripts if not args.names or script.name in args.names]
     configured_too = not args.names or configured.name in args.names
-    trusted = digests.get(_key(configured.path)) == configured.digest
+    trusted = digests.get(trusted_as(configured.path)) == configured.digest
     if not args.json and configured_too and configured.requests:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
         print(_bullets(configured.requests), flush=True)
     if not args.list:
         changes = {script.path: None if args.revoke else script.digest for script in picked}
         if configured_too and (args.revoke or configured.requests):
-            changes[_key(configured.path)] = None if args.revoke else configured.digest
+            changes[trusted_as(configured.path)] = None if args.revoke else configured.digest
             trusted = not args.revoke
         file.record(changes)
         picked = [script._replace(trusted=not args.revoke) for script in picked]

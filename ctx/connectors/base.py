@@ -12,6 +12,8 @@ Progress = Callable[[str, int, int | None], None]
 SLOW_KINDS = frozenset({"web", "s3", "script"})
 """The types of sources whose reading waits for others most of the time: minutes, for what is stored in seconds.
 The writer's lock is not held while they are read, but for each batch."""
+FETCHED_KINDS = frozenset({"git"})
+"""The types whose reading begins with a wait for others, and is quick then: the lock is held from the first batch on."""
 
 
 class Problem(NamedTuple):

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
 from ctx.connectors.base import ScanLog
@@ -17,7 +17,7 @@ from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPP
 from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import FILE, FOLDER, read_below, read_most, too_large
-from ctx.connectors.patterns import MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.connectors.stamps import RACY, STAMP, fingerprint, may_still_change
 from ctx.errors import SourceError
@@ -67,7 +67,7 @@ class FilesystemConnector:
     stays within the root.
     `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this
     machine. A root that holds nothing at all although documents are known is taken for an unmounted disk,
-    unless `allow_empty`.
+    unless `allow_empty`. `stays(root)` is asked before each scan, of the root without links, and false is an error.
     """
 
     def __init__(
@@ -82,8 +82,10 @@ class FilesystemConnector:
         respect_gitignore: bool = True,
         allow_empty: bool = False,
         link: str | None = None,
+        stays: Callable[[str], bool] | None = None,
     ) -> None:
         self.name = name
+        self._stays = stays
         self.root = os.path.abspath(os.path.expanduser(root))
         self.include_globs = tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
@@ -228,6 +230,11 @@ class FilesystemConnector:
                 f"mend `root` in [{self._where}]. "
                 "What is indexed from it is kept"
             ) from error
+        if self._stays is not None and not self._stays(root):
+            raise SourceError(
+                f"{self.name}: the root folder has become a link that leads out of the project; if it is meant, "
+                "start ctx again. What is indexed from it is kept"
+            )
         if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
                 f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, "
@@ -318,18 +325,24 @@ def is_build(name: str, beside: Container[str]) -> bool:
 
 
 def _rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing, a link or no file.
+    """The patterns of an ignore file; none where it is missing. Raises `_Unreadable`, `TooManyPatterns`.
 
-    Raises `_Unreadable`, `TooManyPatterns`.
+    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to be
+    published, and whoever made it a link meant that.
     """
+    ours = path.endswith("/" + RULE_FILES[-1])
     try:
         fd = os.open(path, FILE)
     except OSError as error:
+        if ours and error.errno == errno.ELOOP:
+            raise _Unreadable(LINKED_RULES) from error
         if error.errno in _GONE:
             return []
         raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
+            if ours:
+                raise _Unreadable(f"{os.path.basename(path)} is no file")
             return []
         try:
             data = read_most(file.read, MAX_RULE_FILE_BYTES + 1)

@@ -16,7 +16,10 @@ TRANSPORTS = {
 }
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P<path>.*)", re.DOTALL)
+# What a shell would take for more than a name: the `ProxyCommand` of a user's ssh is given host and user.
+_SHELL = re.compile(r"""[\s'"`$\\;&<>|(){}!*?#^]""")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_ODD_NAME = "url: a host or a user holds a letter that none has"
 _SSH_HOSTS = {
     "ssh.github.com": "github.com",
     "altssh.gitlab.com": "gitlab.com",
@@ -61,6 +64,8 @@ def parse_remote(url: str) -> Remote:
     if scp and not url.startswith(("/", ".", "~")):
         if scp["host"].startswith("-"):
             raise ValueError("url: a host must not begin with a dash")
+        if _SHELL.search(scp["host"]) or _SHELL.search(scp["user"] or ""):
+            raise ValueError(_ODD_NAME)
         host = scp["host"].strip("[]").lower()
         return Remote(url, "ssh", host, None, scp["path"], url, ())
     path = os.path.abspath(os.path.expanduser(url))
@@ -86,6 +91,9 @@ def _parse_url(url: str) -> Remote:
         raise ValueError("url names no host")
     if host.startswith("-") or (parts.username or "").startswith("-"):
         raise ValueError("url: neither host nor user may begin with a dash")
+    names = (host, unquote(host), unquote(parts.username or "") if transport == "ssh" else "")
+    if any(map(_SHELL.search, names)):
+        raise ValueError(_ODD_NAME)
     user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
     bracketed = f"[{host}]" if ":" in host else host
     display = f"{parts.scheme}://{user}{bracketed}{f':{port}' if port else ''}{parts.path}"

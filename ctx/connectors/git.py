@@ -24,7 +24,7 @@ from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
 from ctx.connectors.names import encode_name
 from ctx.connectors.opening import too_large
-from ctx.connectors.patterns import TooManyPatterns, read_ignore_file
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, read_ignore_file
 from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.submodules import (
@@ -286,14 +286,14 @@ class GitConnector:
         except GitFailed:
             return b""  # it is no configuration: the report says that each of them has no address
 
-    def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes]:
-        """The `.ctxignore` files, by folder."""
+    def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
+        """The `.ctxignore` files, by folder, or why one cannot be read."""
         if not oids:
             return {}
-        self._repository.prefetch(list(oids.values()), lock, None)
+        self._repository.prefetch(list(filter(None, oids.values())), lock, None)
         blobs = Blobs(self._repository.git, self.name)
         try:
-            return {folder: blobs.read(oid, QUICK_TIMEOUT_S) for folder, oid in oids.items()}
+            return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
         finally:
             blobs.close()
 
@@ -388,8 +388,8 @@ def _inside(root: str, section: str) -> str:
 
 
 def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dict[str, str]]:
-    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them, (path, commit) of the
-    submodules."""
+    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them ("" of one that is
+    no file), (path, commit) of the submodules."""
     files: list[tuple[bytes, str]] = []
     rules: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -398,31 +398,40 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
         mode, _, kind_and_oid = head.partition(b" ")
         if mode == _SUBMODULE_MODE:
             links[path.decode("utf-8", "surrogateescape")] = kind_and_oid.partition(b" ")[2].decode()
-        if mode not in _FILE_MODES:
-            continue
         oid = kind_and_oid.partition(b" ")[2].decode()
-        files.append((path, oid))
         folder, _, base = path.rpartition(b"/")
         if base == RULE_FILE.encode():
-            rules[folder.decode("utf-8", "surrogateescape")] = oid
+            rules[folder.decode("utf-8", "surrogateescape")] = oid if mode in _FILE_MODES else ""
+        if mode in _FILE_MODES:
+            files.append((path, oid))
     return files, rules, links
 
 
-class _RuleFiles:
-    """The `.ctxignore` files by folder, put in force. One that asks too much withholds its folder, a line of
-    the report."""
+def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
+    """A rule file, or why it cannot be read."""
+    try:
+        return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
+    except SourceError as error:
+        return SourceError(f"{RULE_FILE} {error.message}")
 
-    def __init__(self, contents: Mapping[str, bytes], log: ScanLog) -> None:
+
+class _RuleFiles:
+    """The `.ctxignore` files by folder, put in force. One that asks too much, or cannot be read, withholds
+    its folder, a line of the report."""
+
+    def __init__(self, contents: Mapping[str, bytes | SourceError], log: ScanLog) -> None:
         self._contents = contents
         self._log = log
 
     def ruled(self, folder: str, scope: Scope) -> Scope | None:
-        content = self._contents.get(folder)
-        if content is None:
+        content = self._contents.get(folder, b"")
+        if content == b"":
             return scope
         try:
+            if isinstance(content, SourceError):
+                raise content
             return scope.with_rules(read_ignore_file(content))
-        except TooManyPatterns as error:
+        except SourceError as error:
             source_id = encode_name(folder)
             self._log.withheld.append(f"{source_id}/" if source_id else "")
             self._log.problem(source_id, f"left out: {error.message}")

@@ -304,12 +304,15 @@ class Blobs:
         self._buffer = b""
         self._closed = False
 
-    def read(self, oid: str, timeout_s: float) -> bytes:
-        """The content of a blob. Raises `SourceError`. After `close` each call runs a git of its own."""
+    def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
+        """The content of a blob, of `most` bytes at most. Raises `SourceError`.
+
+        After `close` each call runs a git of its own.
+        """
         with self._lock:
             reusable = False
             try:
-                data = self._read(oid, time.monotonic() + timeout_s)
+                data = self._read(oid, time.monotonic() + timeout_s, most)
                 reusable = not self._closed
                 return data
             finally:
@@ -327,7 +330,7 @@ class Blobs:
         self._process = self._running = None
         self._buffer = b""
 
-    def _read(self, oid: str, deadline_s: float) -> bytes:
+    def _read(self, oid: str, deadline_s: float, most: int | None) -> bytes:
         if self._process is None:
             self._running = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
             self._process = self._running.__enter__()
@@ -342,6 +345,8 @@ class Blobs:
         if len(header) != 3:
             raise SourceError("is missing from the local copy of the repository")
         size = int(header[2])
+        if most is not None and size > most:
+            raise SourceError(f"is larger than {most:,} bytes")
         data = self._exactly(size + 1, deadline_s)
         return data[:size]
 

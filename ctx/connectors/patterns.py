@@ -46,6 +46,9 @@ NameTest = Callable[[str], bool]
 Token = tuple[str, str]  # star | literal | class, and its text: a character, or a regular expression for one
 
 
+LINKED_RULES = "`.ctxignore` is a link, which ctx does not follow: put a file there"
+
+
 class TooManyPatterns(SourceError):
     """An ignore file asks for more than `MAX_WEIGHT`. Without its rules, what it hides would be published."""
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote_plus, urlsplit
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
 from ctx.connectors.base import ScanLog
@@ -25,6 +25,7 @@ from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_header
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
+from ctx.formats.package import parse_xml
 from ctx.identity import outline
 from ctx.lua.fetch import Reply
 from ctx.types import Content, SourceItem
@@ -261,16 +262,14 @@ def _endpoint(url: str | None, section: str) -> str | None:
 
 def _listing(body: bytes) -> tuple[list[_Object], str | None]:
     """(objects, what to ask for the next ones with) of a page of a listing. Raises `SourceError`."""
-    if b"<!" in body[:10_000]:  # a document type: no store sends one, and entities can be made to grow
-        raise SourceError("the endpoint answers something that is no listing")
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - without a document type
-        objects = [_object(element) for element in root.iter() if _tag(element) == "Contents"]
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        root = parse_xml(body)
+        objects = [_object(element) for element in root.iter("Contents")]
+    except (SourceError, ValueError, LookupError) as error:
         raise SourceError("the endpoint answers something that is no listing") from error
-    if _tag(root) != "ListBucketResult":
+    if root.tag != "ListBucketResult":
         raise SourceError("the endpoint answers something that is no listing")
-    values = {_tag(element): element.text or "" for element in root}
+    values = {element.tag: element.text or "" for element in root}
     if values.get("IsTruncated", "").lower() != "true":
         return objects, None
     if not values.get("NextContinuationToken"):
@@ -278,12 +277,8 @@ def _listing(body: bytes) -> tuple[list[_Object], str | None]:
     return objects, values["NextContinuationToken"]
 
 
-def _tag(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _object(element: ElementTree.Element) -> _Object:
-    values = {_tag(child): child.text or "" for child in element}
+def _object(element: Element) -> _Object:
+    values = {child.tag: child.text or "" for child in element}
     return _Object(
         unquote_plus(values["Key"], errors="surrogateescape"),
         values.get("ETag", "").strip('"'),

@@ -1,20 +1,19 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
-One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a
-site, a bucket, a script), or for a batch of embeddings, never longer, so that `ctx index` beside a server
-waits seconds at most.
-Searches never wait for any of this.
+One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a site, a bucket, a script), for
+a run once its repository is fetched, or for a batch of embeddings, never longer, so that `ctx index` beside a server waits seconds
+at most. Searches never wait for any of this.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from ctx.connectors.base import SLOW_KINDS, Connector, ScanLog
+from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
-from ctx.errors import BadRequest, NotFound
+from ctx.errors import BadRequest, Busy, NotFound
 from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
@@ -59,11 +58,57 @@ class EmbedReport(NamedTuple):
     duration_s: float
 
 
+class _Task(NamedTuple):
+    """A source to be run, and how."""
+
+    connector: Connector
+    full: bool
+    dry_run: bool
+    progress: Progress | None
+    stop: threading.Event | None
+    items: Items | None
+
+
+class _Publishing:
+    """The index that a run writes to: held from when it is first asked for, published now and then."""
+
+    def __init__(self, catalog: Catalog, hold: Callable[[], Projection]) -> None:
+        self._catalog = catalog
+        self._hold = hold
+        self._index: Projection | None = None
+        self._began_s = self._published_s = 0.0
+
+    def begin(self) -> Projection:
+        """The index, from now on held."""
+        if self._index is None:
+            self._index = self._hold()
+            self._index.catch_up(self._catalog)
+            self._began_s = self._published_s = time.monotonic()
+        return self._index
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.begin()
+        yield
+
+    def publish(self) -> None:
+        """Has searches see what was written, if it is time to."""
+        index, now_s = self.begin(), time.monotonic()
+        # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the engine's work.
+        if now_s - self._published_s > min(
+            max(PUBLISH_EVERY_S, (now_s - self._began_s) * 2 / 3), PUBLISH_AT_LAST_S
+        ):
+            index.catch_up(self._catalog)
+            self._published_s = time.monotonic()
+        else:
+            index.feed(self._catalog)
+
+
 class Indexer:
     """Runs sources and embeds. Safe from several threads: one of them writes, the others wait.
 
     `open_index()` gives an index opened for writing; it is closed before the lock is released.
-    `source_lock(name)` is the lock of a source that is read without the index's.
+    `work_lock(work)` is the lock of what is done without the index's: `reading git:site`, `embedding`.
     """
 
     def __init__(
@@ -78,7 +123,7 @@ class Indexer:
         max_tokens: int,
         overlap_tokens: int,
         lock_timeout_s: float = 60.0,
-        source_lock: Callable[[str], Lock],
+        work_lock: Callable[[str], Lock],
         turn: Turn | None = None,
     ) -> None:
         self.connectors = {connector.name: connector for connector in connectors}
@@ -88,7 +133,7 @@ class Indexer:
         self._open_index = open_index
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
-        self._source_lock = source_lock
+        self._work_lock = work_lock
         self._turn = turn or _at_once
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
@@ -112,9 +157,7 @@ class Indexer:
         chosen: list[Connector] = []
         for name in names:
             matches = [
-                connector
-                for full, connector in self.connectors.items()
-                if full == name or full.split(":", 1)[0] == name
+                connector for full, connector in self.connectors.items() if name in (full, _kind(connector))
             ]
             if not matches:
                 sources = ", ".join(self.connectors) or "none is configured"
@@ -166,13 +209,12 @@ class Indexer:
             if progress:
                 progress(source, done, total)
 
+        task = _Task(connector, full, dry_run, progress, stop, items)
         if dry_run:
-            return self._index(connector, full, True, progress, None, stop, items)
+            return self._index(task)
         with self._turn(connector.name, stop) as stop:
-            if connector.name.split(":", 1)[0] in SLOW_KINDS:
-                report = self._run_slowly(connector, full, report_progress, stop, items)
-            else:
-                report = self._run_at_once(connector, full, report_progress, stop, items)
+            task = task._replace(progress=report_progress, stop=stop)
+            report = self._run_slowly(task) if _kind(connector) in SLOW_KINDS else self._run_at_once(task)
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
         news = self.degrade(
@@ -187,72 +229,61 @@ class Indexer:
         self._log_problems(report)
         return report
 
-    def _run_at_once(
-        self,
-        connector: Connector,
-        full: bool,
-        progress: Progress,
-        stop: threading.Event | None,
-        items: Items | None,
-    ) -> IndexReport:
-        """One run under the lock, from its beginning to its end."""
-        with self.writing() as index:
-            self._now(phase="indexing", source=connector.name, done=0, total=None)
-            index.catch_up(self.catalog)
-            began_s = published_s = time.monotonic()
-
-            def publish() -> None:
-                nonlocal published_s
-                now_s = time.monotonic()
-                # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of
-                # the engine's work.
-                if now_s - published_s > min(
-                    max(PUBLISH_EVERY_S, (now_s - began_s) * 2 / 3), PUBLISH_AT_LAST_S
-                ):
-                    index.catch_up(self.catalog)
-                    published_s = time.monotonic()
-                else:
-                    index.feed(self.catalog)
-
-            report = self._index(connector, full, False, progress, publish, stop, items)
-            index.catch_up(self.catalog)
+    def _run_at_once(self, task: _Task) -> IndexReport:
+        """One run under the lock, from its beginning to its end; from its first batch on, where the source is fetched first."""
+        with ExitStack() as stack:
+            publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
+            if _kind(task.connector) in FETCHED_KINDS:
+                stack.enter_context(self._reading(task.connector))
+            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
+            if _kind(task.connector) not in FETCHED_KINDS:
+                publishing.begin()
+            report = self._index(task, publishing.publish, publishing.writing)
+            publishing.begin().catch_up(self.catalog)
             if report.updated or report.deleted:
                 self.catalog.trim_embeddings()
         return report
 
-    def _run_slowly(
-        self,
-        connector: Connector,
-        full: bool,
-        progress: Progress,
-        stop: threading.Event | None,
-        items: Items | None,
-    ) -> IndexReport:
-        """One run that takes the lock of the index for each batch only, while others may write in between.
-
-        Nobody else reads this source meanwhile: two runs would delete by what each believed to be known.
-        """
-        lock = self._source_lock(connector.name)
-        lock.acquire(self._lock_timeout_s)
-        try:
-            self._now(phase="indexing", source=connector.name, done=0, total=None)
-            report = self._index(connector, full, False, progress, None, stop, items, self._batch)
+    def _run_slowly(self, task: _Task) -> IndexReport:
+        """One run that takes the lock of the index for each batch only, while others may write in between."""
+        with self._reading(task.connector):
+            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
+            report = self._index(task, None, self._batch)
             if report.updated or report.deleted:
                 with self.writing():
                     self.catalog.trim_embeddings()
+        return report
+
+    @contextmanager
+    def _reading(self, connector: Connector) -> Iterator[None]:
+        """A block in which nobody else reads this source: two runs would delete by what each believed to be known."""
+        lock = self._work_lock(f"reading {connector.name}")
+        lock.acquire(self._lock_timeout_s)
+        try:
+            yield
         finally:
             lock.release()
             self._now(phase="embedding" if self._embedding else "idle", source=None, done=0, total=None)
-        return report
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
         """The lock for what a slow run has ready; then the run goes on as it was."""
         before = self.activity
-        with self.writing() as index:
+        with self._resumed() as index:
             yield
             index.catch_up(self.catalog)
-        self._now(phase=before.phase, source=before.source, done=before.done, total=before.total)
+        self._resume(before)
+
+    @contextmanager
+    def _resumed(self) -> Iterator[Projection]:
+        """The index under the lock, for a run that is under way."""
+        before = self.activity
+        with self.writing() as index:
+            self._resume(before)
+            yield index
+
+    def _resume(self, activity: Activity) -> None:
+        self._now(phase=activity.phase, source=activity.source, done=activity.done, total=activity.total)
 
     def _log_problems(self, report: IndexReport) -> None:
         """A line for each thing that was not amiss the last time: a broken file in a source that is polled is
@@ -270,26 +301,21 @@ class Indexer:
 
     def _index(
         self,
-        connector: Connector,
-        full: bool,
-        dry_run: bool,
-        progress: Progress | None,
-        published: Callable[[], None] | None,
-        stop: threading.Event | None,
-        items: Items | None,
+        task: _Task,
+        published: Callable[[], None] | None = None,
         writing: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> IndexReport:
         run = IndexRun(
-            connector,
+            task.connector,
             self.catalog,
             max_tokens=self._max_tokens,
             overlap_tokens=self._overlap_tokens,
-            full=full,
-            dry_run=dry_run,
-            progress=progress,
+            full=task.full,
+            dry_run=task.dry_run,
+            progress=task.progress,
             published=published,
-            stop=stop,
-            items=items,
+            stop=task.stop,
+            items=task.items,
             writing=writing,
         )
         return run.run()
@@ -312,19 +338,40 @@ class Indexer:
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)
+        if not self.catalog.pending_count(self.model):
+            return EmbedReport(0, 0, time.monotonic() - began_s)
         try:
-            return self._embed(began_s, limit, progress, stop)
+            with self._embedding_order() as order:
+                return self._embed(order, began_s, limit, progress, stop)
         finally:
             self._embedding = False
             self._now(phase="idle", source=None, done=0, total=None)
 
+    @contextmanager
+    def _embedding_order(self) -> Iterator[EmbeddingOrder]:
+        """What to embed first; the last first where another process embeds the same: they meet in the middle."""
+        lock = self._work_lock("embedding")
+        try:
+            lock.acquire(0)
+        except Busy:
+            yield EmbeddingOrder(self._asked, backwards=True)
+            return
+        try:
+            yield EmbeddingOrder(self._asked)
+        finally:
+            lock.release()
+
     def _embed(
-        self, began_s: float, limit: int | None, progress: Progress | None, stop: threading.Event | None
+        self,
+        order: EmbeddingOrder,
+        began_s: float,
+        limit: int | None,
+        progress: Progress | None,
+        stop: threading.Event | None,
     ) -> EmbedReport:
         count = 0
         embedder = None
         assert self.model is not None
-        order = EmbeddingOrder(self._asked)
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
             texts = self._next_texts(order, size)
@@ -480,3 +527,8 @@ class Indexer:
         self.activity = self.activity._replace(
             phase=phase, source=source, done=done, total=total, rate=rate, left_s=left_s
         )
+
+
+def _kind(connector: Connector) -> str:
+    """The type of a source: its name up to the colon."""
+    return connector.name.split(":", 1)[0]

@@ -36,11 +36,14 @@ class EmbeddingOrder:
     and what was written since the first `add`, comes before all that, but takes three quarters of a batch at
     most: what stands there longest always moves on. A function of what is pending alone, so that nothing of it has to be
     stored: after a crash the same order is made again. A million chunks take 8 MB and a second to sort.
+
+    `backwards`, what stands and what is new come from their ends: for whoever embeds what another one embeds from the beginning.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, *, backwards: bool = False) -> None:
         self.newest = 0  # the highest number of a chunk that was ever added
         self._asked = asked
+        self._backwards = backwards
         self._recent: deque[int] = deque()
         self._standing = array("q")
         self._next = 0  # of those that stand
@@ -54,6 +57,8 @@ class EmbeddingOrder:
         if first is None:
             return
         numbers = _sorted(chain([first], chunks))
+        if self._backwards:
+            numbers.reverse()
         self.newest = max(self.newest, max(numbers))
         if self._next < len(self._standing):
             self._recent.extendleft(reversed(numbers))

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -167,6 +167,8 @@ _FILE = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )  # a FIFO opens at once, and is then refused
 
+_SCRIPTS = ("tools", "agents")  # of a `.ctx`: the rest is the memories of every bank, and the keys
+
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
     """A file's bytes. Only regular files below a root, reached without following a link."""
@@ -239,6 +241,8 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
     parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{operation}: the path leads out of the script's folders")
+    if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
+        raise ToolError(f"{operation}: what is in .ctx and .git is no script's to read")
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -254,6 +258,14 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
         text = path[:120].encode("utf-8", "backslashreplace").decode()
         raise ToolError(f"{operation}: {os.strerror(error.errno or 0)}: {text}") from error
     return descriptor
+
+
+def _in_store(parts: Sequence[str]) -> bool:
+    """Whether a path is, or is in, a folder `.ctx`, and not among the scripts there."""
+    return any(
+        part.lower() == ".ctx" and following.lower() not in _SCRIPTS
+        for part, following in zip(parts, [*parts[1:], ""], strict=True)
+    )
 
 
 def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:

@@ -117,14 +117,18 @@ class Nursery:
         if self._thread is not None:
             self._thread.join()
         with self._changed:
-            for worker in self._spares:
-                self._drop(worker)
-            self._spares.clear()
-            for end, _ in self._forks:
-                end.close()
-            self._forks.clear()
+            self._drop_unused()
         if self._control is not None:
             self._control.close()
+
+    def _drop_unused(self) -> None:
+        """Forgets the workers that nobody has taken and those that are being made. With the lock held."""
+        for worker in self._spares:
+            self._drop(worker)
+        self._spares.clear()
+        for end, _ in self._forks:
+            end.close()
+        self._forks.clear()
 
     def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
         """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be
@@ -275,12 +279,7 @@ class Nursery:
             self._process.wait()
         with self._changed:
             self._control.close()
-            for worker in self._spares:
-                self._drop(worker)
-            self._spares.clear()
-            for end, _ in self._forks:
-                end.close()
-            self._forks.clear()
+            self._drop_unused()
             for worker in self._live.values():
                 worker.ended.set()
             self._live.clear()

@@ -210,8 +210,9 @@ class Folder:
             yield Entry(path, text, note, record)
 
     def _read(self, path: str) -> str:
-        content = files.read_file(os.path.join(self.path, path), beneath=self.path)
-        if len(content) > 4 * MAX_NOTE_CHARS:
+        most = 4 * MAX_NOTE_CHARS
+        content = files.read_file(os.path.join(self.path, path), beneath=self.path, most=most + 1)
+        if len(content) > most:
             raise BadRequest("too large for a memory")
         return content.decode("utf-8")
 

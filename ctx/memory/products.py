@@ -12,8 +12,9 @@ where it stands, and the others are imported.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
@@ -29,6 +30,7 @@ _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     "sekha": replies.read_sekha,
 }
 PRODUCTS = tuple(_READERS)
+MAX_SOURCE_BYTES = 1 << 30  # of what is read whole; a database file too, of which only the head is looked at
 
 
 class _Stored(NamedTuple):
@@ -98,6 +100,20 @@ def read_source(path: str) -> Source:
         return Source(path, b"")
     try:
         with open(path, "rb") as file:
-            return Source(path, file.read())
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Source(path, _read(file, path))
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
+    raise BadRequest(f"{path} is neither a file nor a folder; what comes through a pipe is read as `-`")
+
+
+def piped_source(file: BinaryIO) -> Source:
+    """What comes through a pipe, to import. Raises `BadRequest`."""
+    return Source(None, _read(file, "standard input"))
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    content = file.read(MAX_SOURCE_BYTES + 1)
+    if len(content) > MAX_SOURCE_BYTES:
+        raise BadRequest(f"{name} holds more than {MAX_SOURCE_BYTES >> 20} MB: import it in parts")
+    return content

@@ -177,7 +177,13 @@ class Shelf:
                     os.rename(target, former)
                 os.rename(partial, target)
                 rows = {row.name: row for row in self.registries()} | {registry.name: registry}
-                self._write(rows)
+                try:
+                    self._write(rows)
+                except OSError:  # a full disk: what the record speaks of comes back
+                    os.rename(target, partial)
+                    if os.path.lexists(former):
+                        os.rename(former, target)
+                    raise
         except OSError as error:
             raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
         finally:

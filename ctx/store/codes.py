@@ -10,7 +10,6 @@ times as much: 12 to 16 ms for 93 000 rows of 384 beside other work on two cores
 
 import os
 import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +30,8 @@ _MAX_THREADS = 4  # memory is no faster for more
 
 # One node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes; tests compare it with onnx's own writing.
 _GRAPH = (
-    b'\x08\x05:v\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x12\n\x04rows\x12\n\n\x08\x08\x02\x12\x04\n\x00\n\x00'
-    b"Z\x15\n\x07columns\x12\n\n\x08\x08\x03\x12\x04\n\x00\n\x00b\x16\n\x08products\x12\n\n\x08\x08\x06\x12\x04\n\x00\n\x00B\x04\n\x00\x10\n"
+    b'\x08\x05:d\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x0c\n\x04rows\x12\x04\n\x02\x08\x02'
+    b"Z\x0f\n\x07columns\x12\x04\n\x02\x08\x03b\x10\n\x08products\x12\x04\n\x02\x08\x06B\x04\n\x00\x10\n"
 )
 
 
@@ -64,11 +63,7 @@ def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
     coarse = np.rint(query / step)
     fine = np.rint((query / step - coarse) * _FINE)
     columns = np.stack([coarse, fine], axis=1).astype(np.int8)
-    products = (
-        _session(min(_MAX_THREADS, os.cpu_count() or 1))
-        .run(None, {"rows": codes, "columns": columns})[0]
-        .astype(np.float32)
-    )
+    products = multiply(codes, columns, shared=True).astype(np.float32)
     scores: Floats = products[:, 1] / np.float32(_FINE)
     scores += products[:, 0]
     scores -= ZERO * np.float32(columns.sum(axis=0, dtype=np.int64) @ [1, 1 / _FINE])
@@ -86,15 +81,14 @@ _loading = threading.Lock()
 _loaded: dict[int, Any] = {}  # by threads
 
 
-def row_product() -> Callable[[Codes, Signed], Products]:
-    """What multiplies one row of bytes, uint8 (1, k), with int8 (k, n): int32 (1, n). In the caller's thread, without the lock of Python."""
-    session = _session(1)
+def multiply(rows: Codes, columns: Signed, shared: bool) -> Products:
+    """Rows of bytes, uint8 (m, k), times int8 (k, n), or each of int8 (blocks, k, n): int32 (m, n), or (blocks, m, n).
 
-    def product(row: Codes, matrix: Signed) -> Products:
-        products: Products = session.run(None, {"rows": row, "columns": matrix})[0]
-        return products
-
-    return product
+    Without the lock of Python, in the caller's thread, or `shared` among some.
+    """
+    threads = min(_MAX_THREADS, os.cpu_count() or 1) if shared else 1
+    products: Products = _session(threads).run(None, {"rows": rows, "columns": columns})[0]
+    return products
 
 
 def _session(threads: int) -> Any:

@@ -22,10 +22,13 @@ class Holder(NamedTuple):
     since_ms: int
 
 
-def source_lock(folder: str, source: str) -> "WriterLock":
-    """The lock of whoever reads a source that is read without the lock of the index. `folder`: the store's."""
-    name = f"reading-{zlib.crc32(source.encode('utf-8', 'surrogateescape')):08x}.lock"
-    return WriterLock(os.path.join(folder, "cache", name), doing=f"reading {source}")
+def work_lock(folder: str, work: str) -> "WriterLock":
+    """The lock of whoever does some work that needs not the lock of the index: `reading web:docs`, `embedding`.
+
+    `folder`: the store's.
+    """
+    name = f"work-{zlib.crc32(work.encode('utf-8', 'surrogateescape')):08x}.lock"
+    return WriterLock(os.path.join(folder, "cache", name), doing=work)
 
 
 class WriterLock:

@@ -115,7 +115,8 @@ class OpenSearchIndex:
         if exact:
             return self._hits(queries.exact_query(exact), filters, k)
         if len(counts) > MAX_TERMS:
-            counts = rarest(counts, self._frequencies_of(list(counts), "text"))
+            frequencies = self._frequencies_of([("text", term) for term in counts])
+            counts = rarest(counts, {term: frequencies["text", term] for term in counts})
         beginning = self._beginning(query) if prefix else None
         return self._hits(queries.word_query(query, counts, beginning), filters, k)
 
@@ -123,11 +124,9 @@ class OpenSearchIndex:
         state = self._states().words
         if state is None or not terms:
             return {}
-        frequencies = self._frequencies_of(terms, "text")
-        absent = [term for term in terms if not frequencies[term]]
-        if absent:
-            frequencies = {**frequencies, **self._frequencies_of(absent, "head")}
-        return {term: idf(state.size, frequency) for term, frequency in frequencies.items() if frequency}
+        frequencies = self._frequencies_of([(field, term) for field in queries.FIELDS for term in terms])
+        counts = {term: frequencies["text", term] or frequencies["head", term] for term in terms}
+        return {term: idf(state.size, frequency) for term, frequency in counts.items() if frequency}
 
     def resembling(self, words: Sequence[str]) -> str | None:
         stems = analyze.words(" ".join(words))
@@ -444,22 +443,22 @@ class OpenSearchIndex:
             for hit in (reply["hits"]["hits"] if reply else ())
         ]
 
-    def _frequencies_of(self, terms: Sequence[str], field: str) -> dict[str, int]:
-        """How many passages have each term in a field."""
-        counts = self._asked(self._words, lambda state: self._counted(state, terms, field))
+    def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """How many passages have each (field, term), in one request."""
+        counts = self._asked(self._words, lambda state: self._counted(state, terms))
         return counts or dict.fromkeys(terms, 0)
 
-    def _counted(self, state: State, terms: Sequence[str], field: str) -> dict[str, int]:
+    def _counted(self, state: State, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Counted once for a state of the index."""
         key = (state.name, state.applied)
         with self._lock:
             if self._frequencies[0] != key or len(self._frequencies[1]) > _FREQUENCIES_KEPT:
                 self._frequencies = (key, {})
             counts = self._frequencies[1]
-        unknown = [term for term in terms if (field, term) not in counts]
-        numbers = self._totals(state, [queries.term(field, term) for term in unknown])
-        counts.update(zip([(field, term) for term in unknown], numbers, strict=True))
-        return {term: counts[field, term] for term in terms}
+        unknown = [term for term in terms if term not in counts]
+        numbers = self._totals(state, [queries.term(field, name) for field, name in unknown])
+        counts.update(zip(unknown, numbers, strict=True))
+        return {term: counts[term] for term in terms}
 
     def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
         """How many documents each of several queries finds."""

@@ -46,6 +46,12 @@ def store_error(error: sqlite3.Error) -> StoreError:
     return StoreError(_MESSAGES.get(code, "the catalog could not answer: see the log"))
 
 
+def is_damage(error: StoreError) -> bool:
+    """Whether it says that the file is damaged: not that it is another program's, newer, in use or away."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 class translating:
     """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and `Busy`."""
 
@@ -162,6 +168,8 @@ def connect(
                 connection.execute("PRAGMA query_only = 1")
                 connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
             else:
+                _check_ours(connection)  # before anything of a file changes that is another program's
+                _close_to_others(path)
                 _prepare_writing(connection)
             connection.log = files.identity(f"{path}-wal")
         except BaseException:
@@ -171,15 +179,27 @@ def connect(
 
 
 def _create(path: str) -> None:
-    """Makes an empty file 0600 where there is none, and its folder. SQLite gives its -wal and -shm the mode of the file itself."""
+    """Makes an empty file 0600 where there is none, and its folder. Raises `OSError` for a link or another
+    user's.
+    """
     _own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
     for suffix in ("", *_COMPANIONS):
-        if files.check_file(path + suffix, beneath=folder, mode=0o600) is None and not suffix:
+        if files.check_file(path + suffix, beneath=folder, own=True) is None and not suffix:
             try:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
             except FileExistsError:
                 pass  # another process came first
+
+
+def _close_to_others(path: str) -> None:
+    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's mode."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        for suffix in ("", *_COMPANIONS):
+            files.check_file(path + suffix, beneath=folder, mode=0o600)
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
 
 
 def _own_folder(path: str) -> None:
@@ -317,9 +337,7 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
     if version:
         _back_up(connection, f"{component}-{version}")
     with transaction(connection):
-        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise StoreError("the catalog's file belongs to another program: set [db] path to a new file")
+        if not _marked_ours(connection):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(_META)
         version = schema_version(connection, component)  # another process may have come first
@@ -330,6 +348,33 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
             connection.execute(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"schema.{component}", len(migrations))
             )
+
+
+def _check_ours(connection: sqlite3.Connection) -> None:
+    """Raises `StoreError` for another program's file, and for one with a stranger's statements in it."""
+    _marked_ours(connection)
+    if holds_statements(connection):
+        raise StoreError(
+            "the catalog holds a trigger, which ctx never makes and which may drop what is stored: restore a "
+            "backup of your own, or delete it and run `ctx index`"
+        )
+
+
+def holds_statements(connection: sqlite3.Connection) -> bool:
+    """Whether a file brings a stranger's statements (triggers, views), which would run with each of ours."""
+    rows = connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
+    return rows.fetchone() is not None
+
+
+def _marked_ours(connection: sqlite3.Connection) -> bool:
+    """Whether the file is marked as ours; not while it is empty. Raises `StoreError` for another program's."""
+    # In this order: whoever makes the tables meanwhile marks the file with them.
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        return True
+    if tables:
+        raise StoreError("the catalog's file belongs to another program: set [db] path to a new file")
+    return False
 
 
 def _statements(sql: str) -> Iterator[str]:

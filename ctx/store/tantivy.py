@@ -209,17 +209,18 @@ class KeywordIndex:
             scores: list[float] = []
             addresses: list[Any] = []
             for query, factor in queries:
-                for score, address in searcher.search(self._narrowed(query, filters), k, count=False).hits:
-                    scores.append(score * factor)
-                    addresses.append(address)
+                hits = searcher.search(self._narrowed(query, filters), k, count=False).hits
+                scores += [score * factor for score, _ in hits]
+                addresses += [address for _, address in hits]
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
             document_nos = searcher.fast_field_values("document_no", addresses)
             spans = searcher.fast_field_values("span", addresses)
         except (OSError, ValueError) as error:
             raise StoreError("the keyword index could not answer: run `ctx doctor`") from error
         passages: dict[int, Hit] = {}
+        keep = passages.setdefault
         for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
-            passages.setdefault(hit.chunk_no, hit)
+            keep(hit[0], hit)
         return list(passages.values())[:k]
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ import mmap
 import os
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ _TOUCHED_ROWS = (
     2048  # vectors picked out before the file is let go: the system maps up to a megabyte for each
 )
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
+_SHARED_ROWS = 2048  # from here on two threads pick them out: 2.6 ms for 3,072 of a million, where one took 4
 _SAMPLED_ROWS, _SAMPLE_STEP = (
     65_536,
     64,
@@ -370,10 +372,23 @@ class Snapshot:
         """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
         if len(rows) <= k:
             return rows
-        parts = (rows[start : start + _GATHER_ROWS] for start in range(0, len(rows), _GATHER_ROWS))
-        scores = np.concatenate([_products(np.take(self.vectors, part, axis=0), query) for part in parts])
         self._touched += len(rows)
-        return rows[_best(scores, _NEAR, k)]
+        if len(rows) < _SHARED_ROWS:
+            return rows[_best(self._picked_products(rows, query), _NEAR, k)]
+        # What takes the time is that the system maps the pages, and it does so for two threads at once.
+        first_half, second_half = np.array_split(rows, 2)
+        with ThreadPoolExecutor(1) as pool:
+            second_scores = pool.submit(self._picked_products, second_half, query)
+            scores = [self._picked_products(first_half, query), second_scores.result()]
+        return rows[_best(np.concatenate(scores), _NEAR, k)]
+
+    def _picked_products(self, rows: Ints, query: Floats) -> Floats:
+        """The products of some rows with a query, float32 (n,)."""
+        scores = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), _GATHER_ROWS):
+            part = slice(start, start + _GATHER_ROWS)
+            scores[part] = _products(np.take(self.vectors, rows[part], axis=0), query)
+        return scores
 
 
 def _products(vectors: Floats, query: Floats) -> Floats:

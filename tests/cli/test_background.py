@@ -17,6 +17,7 @@ from ctx.cli import COMMANDS
 from ctx.cli.completions import SHELLS, script, whole_parser
 from ctx.cli.running import Registration, Running, servers, state_folder
 from ctx.cli.service import unit_of
+from ctx.errors import ConfigError
 
 
 def test_a_server_is_listed_while_it_runs_and_not_after(tmp_path: Path) -> None:
@@ -110,6 +111,27 @@ def test_a_unit_starts_the_server_of_its_project() -> None:
     assert agent.path == "/Users/me/Library/LaunchAgents/ctx.notes.plist"
     assert row["ProgramArguments"][-2:] == ["--config", "/Users/me/notes/config/ctx.toml"]
     assert row["WorkingDirectory"] == "/Users/me/notes"
+
+
+@pytest.mark.parametrize("name", ["a\rExecStartPre=x", "a\nExecStartPre=x", "a\\", "a\x85b"])
+def test_the_name_of_a_folder_adds_no_line_to_a_unit(name: str) -> None:
+    with pytest.raises(ConfigError, match="rename the folder"):
+        unit_of(f"/home/me/{name}/ctx.toml", "linux", "/home/me")
+
+
+def test_a_service_runs_no_program_that_lies_in_its_project(tmp_path: Path) -> None:
+    for name in ("ctx/__init__.py", "ctx/__main__.py", "json.py", "sitecustomize.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("raise SystemExit('a stranger was here')")
+    agent = plistlib.loads(unit_of(str(tmp_path / "ctx.toml"), "darwin", str(tmp_path)).text)
+    words = agent["ProgramArguments"]
+    command = [*words[: words.index("serve")], "--version"]
+    reply = subprocess.run(
+        command, cwd=agent["WorkingDirectory"], capture_output=True, text=True, check=False
+    )
+    assert (reply.returncode, reply.stderr) == (0, "")
+    assert reply.stdout.startswith("ctx ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit is systemd's")

@@ -13,6 +13,8 @@ from kit import ctx, project
 
 from ctx.cli.clients import CLIENTS as CATALOGUE
 from ctx.cli.entries import edited, removed
+from ctx.cli.foreign import write_text
+from ctx.errors import ConfigError
 
 USER_FILES = {
     "cursor": ".cursor/mcp.json",
@@ -43,16 +45,6 @@ PROJECT_FILES = {
     "roo": ".roo/mcp.json",
 }
 KEY = "s3cret-value-of-the-key"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project beside a home of its own."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (tmp_path / "home").mkdir()
-    project(folder)
-    return folder
 
 
 def _connect(folder: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
@@ -310,6 +302,40 @@ def test_a_link_to_a_folder_of_dotfiles_stays_a_link(folder: Path) -> None:
     assert _connect(folder, "cursor").returncode == 0
     assert path.is_symlink()
     assert "mcpServers" in dotfile.read_text()
+
+
+@pytest.mark.parametrize("client", ["continue", "claude-code", "codex"])
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_that_a_clone_brought_is_not_followed(folder: Path, client: str, linked: str) -> None:
+    path = folder / PROJECT_FILES[client]
+    precious = folder.parent / "home" / path.name
+    precious.write_text("")
+    if linked == "folder" and path.parent != folder:
+        path = path.parent
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(precious.parent if path.name != precious.name else precious)
+    reply = _connect(folder, client, "--scope", "project")
+    assert (reply.returncode, "is a link" in reply.stderr) == (2, True)
+    assert [(each.name, each.read_text()) for each in precious.parent.iterdir()] == [(precious.name, "")]
+
+
+@pytest.mark.parametrize("before", ["{}", None])
+def test_what_a_client_wrote_meanwhile_is_not_lost(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"sessions": 7}')
+    with pytest.raises(ConfigError, match="was changed meanwhile"):
+        write_text(str(path), '{"mcpServers": {}}', before=before, private=True)
+    assert path.read_text() == '{"sessions": 7}'
+    assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
+
+
+def test_a_yaml_file_of_somebody_else_s_is_left_alone(folder: Path) -> None:
+    path = folder / PROJECT_FILES["continue"]
+    path.parent.mkdir(parents=True)
+    path.write_text("mcpServers:\n  - name: other\n    url: http://example.com\n")
+    reply = _connect(folder, "continue", "--scope", "project")
+    assert (reply.returncode, "left alone" in reply.stderr) == (1, True)
+    assert "example.com" in path.read_text()
 
 
 def test_the_address_is_where_the_configured_server_listens(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project, workspace
+from kit import ctx, workspace
 
 from ctx.cli.hooks import HOOKED, with_hooks, without_hooks
 
@@ -19,16 +19,6 @@ OTHERS = {
     "codex": '{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"say done"}]}]}}',
     "cursor": '{\n  "version": 1,\n  "hooks": {"stop": [{"command": "x"}]}\n}',
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project beside a home of its own."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (tmp_path / "home").mkdir()
-    project(folder)
-    return folder
 
 
 def _run(folder: Path, *arguments: str, input_text: str = "") -> "subprocess.CompletedProcess[str]":
@@ -125,6 +115,15 @@ def test_a_projects_hooks_fit_any_checkout(folder: Path) -> None:
     text = (folder / FILES["claude-code"]).read_text()
     assert str(folder) not in text
     assert '"ctx memory recall --hook claude-code' in text
+
+
+def test_hooks_are_not_written_through_a_link_that_a_clone_brought(folder: Path) -> None:
+    precious = folder.parent / "home" / "settings.json"
+    precious.write_text("{}")
+    (folder / ".claude").symlink_to(precious.parent)
+    reply = _run(folder, "connect", "claude-code", "--memory", "--scope", "project")
+    assert (reply.returncode, "is a link" in reply.stderr) == (2, True)
+    assert precious.read_text() == "{}"
 
 
 def test_only_clients_with_hooks_have_a_memory(folder: Path) -> None:

@@ -5,11 +5,14 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kit import ctx, project
+from kit import ctx, found, project, workspace
 
+from ctx.api import open_project
+from ctx.errors import ConfigError
 from ctx.types import JSON
 
 SCRIPT = 'tool = {} function tool.execute() return { ran = env.get("CLONE_SECRET") or "nothing" } end'
@@ -119,6 +122,59 @@ def test_the_same_bytes_elsewhere_are_not_trusted(clone: Clone) -> None:
     (copy / "tools").mkdir()
     (copy / "tools" / "deploy.lua").write_text(SCRIPT)
     refused(clone.ctx("tool", "list", cwd=copy))
+
+
+@pytest.mark.parametrize("linked", ["ctx.toml", "config"])
+def test_a_link_to_a_trusted_configuration_trusts_nothing(clone: Clone, linked: str) -> None:
+    if linked == "config":
+        (clone.folder / "config").mkdir()
+        clone.config.rename(clone.folder / "config" / "ctx.toml")
+    assert clone.ctx("trust").returncode == 0
+    assert clone.ctx("tool", "call", "deploy").returncode == 0
+    stranger = clone.folder.parent / "stranger"
+    (stranger / "tools").mkdir(parents=True)
+    (stranger / "tools" / "deploy.lua").write_text(SCRIPT)
+    (stranger / linked).symlink_to(f"../{clone.folder.name}/{linked}")
+    run = clone.ctx("tool", "call", "deploy", cwd=stranger)
+    assert (run.returncode, run.stdout) == (2, ""), run.stdout
+    assert "s3cret" not in run.stdout
+
+
+def test_a_folder_that_became_a_link_out_of_the_project_is_asked_about_again(
+    clone: Clone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", clone.env["XDG_STATE_HOME"])
+    private = clone.folder.parent / "private"
+    private.mkdir()
+    (private / "key.md").write_text("# zebrafish\n")
+    assert clone.ctx("trust").returncode == 0
+    assert clone.ctx("index").returncode == 0
+    open_project(clone.folder).close()
+    (clone.folder / "docs").rename(clone.folder / "former")
+    (clone.folder / "docs").symlink_to(private)
+    message = refused(clone.ctx("index"))
+    asks = clone.json("trust", "--list")["configuration"]["asks"]
+    assert f"follows the link ./docs to {private}" in asks
+    with pytest.raises(ConfigError):
+        open_project(clone.folder)
+    assert "reads the folder" in message
+    assert clone.ctx("trust").returncode == 0
+    assert clone.ctx("index").returncode == 0  # it is meant: then it is read
+
+
+@pytest.mark.parametrize("target", ["private", "clone/.git"])
+def test_a_server_does_not_follow_a_folder_that_becomes_a_link(tmp_path: Path, target: str) -> None:
+    config = project(tmp_path / "clone", {"a.md": "# Auth\n"})
+    (tmp_path / target).mkdir()
+    (tmp_path / target / "key.md").write_text("# zebrafish\n")
+    with closing(workspace(config)) as space:
+        space.indexer.run()
+        (tmp_path / "clone" / "docs").rename(tmp_path / "clone" / "former")
+        (tmp_path / "clone" / "docs").symlink_to(tmp_path / target)
+        (report,) = space.indexer.run()
+        assert "has become a link that leads out of the project" in str(report.note)
+        assert found(space, "auth") != [[]]
+        assert found(space, "zebrafish") == [[]]
 
 
 def test_naming_the_file_is_the_users_word(clone: Clone) -> None:

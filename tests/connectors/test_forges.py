@@ -128,6 +128,12 @@ def test_an_escaped_secret_is_hidden_in_both_its_forms() -> None:
         "ssh://-oProxyCommand=x@host/a",
         "https://host:99999/a",
         "https://host/a\nb",
+        "git@`touch${IFS}x`:a",
+        "$(id)@host:a",
+        "a;id:b",
+        "ssh://h$(id)/a",
+        "ssh://host%24%28id%29/a",
+        "ssh://u%60id%60@host/a",
     ],
 )
 def test_what_git_must_not_be_given_is_refused(url: str) -> None:

@@ -9,6 +9,7 @@ from git_kit import Scan, Upstream, connector, git, use_instead
 
 from ctx.config import load_config
 from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.patterns import MAX_RULE_FILE_BYTES
 from ctx.errors import SourceError
 from ctx.workspace import open_workspace
 
@@ -257,6 +258,21 @@ def test_globs_our_ignore_file_and_caches_decide_what_is_taken(upstream: Upstrea
     assert first.ids == {"a.md"}
     upstream.commit({"sub/.ctxignore": "x.md"})
     assert Scan(source, first.known).ids == {"sub/e.md"}
+
+
+@pytest.mark.parametrize("kind", ["link", "large"])
+def test_a_rule_file_that_cannot_be_read_withholds_its_folder(
+    upstream: Upstream, tmp_path: Path, kind: str
+) -> None:
+    upstream.commit({"a.md": "a", "rules": "secret.md", "sub/secret.md": "s"})
+    if kind == "link":
+        (upstream.work / "sub" / ".ctxignore").symlink_to("../rules")
+    else:
+        upstream.commit({"sub/.ctxignore": "#" * (MAX_RULE_FILE_BYTES + 1)})
+    upstream.commit({"b.md": "b"})
+    scan = Scan(connector(upstream, tmp_path, include_globs=["**/*.md"]))
+    assert scan.ids == {"a.md", "b.md"}
+    assert [problem.source_id for problem in scan.log.problems] == ["sub"]
 
 
 def test_a_file_over_the_cap_is_a_line_of_the_report(upstream: Upstream, tmp_path: Path) -> None:

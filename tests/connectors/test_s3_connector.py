@@ -170,6 +170,18 @@ def test_a_bucket_that_is_suddenly_empty_is_kept(bucket: Bucket) -> None:
             b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><ListBucketResult>&b;</ListBucketResult>',
             "no listing",
         ),
+        (
+            200,
+            b'<?xml version="1.0"?>' + b" " * 10_001 + b'<!DOCTYPE x [<!ENTITY a "a.md">]><ListBucketResult>'
+            b"<Contents><Key>&a;</Key></Contents></ListBucketResult>",
+            "no listing",
+        ),
+        (
+            200,
+            '<!DOCTYPE x [<!ENTITY a "a.md">]><ListBucketResult><Contents><Key>&a;</Key></Contents>'
+            "</ListBucketResult>".encode("utf-16"),
+            "no listing",
+        ),
         (200, b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "does not go on"),
         (200, b"<ListBucketResult><Contents><Size>many</Size></Contents></ListBucketResult>", "no listing"),
         (

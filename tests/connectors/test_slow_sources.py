@@ -1,5 +1,6 @@
-"""Sites, buckets and scripts are read without the lock of the index: what is slow keeps nobody else from writing."""
+"""Sites, buckets and scripts are read, and repositories fetched, without the lock of the index: what is slow keeps nobody else from writing."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,3 +161,28 @@ def test_another_process_writes_while_a_script_or_a_bucket_is_read(
         assert (reports[0]["ok"], reports[0]["added"]) == (True, 1), reports
         (report,) = space.refresh([source])
         assert (report["unchanged"], report["added"]) == (1, 0)
+
+
+def test_another_process_writes_while_a_repository_is_fetched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"git://127.0.0.1:{silent.getsockname()[1]}/a.git"
+        config = beside_folder(tmp_path, f'[connectors.git.site]\nurl = "{address}"\n')
+        reports: list[dict[str, JSON]] = []
+        with workspace(config) as space:
+            thread = in_background(space, reports, "git:site")
+            silent.settimeout(WAIT_S)
+            peer, _ = silent.accept()
+            try:
+                run = ctx("index", "filesystem:docs", cwd=tmp_path, env=named(config), timeout_s=WAIT_S / 2)
+                assert run.returncode == 0, run.stderr
+                assert ids(space, "filesystem:docs") == ["a.md"]
+                assert space.indexer.activity.phase == "indexing"
+                with workspace(config) as second:
+                    second.indexer._lock_timeout_s = 0.1
+                    with pytest.raises(Busy, match="reading git:site"):
+                        second.refresh(["git:site"])
+            finally:
+                peer.close()
+                thread.join(WAIT_S)
+            assert reports[0]["ok"] is False, reports
+            assert space.indexer.activity.phase == "idle"

@@ -14,11 +14,14 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ctx.types import JSON
+from ctx.types import JSON, Caller
+
+if TYPE_CHECKING:  # the process that is watched imports what it needs by itself
+    from ctx.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -180,6 +183,11 @@ def configured(folder: Path, scripts: str, *, more: str = "") -> Path:
         f'[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n{more}\n[lua]\nworkers = {SPARES}\n{scripts}'
     )
     return path
+
+
+def said(space: "Workspace", name: str) -> JSON:
+    """The `said` of what a script's tool answers."""
+    return space.toolbox.call(name, {}, Caller("cli"))["said"]
 
 
 def _serve(watch: str, arguments: Sequence[str]) -> int:

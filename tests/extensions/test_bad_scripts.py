@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from kit import workspace
-from running import configured
+from running import configured, said
 
 from ctx.errors import ToolError
 from ctx.text import one_line
-from ctx.types import JSON, Caller
+from ctx.types import Caller
 from ctx.workspace import Workspace
 
 CALLER = Caller("cli")
@@ -19,17 +19,6 @@ CALLER = Caller("cli")
 
 def answering(value: str) -> str:
     return f"tool = {{}} function tool.execute() return {{ said = [[{value}]] }} end"
-
-
-@pytest.fixture
-def tools(tmp_path: Path) -> Path:
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    return folder
-
-
-def said(space: Workspace, name: str) -> JSON:
-    return space.toolbox.call(name, {}, CALLER)["said"]
 
 
 def opened(folder: Path, *, scripts: str = '\ntools_dir = "./tools"') -> Workspace:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from faults import eventually
 from kit import http_server, workspace
-from running import Answer, Running, configured
+from running import Answer, Running, configured, said
 
 from ctx.errors import BadRequest, NotFound, ScriptTimeout, ToolError
 from ctx.extensions.parameters import parameters_schema
@@ -334,17 +334,6 @@ def test_the_server_never_imports_lua(server: Running) -> None:
 
 
 # ---- files that change -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tools(tmp_path: Path) -> Path:
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    return folder
-
-
-def said(space: Workspace, name: str) -> JSON:
-    return space.toolbox.call(name, {}, CALLER)["said"]
 
 
 def opened(

@@ -74,3 +74,10 @@ def test_questions_leave_no_more_behind_than_a_minute_of_work() -> None:
     for start in range(0, 10 * ASKED_AT_MOST, 100):
         questions.note(list(range(start, start + 100)))
     assert len(questions) == ASKED_AT_MOST
+
+
+def test_backwards_is_the_same_from_the_other_end() -> None:
+    chunks = chunks_of((1, 3, 100), (4, 1, 300), (5, 4, 200))
+    backwards = EmbeddingOrder(Asked(), backwards=True)
+    backwards.add(iter(chunks))
+    assert backwards.take(100) == order_of(chunks).take(100)[::-1]

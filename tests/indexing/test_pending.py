@@ -1,5 +1,6 @@
 """How many chunks await an embedding: told anew each time, by whoever asks, whoever has written since."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 from kit import project, workspace
 
+from ctx.indexing import indexer
+from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.workspace import Workspace
 
+WAIT_S = 60.0  # until a test that hangs fails
 SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
 
@@ -25,6 +29,11 @@ def _embed(space: Workspace, count: int) -> None:
     texts = space.catalog.pending_texts(space.model, count)
     vector = np.eye(1, 384, dtype=np.float32)[0]
     space.catalog.put_embeddings(space.model, [(digest, vector) for digest, _ in texts])
+
+
+def _waiting(space: Workspace) -> list[int]:
+    assert space.model is not None
+    return [chunk.chunk_no for chunk in space.catalog.pending_chunks(space.model)]
 
 
 def test_what_awaits_an_embedding_is_counted_anew_by_readers_too(tmp_path: Path) -> None:
@@ -66,6 +75,36 @@ def test_the_opening_of_each_document_is_embedded_before_the_second_chunk_of_any
         assert space.catalog.awaiting(space.model, [target]) == frozenset()
         space.indexer.embed()
         assert space.catalog.pending_count(space.model) == 0
+
+
+def test_two_that_embed_at_once_begin_at_either_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexer, "EMBED_BATCH", 2)
+    config = project(tmp_path, {f"{name}.md": f"# {name}\n\nquokka {name}" for name in "abcdef"}, SEMANTIC)
+    stored, permit = threading.Event(), threading.Event()
+
+    def wait(step: str, count: int, total: int | None) -> None:
+        stored.set()
+        assert permit.wait(WAIT_S)
+
+    with workspace(config) as space, workspace(config) as second:
+        space.indexer.run()
+        assert space.model is not None
+        order = EmbeddingOrder(Asked())
+        order.add(space.catalog.pending_chunks(space.model))
+        turns = order.take(6)
+        reports: list[indexer.EmbedReport] = []
+        thread = threading.Thread(target=lambda: reports.append(space.indexer.embed(progress=wait)))
+        thread.start()
+        try:
+            assert stored.wait(WAIT_S)
+            assert _waiting(second) == sorted(turns[2:])
+            assert second.indexer.embed(limit=2).embedded == 2
+            assert _waiting(second) == sorted(turns[2:4])
+        finally:
+            permit.set()
+            thread.join(WAIT_S)
+        assert (reports[0].embedded, reports[0].pending) == (4, 0)  # nothing twice
+        assert second.indexer.embed().embedded == 0
 
 
 def test_what_another_machine_is_embedding_is_left_to_it(

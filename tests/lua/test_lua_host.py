@@ -219,6 +219,28 @@ def test_taking_the_path_check_away_is_noticed(folder: Path, monkeypatch: pytest
     assert read(folder, "link_dir/secret.txt") == b"secret"
 
 
+@pytest.mark.parametrize(
+    "path", [".ctx/ctx.db", ".CTX/ctx.db", "./.ctx/keys.json", ".git/config", "sub/.git/config"]
+)
+def test_what_lies_beside_a_script_is_not_the_store_nor_a_repository(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("secret")
+    for root, inner in ((tmp_path, path), ((tmp_path / path).parent, Path(path).name)):
+        if ".git" in path and inner != path:
+            continue  # whoever names the folder itself means it
+        with pytest.raises(ToolError, match="is no script's to read"):
+            read(root, inner)
+        with pytest.raises(ToolError, match="is no script's to read"):
+            listed(root, os.path.dirname(inner) or ".")
+
+
+def test_the_scripts_of_a_project_read_what_lies_beside_them(tmp_path: Path) -> None:
+    (tmp_path / ".ctx" / "tools").mkdir(parents=True)
+    (tmp_path / ".ctx" / "tools" / "words.txt").write_text("tea")
+    assert read(tmp_path / ".ctx" / "tools", "words.txt") == b"tea"
+    assert read(tmp_path, ".ctx/tools/words.txt") == b"tea"
+
+
 def test_a_hard_link_is_a_file_like_any_other(folder: Path) -> None:
     """Decided: a name in the folder is what counts. Whoever may make the link may read the file, or copy it there."""
     os.link(folder.parent / "secret.txt", folder / "hard.txt")

@@ -152,11 +152,13 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
     (notes / "latin.md").write_bytes(b"caf\xe9")
     (notes / "empty.md").write_text("---\ntags: []\n---\n\n")
     (notes / "link.md").symlink_to("/etc/hostname")
+    with open(notes / "vast.md", "wb") as file:
+        file.truncate(1 << 40)  # it takes no room, and no memory either
     twin = _file(notes, "harbour")
     (notes / "zcopy.md").write_text(twin.read_text())
     reply = Folder(bank, str(notes)).import_(prune=True)
     assert sorted(conflict["file"] for conflict in reply["conflicts"]) == sorted(
-        [_file(notes, "tea").name, "latin.md", "empty.md", "link.md", "zcopy.md"]
+        [_file(notes, "tea").name, "latin.md", "empty.md", "link.md", "vast.md", "zcopy.md"]
     )
     assert (reply["forgotten"], bank.count()) == (0, 2)
 

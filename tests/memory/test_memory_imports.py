@@ -1,6 +1,7 @@
 """Memories of other products, from what they really write."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,9 @@ import pytest
 from memory_kit import WordEmbedder
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory import MemoryBank, MemoryStore, products
 from ctx.memory.imports.item import Source
-from ctx.memory.products import import_from, read_source
+from ctx.memory.products import import_from, piped_source, read_source
 from ctx.types import JSON
 
 MEM0 = {
@@ -256,3 +257,23 @@ def test_basic_memory_wants_a_place_where_notes_are(bank: MemoryBank, tmp_path: 
         import_from(bank, "basic-memory", read_source(str(tmp_path / "empty")))
     with pytest.raises(BadRequest, match="cannot be read"):
         read_source(str(tmp_path / "absent"))
+
+
+def test_what_has_no_end_is_refused(
+    bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "MAX_SOURCE_BYTES", 1 << 20)
+    with pytest.raises(BadRequest, match="neither a file nor a folder"):
+        read_source("/dev/zero")
+    with open(tmp_path / "export.json", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BadRequest, match="in parts"):
+        read_source(str(tmp_path / "export.json"))
+    with open("/dev/zero", "rb") as endless, pytest.raises(BadRequest, match="in parts"):
+        piped_source(endless)
+    (tmp_path / "notes").mkdir()
+    with open(tmp_path / "notes" / "vast.md", "wb") as file:
+        file.truncate(1 << 40)
+    os.mkfifo(tmp_path / "notes" / "pipe.md")
+    reply = import_from(bank, "basic-memory", read_source(str(tmp_path / "notes")))
+    assert [entry["where"] for entry in reply["unread"]] == ["pipe.md", "vast.md"]

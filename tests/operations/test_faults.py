@@ -5,12 +5,16 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from faults import Server, eventually, serving, unprivileged
-from kit import ctx, project
+from kit import ctx, project, workspace
+
+from ctx.cli.doctor import _store
+from ctx.config import load_config
 
 pytestmark = pytest.mark.slow
 
@@ -322,3 +326,52 @@ def test_a_clock_that_jumps_loses_no_edit(tmp_path: Path, jump_s: int) -> None:
     assert ctx("index", cwd=tmp_path).returncode == 0  # the clock is right again
     assert search(tmp_path, "ocelot") == ["b.md"]
     assert search(tmp_path, "quokka") == []
+
+
+def of_a_newer_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
+        connection.commit()
+
+
+def of_another_program(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+
+
+def of_another_file(path: Path) -> None:
+    path.rename(path.with_suffix(".elsewhere"))
+    path.symlink_to(path.with_suffix(".elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "change", [of_a_newer_program, of_another_program, of_another_file], ids=lambda change: change.__name__
+)
+def test_doctor_sets_nothing_aside_that_is_not_damaged(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    config = project(tmp_path, {"a.md": "# Tea\n"})
+    with workspace(config) as space:
+        space.indexer.run()
+    file = tmp_path / ".ctx/ctx.db"
+    change(file)
+    before = (file.read_bytes(), file.is_symlink())
+    row = next(_store(load_config(str(config), os.environ), fix=True))
+    assert (row.what, row.state) == ("catalog", "failed")
+    assert (file.read_bytes(), file.is_symlink()) == before
+    assert not list((tmp_path / ".ctx").glob("ctx.db.damaged-*"))
+
+
+def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
+    config = project(tmp_path / "clone")
+    tool = tmp_path / "tools" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    (tmp_path / "clone" / ".ctx").mkdir(mode=0o700)
+    (tmp_path / "clone" / ".ctx" / "index").symlink_to(tool.parent)
+    (tmp_path / "clone" / ".ctx" / "ctx.db").touch()
+    list(_store(load_config(str(config), os.environ), fix=True))
+    assert tool.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "clone" / ".ctx" / "ctx.db").stat().st_mode & 0o777 == 0o600

@@ -90,19 +90,19 @@ def test_changed_lists_of_the_remote_are_told_to_the_client(
     pipe.shake_hands()
     called = pipe.ask("tools/call", {"name": "whoami", "arguments": {}})
     assert called["result"]["structuredContent"]["bank"] == "alice"
-    told = threading.Event()
+    arrival = threading.Event()
 
     def add_tools() -> None:
         """One more until the news arrives: the proxy opens its stream after the handshake."""
         for number in itertools.count():
             mcp.toolbox.add(Tool(f"fresh{number}", "New", ANYTHING, lambda arguments, caller: None))
-            if told.wait(0.3):
+            if arrival.wait(0.3):
                 return
 
     adding = threading.Thread(target=add_tools, daemon=True)
     adding.start()
     assert pipe.hear()["method"] == "notifications/tools/list_changed"
-    told.set()
+    arrival.set()
     adding.join()
     assert "fresh0" in {tool["name"] for tool in pipe.ask("tools/list")["result"]["tools"]}
     code, output, _ = pipe.end()

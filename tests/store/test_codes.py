@@ -53,7 +53,7 @@ def test_the_graph_is_what_onnx_writes() -> None:
     from onnx import TensorProto, helper
 
     def value(name: str, kind: int) -> object:
-        return helper.make_tensor_value_info(name, kind, [None, None])
+        return helper.make_tensor_value_info(name, kind, None)
 
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["rows", "columns"], ["products"])],

@@ -96,8 +96,8 @@ def test_a_node_that_is_busy_for_a_moment_is_asked_again() -> None:
 
 
 def test_a_search_under_which_a_node_went_away_is_asked_again() -> None:
-    lost = (500, {"error": {"type": "search_phase_execution_exception", "reason": "disconnected"}})
-    replies = iter([(200, ABOUT), lost, (200, {"ok": 1})])
+    disconnected = (500, {"error": {"type": "search_phase_execution_exception", "reason": "disconnected"}})
+    replies = iter([(200, ABOUT), disconnected, (200, {"ok": 1})])
     with node(lambda path: next(replies)) as url, client(url) as nodes:
         assert nodes.ask("GET", "/_any") == {"ok": 1}
 

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -141,10 +142,26 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE theirs (x)")
     connection.commit()
     connection.close()
-    before = path.read_bytes()[100:]
+    path.chmod(0o664)
+    before = path.read_bytes()
     with pytest.raises(StoreError, match="another program"):
         SqliteCatalog(str(path))
-    assert path.read_bytes()[100:] == before  # the header's counters may move; what it holds may not
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (before, 0o664)
+    path.write_text("a letter")
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        SqliteCatalog(str(path))
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("a letter", 0o664)
+
+
+def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER lose AFTER INSERT ON document BEGIN DELETE FROM document WHERE id = new.id; END"
+        )
+    with pytest.raises(StoreError, match="holds a trigger, which ctx never makes"):
+        SqliteCatalog(path)
 
 
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:

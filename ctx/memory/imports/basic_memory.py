@@ -31,6 +31,7 @@ _TRAILING_CONTEXT = re.compile(r"\s*\((?P<context>[^()]{1,300})\)\s*$")
 _TAG = re.compile(r"(?:^|\s)#(?P<tag>[^\s#]{1,100})")
 _HEADING = re.compile(r"^#{1,6}\s")
 _SECTIONS = ("observations", "relations")
+MAX_NOTE_BYTES = 16 << 20  # a note is read whole
 
 
 class _Note(NamedTuple):
@@ -55,11 +56,18 @@ def read(source: Source) -> Iterator[Item | Unread]:
     if not paths:
         raise BadRequest(f"there are no notes (*.md) in {source.path}")
     for path in paths:
+        note = os.path.join(source.path, path)
+        if not os.path.isfile(note):
+            yield Unread(path, "it is no file")
+            continue
         try:
-            with open(os.path.join(source.path, path), "rb") as file:
-                content = file.read()
+            with open(note, "rb") as file:
+                content = file.read(MAX_NOTE_BYTES + 1)
         except OSError as error:
             yield Unread(path, str(error.strerror))
+            continue
+        if len(content) > MAX_NOTE_BYTES:
+            yield Unread(path, f"it holds more than {MAX_NOTE_BYTES >> 20} MB")
             continue
         yield from _note_of_file(path, content)
 
