@@ -344,8 +344,8 @@ def _named_slot(number: int, words: str) -> str:
 
 
 class Statement:
-    """What stands in a text, each thing looked for once and only when it is asked for: of most texts that a new
-    one might replace the slot alone is."""
+    """What stands in a text, each thing looked for once and only when it is asked for: of most texts that a
+    new one might replace the slot alone is."""
 
     def __init__(self, whole: str) -> None:
         turn = TURN.match(whole)
@@ -388,8 +388,8 @@ class Statement:
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The terms that say what it is about: without stop words, the speaker, what says that something changed, and
-        times of day, which are what is said of it."""
+        """The terms that say what it is about: without stop words, the speaker, what says that something
+        changed, and times of day, which are what is said of it."""
         words = terms(" ".join(normal_words(_HOURS.sub(" ", self._without_cues))))
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
@@ -410,7 +410,8 @@ class Statement:
 
     @cached_property
     def ended(self) -> frozenset[str]:
-        """Terms of what it says is over: what was sold, left or cancelled, or where something moved away from."""
+        """Terms of what it says is over: what was sold, left or cancelled, or where something moved away
+        from."""
         return self._sexless(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
 
     @property
@@ -485,7 +486,8 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
 
 
 class Clues(NamedTuple):
-    """What stands in every statement that a later one can replace: a term of each set of `every`, or any of `some`."""
+    """What stands in every statement that a later one can replace: a term of each set of `every`, or any of
+    `some`."""
 
     every: frozenset[frozenset[str]]
     some: frozenset[str]
@@ -505,7 +507,8 @@ def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
 
 
 def clues(later: Statement) -> Clues:
-    """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are none."""
+    """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are
+    none."""
     every: frozenset[frozenset[str]] = frozenset()
     some: set[str] = set()
     if later.slot is not None and "state" in later.slot.types:

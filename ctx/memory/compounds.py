@@ -1,8 +1,8 @@
 """German compounds in a question: what one of two texts puts in one word and the other in several.
 
-No dictionary: what the bank's own texts hold decides. "Kellerschlüssel" is taken apart where "Keller" and "Schlüssel"
-stand in them, or the last part alone, which says what kind of thing it is; "Schlüssel für die Haustür" is put together
-where "Haustürschlüssel" does.
+No dictionary: what the bank's own texts hold decides. "Kellerschlüssel" is taken apart where "Keller" and
+"Schlüssel" stand in them, or the last part alone, which says what kind of thing it is; "Schlüssel für die
+Haustür" is put together where "Haustürschlüssel" does.
 """
 
 import itertools
@@ -43,8 +43,8 @@ def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mappi
 
 def _splits(word: str) -> Iterable[tuple[str, str]]:
     """A word as a modifier, without what links it, and a head."""
-    for cut in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1):
-        modifier, head = word[:cut], word[cut:]
+    for length in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1):
+        modifier, head = word[:length], word[length:]
         for link in _LINKS:
             if modifier.endswith(link) and len(modifier) - len(link) >= _SHORTEST_PART - 1:
                 yield modifier[: len(modifier) - len(link)], head

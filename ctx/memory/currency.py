@@ -114,8 +114,8 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
 
 
 def asked_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
-    """Of alternatives the one that the question names stands before the others; and where it denies ("What do I not
-    eat?"), what denies stands before what affirms and speaks of no more of the question's words."""
+    """Of alternatives the one that the question names stands before the others; and where it denies ("What do
+    I not eat?"), what denies stands before what affirms and speaks of no more of the question's words."""
     question = Asked.of(query)
     statements = [Statement.of(hit.memory.text) for hit in hits]
     short = [index for index, statement in enumerate(statements) if statement.short]  # of a report part does
@@ -134,8 +134,8 @@ def asked_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
 def _denials(
     hits: Sequence[MemoryHit], statements: Sequence[Statement], short: Sequence[int], query: str
 ) -> dict[int, set[int]]:
-    """For each statement that affirms those that deny and stand before it. Where none has a word of the question, it
-    is how well they answer it."""
+    """For each statement that affirms those that deny and stand before it. Where none has a word of the
+    question, it is how well they answer it."""
     asked_terms = frozenset(query_terms(query)) - silent_terms(query)
     shared = [asked_terms & statement.terms for statement in statements]
     wordless = not any(shared)
@@ -171,7 +171,8 @@ class Asked(NamedTuple):
 
     def tells_apart(self, older: Statement, newer: Statement) -> bool:
         """Whether the question asks for the older statement alone: it names what only that one names, one of
-        several alternatives or persons of which the newer one names another, or denies what only that one denies."""
+        several alternatives or persons of which the newer one names another, or denies what only that one
+        denies."""
         return bool(
             self.names & older.terms - newer.terms
             or set_apart(self.terms, older.terms, newer.terms)
@@ -232,8 +233,8 @@ def _updates(
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
-    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and either by
-    those words of it that it holds, each weighed by its rarity, or by its meaning."""
+    """Whether a later memory answers the question so well, as a share of an earlier one: on the whole, and
+    either by those words of it that it holds, each weighed by its rarity, or by its meaning."""
     return later.score >= earlier.score * share and any(
         later.signals[leg] >= earlier.signals[leg] * share for leg in ("lexical", "semantic")
     )

@@ -29,8 +29,8 @@ Vector = dict[str, float]
 
 
 class Evidence(NamedTuple):
-    """A memory found for a question; `score` is the search's, in [0, 1]. `replaced` are the statements whose place it took: id, text
-    and when each was said."""
+    """A memory found for a question; `score` is the search's, in [0, 1]. `replaced` are the statements whose
+    place it took: id, text and when each was said."""
 
     id: str
     text: str
@@ -63,16 +63,16 @@ def sentences(text: str) -> list[str]:
 
 
 def bearing(text: str, query: str) -> str:
-    """Those parts of a long text in which the question's words stand, the one with most of them first and each part a
-    paragraph of its own; a text without any begins it. A short text is given whole."""
+    """Those parts of a long text in which the question's words stand, the one with most of them first and
+    each part a paragraph of its own; a text without any begins it. A short text is given whole."""
     if len(text) <= MAX_READ_CHARS:
         return text
     silences = SILENT | silent_terms(query)
     asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
     pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True))
-    plain = folded(text)  # as the terms are
-    plain = plain if len(plain) == len(text) else text
-    matches = re.finditer(rf"(?i)\b(?:{pattern})", plain) if pattern else iter(())
+    folded_text = folded(text)  # as the terms are
+    searched_text = folded_text if len(folded_text) == len(text) else text
+    matches = re.finditer(rf"(?i)\b(?:{pattern})", searched_text) if pattern else iter(())
     places = [(match.start(), match[0].casefold()) for match in itertools.islice(matches, _MAX_MATCHES)]
     parts: list[str] = []
     while places and len(parts) < _MAX_PARTS:
@@ -99,7 +99,8 @@ def _fullest(places: Sequence[tuple[int, str]]) -> tuple[int, int, set[str]]:
 
 
 def _whole_sentences(text: str, start: int, stop: int) -> str:
-    """A stretch of a text from the beginning of its first sentence to the end of its last, where those are near."""
+    """A stretch of a text from the beginning of its first sentence to the end of its last, where those are
+    near."""
     before, after = text[max(0, start - _PART_CHARS) : start], text[stop : stop + _PART_CHARS]
     head = max((match.end() for match in _SENTENCE.finditer(before)), default=0)
     tail = _SENTENCE.search(after)
@@ -122,9 +123,14 @@ def day(ms: int) -> str:
 
 def day_in_words(ms: int) -> str:
     """A day as one says it: `3 May 2026`."""
-    year, _, month_and_day = day(ms).partition("-")
+    return in_words(day(ms))
+
+
+def in_words(iso_day: str) -> str:
+    """A day in ISO 8601 as one says it; what is none is given back."""
+    year, _, month_and_day = iso_day.partition("-")
     month, _, number = month_and_day.partition("-")
-    return f"{int(number)} {_MONTHS[int(month) - 1]} {year}" if number else day(ms)
+    return f"{int(number)} {_MONTHS[int(month) - 1]} {year}" if number else iso_day
 
 
 def weighed(texts: Sequence[str]) -> list[Vector]:

@@ -15,7 +15,7 @@ from ctx.types import JSON
 
 SHARED_MEANING = 0.15  # cosine of two memories' weighted terms that makes them one group
 SHARED_NAME = 0.08  # the same, where they also share a name
-_ADVICE = re.compile(r"(?i)\b(?:should|recommend|advise|suggest|better|best|which|choose|decide|prefer)\b")
+_ADVICE = re.compile(r"(?i)\b(?:should|recommend|advise|suggest|better|best|choose|decide)\b")
 _FEELING = re.compile(
     r"(?i)\b(?:prefers?|likes?|loves?|enjoys?|hates?|dislikes?|feels?|felt|worr(?:y|ied|ies)|afraid|happy|sad|frustrat\w+|excited|favou?rite)\b"
 )

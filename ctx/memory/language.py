@@ -1,8 +1,9 @@
-"""In which language a text is put, by its function words: a closed class, by which a language can be told from
-a few words and which says nothing of what a text is about.
+"""In which language a text is put, by its function words: a closed class, by which a language can be told
+from a few words and which says nothing of what a text is about.
 
-English is what the shipped model reads, and whose stop words the analysis knows. German, Spanish and French are told from it,
-so that their function words weigh as little, and what the model makes of them is believed less.
+English is what the shipped model reads, and whose stop words the analysis knows. German, Spanish and French
+are told from it, so that their function words weigh as little, and what the model makes of them is believed
+less.
 """
 
 import re
@@ -71,7 +72,8 @@ _JUDGED_CHARS = 1000  # tell enough of a long text
 
 @lru_cache(maxsize=4096)  # a search asks it of its thirty best, mostly the same ones again
 def language(text: str) -> str:
-    """`de`, `es`, `fr` or `en`: the one of whose function words a text holds most; English where none stands out."""
+    """`de`, `es`, `fr` or `en`: the one of whose function words a text holds most; English where none stands
+    out."""
     words = frozenset(_WORD.findall(composed(text[:_JUDGED_CHARS]).casefold()))
     counts = {name: len(words & function_words) for name, function_words in _TELLING.items()}
     name = max(counts, key=lambda name: counts[name])
@@ -84,7 +86,8 @@ def foreign(text: str) -> bool:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The terms of the function words of a text's language; of English none, whose stop words the analysis has."""
+    """The terms of the function words of a text's language; of English none, whose stop words the analysis
+    has."""
     return _terms_of(language(text))
 
 
@@ -102,7 +105,8 @@ def sexless(term: str, name: str) -> str:
 
 
 def callings(text: str) -> frozenset[str]:
-    """The terms of what may be somebody's calling in a text: behind an article or a possessive no verb stands."""
+    """The terms of what may be somebody's calling in a text: behind an article or a possessive no verb
+    stands."""
     return frozenset(terms(" ".join(_BEHIND_ARTICLE.findall(text))))
 
 

@@ -79,8 +79,8 @@ def search_legs(
 
 
 def _stand_ins(reader: Reader, query: str, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Terms that the bank holds and that stand for words of a question: parts of a German compound, and a calling as
-    somebody of the other sex has it."""
+    """Terms that the bank holds and that stand for words of a question: parts of a German compound, and a
+    calling as somebody of the other sex has it."""
     name = language(query)
     if name == "en":
         return {}
@@ -115,8 +115,8 @@ def nearest(
 
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
-    """The hits of both legs, best first: fused by reciprocal rank, each with its score. What a leg scores alike
-    has one rank in it; the order of what ties altogether is `rank_key`'s."""
+    """The hits of both legs, best first: fused by reciprocal rank, each with its score. What a leg scores
+    alike has one rank in it; the order of what ties altogether is `rank_key`'s."""
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
     cosines: dict[int, float] = {}
@@ -182,8 +182,8 @@ def _share_of_meaning(
 
 
 def _ranked(rows: Mapping[int, Candidate], scores: Mapping[int, float]) -> list[int]:
-    """The numbers of scored memories, best first; of equals the newest, and then by id: numbers differ between
-    two files that hold the same memories."""
+    """The numbers of scored memories, best first; of equals the newest, and then by id: numbers differ
+    between two files that hold the same memories."""
     return sorted(scores, key=lambda no: (-scores[no], -rows[no].uttered_ms, rows[no].id))
 
 
@@ -194,5 +194,6 @@ def _ranks(nos: Sequence[int], scores: Mapping[int, float]) -> dict[int, int]:
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
-    """The order of hits: the fused rank, then the score, then the newest; only twins in all of it go by id."""
+    """The order of hits: the fused rank, then the score, then the newest; only twins in all of it go by
+    id."""
     return (-hit.signals["fused"], -hit.score, -hit.memory.uttered_ms, hit.memory.id)

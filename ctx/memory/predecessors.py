@@ -1,8 +1,8 @@
 """Which memories of a bank a new one plainly takes the place of.
 
-What may be replaced holds certain words, and most often few memories do: these are compared one by one, whatever
-else is stored beside them. Only where they are too many the nearest of the whole bank are looked at instead,
-for which every vector is read.
+What may be replaced holds certain words, and most often few memories do: these are compared one by one,
+whatever else is stored beside them. Only where they are too many the nearest of the whole bank are looked at
+instead, for which every vector is read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ Replaced = tuple[Candidate, str]
 def predecessors(
     view: Reader, embedding: Embedding, memory: Memory, packed: Sequence[bytes], now_ms: int
 ) -> list[Replaced]:
-    """The current memories whose place a new one plainly takes, nearest first and each with the reason: of the same
-    label and folder, if it has such. `packed`: its vectors, as they will be stored.
+    """The current memories whose place a new one plainly takes, nearest first and each with the reason: of
+    the same label and folder, if it has such. `packed`: its vectors, as they will be stored.
 
     What holds in one project says nothing of another, and what holds for a while puts nothing out of the way.
     """
@@ -45,8 +45,12 @@ def predecessors(
     elif embedding.model is None:
         candidates = [(holder, None) for holder in holders]
     else:  # nearer than equal is none of them
-        plain = [holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])]
-        candidates = _with_cosines(plain, _cosines(view, embedding.model, packed, [row.no for row in plain]))
+        outdated = [
+            holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])
+        ]
+        candidates = _with_cosines(
+            outdated, _cosines(view, embedding.model, packed, [row.no for row in outdated])
+        )
     return _replaced(memory, statement, candidates)[:NEIGHBOURS]
 
 
@@ -64,8 +68,8 @@ def _nearest(
 
 
 def _cosines(view: Reader, model: str, packed: Sequence[bytes], nos: Sequence[int]) -> dict[int, float]:
-    """How near the best passage of each of these memories is to a text with these vectors, as they are stored: the
-    vectors of the bank need not be in memory."""
+    """How near the best passage of each of these memories is to a text with these vectors, as they are
+    stored: the vectors of the bank need not be in memory."""
     model_no = view.model_no(model) if nos and packed else None
     if model_no is None:
         return {}

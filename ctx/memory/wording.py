@@ -6,13 +6,14 @@ from typing import Protocol
 
 from ctx.clock import iso_utc
 from ctx.errors import CtxError
-from ctx.memory.evidence import Evidence, day_in_words, sentences
+from ctx.memory.evidence import Evidence, day_in_words, in_words, sentences
 from ctx.memory.findings import Disposition, Group
 from ctx.memory.screen import INSTRUCTION
 from ctx.types import JSON
 
 MAX_SHOWN_TO_MODEL = 60
 MAX_CHARS_TO_MODEL = 1200
+SURE_SCORE = 0.7  # from which on a memory speaks to the question
 
 _CITATION = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 _NO_INFORMATION = re.compile(
@@ -69,7 +70,8 @@ def compose(
     for title, entries in sections:
         if entries:
             lines += ["", f"{title}:", *entries]
-    if reply["gaps"]:
+    # Whoever is answered need not hear in which other words.
+    if reply["gaps"] and max(entry.score for entry in evidence) < SURE_SCORE:
         lines += ["", "Nothing stored speaks of: " + ", ".join(reply["gaps"]) + "."]
     return "\n".join(lines)
 
@@ -101,7 +103,7 @@ def _conflict_line(conflict: JSON) -> str:
 
 def _quoted(side: JSON) -> str:
     mark = f" [{side['n']}]" if side["n"] is not None else ""
-    return f"“{side['text']}” ({side['date']}){mark}"
+    return f"“{side['text']}” ({in_words(side['date'])}){mark}"
 
 
 def _marks(members: Sequence[int]) -> str:

@@ -70,6 +70,7 @@ def nearest(bank: MemoryBank, view: Reader, text: str, count: int) -> list[tuple
     return neighbours(view, embedding, text, mode, [visible(bank._now())], count)
 
 
+@pytest.mark.slow  # each of 250 statements is compared with all before it
 @pytest.mark.parametrize(
     ("most", "reference"),
     [(predecessors.MAX_HOLDERS, of_all), (0, of_the_nearest)],
