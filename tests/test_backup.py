@@ -245,13 +245,13 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     ring = KeyRing(str(tmp_path / ".ctx" / KEYS))
     leaked, _ = ring.create("ana")
-    sound, _ = ring.create("ben")
+    current_key, _ = ring.create("ben")
     back_up(database(tmp_path), str(tmp_path / "backup.zip"))
     ring.revoke("ana")
     restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
     candidates = KeyRing(str(tmp_path / ".ctx" / KEYS)).candidates()
     assert match(leaked, candidates) is None
-    assert match(sound, candidates) is not None
+    assert match(current_key, candidates) is not None
 
 
 def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ MAX_CLAIM_CHARS = 240
 MAX_READ_CHARS = 4_000  # of one memory: of a longer one those parts in which the question's words stand
 _PART_CHARS = 800
 _MAX_PARTS = 5
+_MAX_TERMS = 64  # of a question that are looked for, the longest
 _MAX_MATCHES = 10_000  # of the question's words in one text
 SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
@@ -69,7 +70,7 @@ def bearing(text: str, query: str) -> str:
         return text
     silences = SILENT | silent_terms(query)
     asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
-    pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True))
+    pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True)[:_MAX_TERMS])
     folded_text = folded(text)  # as the terms are
     searched_text = folded_text if len(folded_text) == len(text) else text
     matches = re.finditer(rf"(?i)\b(?:{pattern})", searched_text) if pattern else iter(())

@@ -210,9 +210,9 @@ class Folder:
             yield Entry(path, text, note, record)
 
     def _read(self, path: str) -> str:
-        most = 4 * MAX_NOTE_CHARS
-        content = files.read_file(os.path.join(self.path, path), beneath=self.path, most=most + 1)
-        if len(content) > most:
+        limit = 4 * MAX_NOTE_CHARS
+        content = files.read_file(os.path.join(self.path, path), beneath=self.path, most=limit + 1)
+        if len(content) > limit:
             raise BadRequest("too large for a memory")
         return content.decode("utf-8")
 

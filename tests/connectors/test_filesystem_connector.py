@@ -395,23 +395,6 @@ def test_fifos_sockets_and_devices_neither_block_nor_appear(
             scanned["a.md"].read()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
-def test_what_an_ignore_file_of_ours_hides_is_not_published_where_it_cannot_be_read(
-    root: Path, connector: FilesystemConnector, kind: str
-) -> None:
-    put(root, "open.md")
-    put(root, "sub/secret.md")
-    if kind == "pipe":
-        os.mkfifo(root / "sub" / ".ctxignore")
-    else:
-        (root / "sub" / ".ctxignore").symlink_to("../rules" if kind == "link" else "../nothing")
-        put(root, "rules", "secret.md")
-    log = ScanLog()
-    assert [item.source_id for item in connector.scan({}, log)] == ["open.md"]
-    assert [problem.source_id for problem in log.problems] == ["sub"]
-    assert log.withheld == ["sub/"]
-
-
 # -- what changed --------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import pytest
 from fuzz import fuzz, patient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tree_kit import put
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
@@ -431,3 +432,20 @@ def test_a_configured_glob_has_a_length_and_braces_end() -> None:
     assert len(expand_braces("{a," * 300 + "b" + "}" * 300)) == 301
     assert expand_braces("{" * 1000 + "a,b") == ["{" * 1000 + "a,b"]
     assert expand_braces("\\{a,b}{c,d}") == ["\\{a,b}c", "\\{a,b}d"]
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+def test_what_an_ignore_file_of_ours_hides_is_not_published_where_it_cannot_be_read(
+    root: Path, connector: FilesystemConnector, kind: str
+) -> None:
+    put(root, "open.md")
+    put(root, "sub/secret.md")
+    if kind == "pipe":
+        os.mkfifo(root / "sub" / ".ctxignore")
+    else:
+        (root / "sub" / ".ctxignore").symlink_to("../rules" if kind == "link" else "../nothing")
+        put(root, "rules", "secret.md")
+    log = ScanLog()
+    assert [item.source_id for item in connector.scan({}, log)] == ["open.md"]
+    assert [problem.source_id for problem in log.problems] == ["sub"]
+    assert log.withheld == ["sub/"]

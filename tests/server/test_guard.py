@@ -33,7 +33,6 @@ def rpc_failure(response: httpx.Response) -> tuple[int, str]:
 
 
 # --- Host ---------------------------------------------------------------------------------------------------
-# ------------------
 
 ROUTES = [
     ("GET", "/"),
@@ -285,7 +284,6 @@ def test_all_lets_foreign_pages_call_the_operators_tools(serve: Serve, services:
 
 
 # --- keys ---------------------------------------------------------------------------------------------------
-# ------------------
 
 
 def test_a_server_key_closes_everything_but_health_and_the_page(serve: Serve, with_mcp: Services) -> None:
@@ -445,7 +443,6 @@ def test_a_bank_with_a_bad_name_is_400(serve: Serve, with_mcp: Services, bank: s
 
 
 # --- MCP paths ----------------------------------------------------------------------------------------------
-# ------------------
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])

@@ -16,10 +16,10 @@ from ctx.types import JSON, Caller
 def test_two_requests_of_one_id_at_once_are_both_answered(
     serve: Serve, services: Services, second: JSON
 ) -> None:
-    began, release = threading.Event(), threading.Event()
+    start, release = threading.Event(), threading.Event()
 
     def slow(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        began.set()
+        start.set()
         assert release.wait(60)
         return {"turn": arguments["turn"]}
 
@@ -35,7 +35,7 @@ def test_two_requests_of_one_id_at_once_are_both_answered(
 
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(call, 1, 7)]
-        assert began.wait(60)
+        assert start.wait(60)
         calls.append(pool.submit(call, 2, second))
         while len(served.guard._open) < 2:
             served.client.post("/mcp", json=message("ping", id=8), headers=session)

@@ -180,35 +180,35 @@ def _conversation(lines: list[JSON], early: Early | None = None) -> tuple[list[J
     """
 
     async def serve(wire: Wire) -> list[JSON]:
-        taken: list[JSON] = []
+        messages: list[JSON] = []
         writes: list[asyncio.Task[None]] = []
         async for line in wire:
             message = json.loads(line)
-            taken.append(message)
+            messages.append(message)
             if message["method"] == "notifications/answer":  # only now
                 await wire.write(
-                    json.dumps({"jsonrpc": "2.0", "id": 5, "result": {"of": taken[0]["method"]}})
+                    json.dumps({"jsonrpc": "2.0", "id": 5, "result": {"of": messages[0]["method"]}})
                 )
-            elif "id" in message and (early is not None or len(taken) > 1):
+            elif "id" in message and (early is not None or len(messages) > 1):
                 reply = json.dumps(
                     {"jsonrpc": "2.0", "id": message["id"], "result": {"of": message["method"]}}
                 )
                 writes.append(asyncio.ensure_future(wire.write(reply)))
         await asyncio.gather(*writes)
-        return taken
+        return messages
 
     reading, writing = os.pipe()
-    hearing, saying = os.pipe()
+    client_end, server_end = os.pipe()
     os.write(writing, "".join(json.dumps(line) + "\n" for line in lines).encode())
     os.close(writing)
-    with open(reading, "rb", buffering=0) as source, open(saying, "wb", buffering=0) as sink:
-        taken = asyncio.run(asyncio.wait_for(serve(Wire(Frames(source, sink), early=early)), 30))
-    with open(hearing, "rb") as replies:
-        return taken, [json.loads(line) for line in replies]
+    with open(reading, "rb", buffering=0) as source, open(server_end, "wb", buffering=0) as sink:
+        messages = asyncio.run(asyncio.wait_for(serve(Wire(Frames(source, sink), early=early)), 30))
+    with open(client_end, "rb") as lines_back:
+        return messages, [json.loads(line) for line in lines_back]
 
 
 def test_a_second_request_of_an_id_in_use_is_refused_at_once_and_the_id_is_free_after_the_reply() -> None:
-    taken, heard = _conversation(
+    messages, replies = _conversation(
         [
             message("tools/call", id=5),
             message("tools/list", id=5),
@@ -216,22 +216,22 @@ def test_a_second_request_of_an_id_in_use_is_refused_at_once_and_the_id_is_free_
             message("ping", id=5),
         ]
     )
-    assert [entry["method"] for entry in taken] == ["tools/call", "notifications/answer", "ping"]
-    refusal, *results = heard
+    assert [entry["method"] for entry in messages] == ["tools/call", "notifications/answer", "ping"]
+    refusal, *results = replies
     assert (refusal["id"], refusal["error"]["code"]) == (5, -32600)
     assert "each request has its own" in refusal["error"]["data"]["details"]
     assert [reply["result"]["of"] for reply in results] == ["tools/call", "ping"]
 
 
 def test_an_id_that_was_answered_from_the_record_may_be_used_again() -> None:
-    early = Early()
-    early.messages, early.replies = (
+    beginning = Early()
+    beginning.messages, beginning.replies = (
         [json.dumps(message("initialize", HELLO)).encode()],
         {1: {"of": "initialize"}},
     )
-    taken, heard = _conversation([message("ping")], early)
-    assert [entry["method"] for entry in taken] == ["initialize", "ping"]
-    assert [reply["result"]["of"] for reply in heard] == ["ping"]  # the first was answered already
+    messages, replies = _conversation([message("ping")], beginning)
+    assert [entry["method"] for entry in messages] == ["initialize", "ping"]
+    assert [reply["result"]["of"] for reply in replies] == ["ping"]  # the first was answered already
 
 
 def test_what_was_called_off_leaves_nothing_that_another_reply_is_recorded_as(tmp_path: Path) -> None:
