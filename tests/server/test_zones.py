@@ -92,6 +92,8 @@ def _private(path: str, method: str, accept: str, session: bool) -> bool:
             return method in ("POST", "DELETE") or (method == "GET" and (session or events))
         case ["mcp"] | ["mcp", ""] | ["metrics"] | ["packs", "diary", "health"]:
             return True
+        case ["activity"] | ["map"]:  # what only the page asks for
+            return True
         case ["mcp", "tools", tool]:
             return tool != ""
         case ["mcp", bank] | ["mcp", bank, ""]:
@@ -122,6 +124,8 @@ STEPS = (
     "search",
     "list",
     "page",
+    "activity",
+    "map",
     "v1",
     "notes",
 )
