@@ -12,7 +12,7 @@ from ctx.store import codes
 
 Floats = codes.Floats
 
-CODED_ROWS = 16_384  # from here on the product of codes is faster, and worth loading what makes it
+CODED_ROWS = 8_192  # from here on the product of codes is faster, and worth loading what makes it
 _SCAN_ROWS = 1024  # 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower
 _LOAD_ROWS = 4096
 _REPLACED = -2.0  # below any cosine
@@ -24,9 +24,10 @@ class Neighbour(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What the threads read: never changed below `count`, but for the two masks."""
+    """What the threads read: never changed below `filled`, but for the two masks."""
 
-    codes: codes.Codes
+    columns: codes.Signed  # (dim, capacity): a row in each, as a scan reads them fastest
+    sums: codes.Products  # of each row's codes
     steps: Floats
     owners: npt.NDArray[np.int64]
     alive: npt.NDArray[np.bool_]  # neither deleted nor replaced by a later vector
@@ -35,12 +36,14 @@ class _Rows(NamedTuple):
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.codes, self.steps, self.owners, self.alive, self.current
+        """Each with its rows along the last axis."""
+        return self.columns, self.sums, self.steps, self.owners, self.alive, self.current
 
     @classmethod
     def empty(cls, capacity: int = 0, dim: int = 0) -> "_Rows":
         return cls(
-            np.empty((capacity, dim), np.uint8),
+            np.zeros((dim, capacity), np.int8),
+            np.zeros(capacity, np.int32),
             np.empty(capacity, np.float32),
             np.empty(capacity, np.int64),
             np.zeros(capacity, np.bool_),
@@ -119,10 +122,12 @@ class BankVectors:
             larger = _Rows.empty(max(end, first + first // 2, 64), added_codes.shape[1])
             if first:
                 for target, source in zip(larger.arrays, rows.arrays, strict=True):
-                    target[:first] = source[:first]
+                    target[..., :first] = source[..., :first]
             rows = larger
         owners = [no for no, _ in batch]
-        rows.codes[first:end] = added_codes
+        signed = (added_codes ^ np.uint8(codes.ZERO)).view(np.int8)
+        rows.columns[:, first:end] = signed.T
+        rows.sums[first:end] = signed.sum(axis=1, dtype=np.int32)
         rows.steps[first:end] = added_steps
         rows.owners[first:end] = owners
         rows.alive[first:end] = [not withdrawn.get(no, False) for no in owners]
@@ -138,7 +143,7 @@ class BankVectors:
             rows = self._rows
             visible = (rows.alive if superseded else rows.current)[: rows.filled].copy()
         count = rows.filled
-        if count == 0 or k <= 0 or rows.codes.shape[1] != len(query):
+        if count == 0 or k <= 0 or rows.columns.shape[0] != len(query):
             return []
         cosines = _scan(rows, query)
         owners = rows.owners[:count]
@@ -167,7 +172,8 @@ class BankVectors:
             places = np.flatnonzero(np.isin(rows.owners[: rows.filled], nos) & rows.alive[: rows.filled])
         if not len(places):
             return {}
-        vectors, owners = codes.decode(rows.codes[places], rows.steps[places]), rows.owners[places]
+        vectors = np.ascontiguousarray(rows.columns[:, places].T, np.float32) * rows.steps[places, None]
+        owners = rows.owners[places]
         return {int(no): vectors[owners == no] for no in np.unique(owners)}
 
     def cosines(self, query: Floats, nos: list[int]) -> dict[int, float]:
@@ -180,15 +186,15 @@ class BankVectors:
 
 
 def _scan(rows: _Rows, query: Floats) -> Floats:
+    """The cosines of the rows with a query, float32 (filled,)."""
     count = rows.filled
-    if count >= CODED_ROWS:
-        return codes.estimate(rows.codes[:count], rows.steps[:count], query).scores
-    products = np.empty(count, np.float32)
-    wide = np.empty((_SCAN_ROWS, len(query)), np.float32)
+    if count >= CODED_ROWS:  # what stands behind is multiplied too, and nobody's
+        return codes.cosines(rows.columns, rows.sums, rows.steps, query)[:count]
+    cosines = np.empty(count, np.float32)
+    wide = np.empty((len(query), _SCAN_ROWS), np.float32)
     for first in range(0, count, _SCAN_ROWS):
         size = min(_SCAN_ROWS, count - first)
-        np.copyto(wide[:size], rows.codes[first : first + size])
-        np.dot(wide[:size], query, out=products[first : first + size])
-    products -= np.float32(codes.ZERO * float(query.sum(dtype=np.float64)))
-    products *= rows.steps[:count]
-    return products
+        np.copyto(wide[:, :size], rows.columns[:, first : first + size])
+        np.dot(query, wide[:, :size], out=cosines[first : first + size])
+    cosines *= rows.steps[:count]
+    return cosines

@@ -1,16 +1,15 @@
-"""Vectors in 8 bits: a quarter of what a search has to read, and a bound on what that can hide.
+"""Vectors in 8 bits, a quarter of what a search has to read, and the product of them with a query.
 
 A row is `step * (code - 128)` for each component, off by half a step at most. So its product with a unit vector is off by half a
-step times the square root of the dimensions at most, and whoever looks again, exactly, at all rows that could be among the best by
-that bound has found the best ones: nothing is approximate in the end.
+step times the square root of the dimensions at most.
 
-The product of codes is onnxruntime's, single instructions over bytes where the processor has them. A float32 product reads four
-times as much: 12 to 16 ms for 93 000 rows of 384 beside other work on two cores, and 4 ms on quiet ones, where this takes 2.5 ms.
+The product of codes is onnxruntime's, single instructions over bytes where the processor has them: fastest of one row, the query, with
+columns (docs/decisions/0012-leads.md).
 """
 
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,12 @@ Signed = npt.NDArray[np.int8]
 Products = npt.NDArray[np.int32]
 
 ZERO = 128  # the code of 0
-# Of the query. Processors without VNNI add two products in 16 bits and clip: 2 x 255 x 64 fits (docs/decisions/0003-seven-bits.md).
-_MOST = 64
-_FINE = 128  # steps of the query's second column in one of its first
+# The query is codes of 1 to 127 about its zero: two products of 127 x 127 fit in 16 bits, in which processors without VNNI add them
+# and clip (docs/decisions/0003-seven-bits.md).
+QUERY_ZERO = 64
+QUERY_MOST = 63
+_FINE = 128  # steps of what the query's codes leave over in one of theirs: 128 x 127 twice fits too
+_SHARED_ROWS = 32_768  # from here on threads share a product: below, it takes half a millisecond
 _MAX_THREADS = 4  # memory is no faster for more
 
 # One node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes; tests compare it with onnx's own writing.
@@ -33,13 +35,6 @@ _GRAPH = (
     b'\x08\x05:d\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x0c\n\x04rows\x12\x04\n\x02\x08\x02'
     b"Z\x0f\n\x07columns\x12\x04\n\x02\x08\x03b\x10\n\x08products\x12\x04\n\x02\x08\x06B\x04\n\x00\x10\n"
 )
-
-
-class Estimate(NamedTuple):
-    """The products of rows with a query: each is within `margins` of the true one. float32 (n,) both."""
-
-    scores: Floats
-    margins: Floats
 
 
 def encode(vectors: Floats) -> tuple[Codes, Floats]:
@@ -55,27 +50,31 @@ def decode(codes: Codes, steps: Floats) -> Floats:
     return vectors
 
 
-def estimate(codes: Codes, steps: Floats, query: Floats) -> Estimate:
-    """The products of encoded rows of unit length with a query of unit length, float32 (dim,)."""
-    # The query in two columns, the second what the first leaves over: so its own error is next to none. The second is free,
-    # since the product is computed for several columns at once anyway.
-    step = (float(np.abs(query).max()) or 1.0) / _MOST
+def cosines(columns: Signed, sums: Products, steps: Floats, query: Floats) -> Floats:
+    """The products of encoded rows of unit length with a query of unit length, float32 (dim,): float32 (n,).
+
+    `columns`, int8 (dim, n): the codes less `ZERO`, a row in each; `sums`, int32 (n,), of them. The query is read twice, the second
+    time what the first leaves over: so its own error is next to none.
+    """
+    step = (float(np.abs(query).max()) or 1.0) / QUERY_MOST
     coarse = np.rint(query / step)
     fine = np.rint((query / step - coarse) * _FINE)
-    columns = np.stack([coarse, fine], axis=1).astype(np.int8)
-    products = multiply(codes, columns, shared=True).astype(np.float32)
-    scores: Floats = products[:, 1] / np.float32(_FINE)
-    scores += products[:, 0]
-    scores -= ZERO * np.float32(columns.sum(axis=0, dtype=np.int64) @ [1, 1 / _FINE])
+    zeros = QUERY_ZERO * sums
+    scores, remainders = (
+        (_row_product(values, columns) - zeros).astype(np.float32) for values in (coarse, fine)
+    )
+    scores += remainders / np.float32(_FINE)
     scores *= steps
     scores *= np.float32(step)
-    half_diagonal = np.sqrt(len(query)) / 2
-    margins = steps * np.float32(half_diagonal)
-    margins += np.float32(1.1 * half_diagonal * step / _FINE + _ROUNDING)
-    return Estimate(scores, margins)
+    return scores
 
 
-_ROUNDING = 1e-5  # of float32 arithmetic over some hundred components
+def _row_product(values: Floats, columns: Signed) -> Products:
+    """A query's codes, about `QUERY_ZERO`, times columns: int32 (n,)."""
+    row = (values + QUERY_ZERO).astype(np.uint8)[None]
+    products: Products = multiply(row, columns, columns.shape[1] >= _SHARED_ROWS)[0]
+    return products
+
 
 _loading = threading.Lock()
 _loaded: dict[int, Any] = {}  # by threads

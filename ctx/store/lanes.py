@@ -8,8 +8,7 @@ for 65,000 rows of 384 on one core, where row after row it took 14 (docs/decisio
     steps   float32 (ROWS)
     errors  float32 (ROWS)      how far a row's codes are from its vector
 
-and is written once, whole: what does not fill a block yet is left to its vectors. Everything is off by a bound, as in codes.py, so
-whoever looks again at all rows that could be among the best by it has found the best ones.
+and is written once, whole: what does not fill a block yet is left to its vectors. Everything is off by a bound, so whoever looks again at all rows that could be among the best by it has found the best ones.
 
 Leads are the same of fewer dimensions: those in which the vectors differ most, by a sample of them. They hide something, little of it.
 """
@@ -20,21 +19,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ctx.store import codes
-from ctx.store.codes import Estimate, Floats
+from ctx.store.codes import QUERY_MOST, QUERY_ZERO, Floats
 
 ROWS = 8192  # of a block
 LEAD_DIMS = 96  # of 384 they have 80 % of what the vectors of texts differ in
 SAMPLE_ROWS = 8192  # from which the dimensions of leads are told
 
-# The query is codes of 1 to 127 about its zero: two products of 127 x 127 fit in 16 bits, in which processors without VNNI add them
-# (docs/decisions/0003-seven-bits.md).
-_ZERO = 64
-_MOST = 63
 _SHARED_BLOCKS = 4  # from here on threads share a scan: below, it takes half a millisecond
 _TAIL = 12  # bytes of a row behind its codes: its zero, step and error
 _ROUNDING = 1e-5  # of float32 arithmetic over some hundred components
 
 Bytes = npt.NDArray[np.uint8]
+
+
+class Estimate(NamedTuple):
+    """The products of rows with a query: each is within `margins` of the true one. float32 (n,) both."""
+
+    scores: Floats
+    margins: Floats
 
 
 def block_bytes(dim: int) -> int:
@@ -46,7 +48,7 @@ def encode_block(vectors: Floats) -> Bytes:
     """The block, uint8 (block_bytes,), of float32 (ROWS, dim)."""
     coded, steps = codes.encode(vectors)
     signed = (coded ^ np.uint8(codes.ZERO)).view(np.int8)
-    zeros = _ZERO * signed.sum(axis=1, dtype="<i4")
+    zeros = QUERY_ZERO * signed.sum(axis=1, dtype="<i4")
     errors = np.linalg.norm(vectors - codes.decode(coded, steps), axis=1) + np.float32(_ROUNDING)
     parts = (np.ascontiguousarray(signed.T), zeros, steps.astype("<f4"), errors.astype("<f4"))
     return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
@@ -101,7 +103,7 @@ class Blocks:
 
 
 class _Coarse(NamedTuple):
-    """A query in steps: the values, float32, and as codes, uint8 (1, dim), about `_ZERO`."""
+    """A query in steps: the values, float32, and as codes, uint8 (1, dim), about `QUERY_ZERO`."""
 
     values: Floats
     codes: Bytes
@@ -109,9 +111,9 @@ class _Coarse(NamedTuple):
 
 
 def _coarse(query: Floats) -> _Coarse:
-    step = (float(np.abs(query).max()) or 1.0) / _MOST
+    step = (float(np.abs(query).max()) or 1.0) / QUERY_MOST
     values: Floats = np.rint(query / np.float32(step))
-    return _Coarse(values, (values + _ZERO).astype(np.uint8)[None], step)
+    return _Coarse(values, (values + QUERY_ZERO).astype(np.uint8)[None], step)
 
 
 def lead_basis(sample: Floats) -> Floats:
