@@ -44,7 +44,7 @@ class _Rows(NamedTuple):
         return cls(
             np.zeros((dim, capacity), np.int8),
             np.zeros(capacity, np.int32),
-            np.empty(capacity, np.float32),
+            np.zeros(capacity, np.float32),  # what stands behind is multiplied too
             np.empty(capacity, np.int64),
             np.zeros(capacity, np.bool_),
             np.zeros(capacity, np.bool_),
@@ -188,7 +188,7 @@ class BankVectors:
 def _scan(rows: _Rows, query: Floats) -> Floats:
     """The cosines of the rows with a query, float32 (filled,)."""
     count = rows.filled
-    if count >= CODED_ROWS:  # what stands behind is multiplied too, and nobody's
+    if count >= CODED_ROWS:
         return codes.cosines(rows.columns, rows.sums, rows.steps, query)[:count]
     cosines = np.empty(count, np.float32)
     wide = np.empty((len(query), _SCAN_ROWS), np.float32)
