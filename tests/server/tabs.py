@@ -25,8 +25,10 @@ def running_browser() -> Iterator[Any]:
 class Tab:
     """A page in the browser, with all that went wrong in it."""
 
-    def __init__(self, browser: Any, base: str, path: str = "/", **options: Any) -> None:
+    def __init__(self, browser: Any, base: str, path: str = "/", script: str = "", **options: Any) -> None:
+        """`script` runs in the page before its own do."""
         self.context = browser.new_context(**options)
+        self.context.add_init_script(script)
         self.page = self.context.new_page()
         self.page.set_default_timeout(30_000)
         self.faults: list[str] = []

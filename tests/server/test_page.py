@@ -78,6 +78,13 @@ def served(serve: Serve, space: Workspace) -> Served:
 
 
 @pytest.fixture
+def closed(serve: Serve, space: Workspace) -> Served:
+    """A server that asks for a key."""
+    settings = ServerSettings(api_keys=("open-sesame",))
+    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)), settings)
+
+
+@pytest.fixture
 def tab(browser: Any, served: Served) -> Iterator[Tab]:
     opened = Tab(browser, served.base)
     yield opened
@@ -219,18 +226,41 @@ def test_a_snippet_is_copied(browser: Any, served: Served) -> None:
     tab.close()
 
 
-def test_a_server_with_a_key_asks_for_it_once(browser: Any, serve: Serve, space: Workspace) -> None:
-    closed = ServerSettings(api_keys=("open-sesame",))
-    served = serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)), closed)
-    tab = Tab(browser, served.base)
+def enter_key(tab: Tab) -> None:
     tab.page.locator("#key").wait_for(state="visible")
     tab.page.fill("#key", "open-sesame")
     tab.page.press("#key", "Enter")
+
+
+def test_a_server_with_a_key_asks_for_it_once(browser: Any, closed: Served) -> None:
+    tab = Tab(browser, closed.base)
+    enter_key(tab)
     tab.search("rollback")
     assert "Deployment guide" in tab.titles()
     assert "open-sesame" not in tab.page.url
     assert tab.page.evaluate("localStorage.length") == 0
     assert all("401" in fault for fault in tab.faults)  # the browser's own word on the first request
+    tab.faults.clear()
+    tab.close()
+
+
+LATE_HEALTH = """
+const sent = window.fetch;
+window.fetch = async (path, options) => {
+    const reply = await sent(path, options);
+    if (path === "/health") await new Promise((done) => setTimeout(done, 1500));
+    return reply;
+};
+"""
+
+
+def test_a_search_before_the_modes_are_known_waits_for_them(browser: Any, closed: Served) -> None:
+    """Nothing is embedded here: a hybrid search would be refused."""
+    tab = Tab(browser, closed.base, script=LATE_HEALTH)
+    enter_key(tab)
+    tab.search("rollback")
+    assert "Deployment guide" in tab.titles()
+    assert all("401" in fault for fault in tab.faults)
     tab.faults.clear()
     tab.close()
 

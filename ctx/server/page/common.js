@@ -3,7 +3,7 @@
 
 const RETRY_MS = 2000;
 const listeners = { up: new Set(), health: new Set() };
-export const server = { down: false, health: null, key: sessionStorage.getItem("ctx-key") || "", schemas: new Map() };
+export const server = { down: false, health: null, hearing: null, key: sessionStorage.getItem("ctx-key") || "", schemas: new Map() };
 
 export const find = (id) => document.getElementById(id);
 export const onUp = (listener) => listeners.up.add(listener);
@@ -55,7 +55,17 @@ function comeUp() {
   for (const listener of listeners.up) listener();
 }
 
-export async function loadHealth() {
+export function loadHealth() {
+  server.hearing = askHealth();
+  return server.hearing;
+}
+
+// Which modes a search may have stands in the health, for whoever has a key: what asks meanwhile waits for it.
+export async function modesKnown() {
+  if (server.health?.model === undefined) await server.hearing?.catch(() => {});
+}
+
+async function askHealth() {
   try {
     server.health = await call("/health");
     for (const listener of listeners.health) listener(server.health);

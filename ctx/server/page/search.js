@@ -1,5 +1,5 @@
 // Search: a box, what narrows it, and the results with the reason of their rank.
-import { address, button, call, count, day, element, find, number, outward, parameters, route, server, setTitle } from "./common.js";
+import { address, button, call, count, day, element, find, modesKnown, number, outward, parameters, route, server, setTitle } from "./common.js";
 
 const LIMIT = 100; // the most that the server gives; the counts beside the facets are of these
 const PAGE = 20; // rows shown at once
@@ -122,6 +122,8 @@ function globOf({ folder, kind }) {
 
 async function search() {
   clearTimeout(state.timer);
+  await modesKnown();
+  if (!state.open) return;
   const request = wanted();
   const key = JSON.stringify(request);
   if (key === state.key) {
