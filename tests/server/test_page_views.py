@@ -201,6 +201,37 @@ def test_a_tool_is_called_by_a_form_and_shown_as_a_command(tab: Tab) -> None:
     tab.until("document.querySelector('#tool').textContent.includes('no tool called nothing')")
 
 
+SLOW_LISTS = """
+window.waits_ms = [];
+window.answered = 0;
+const sent = window.fetch;
+window.fetch = async (path, options) => {
+    const reply = await sent(path, options);
+    const wait_ms = path === "/tools/list" ? window.waits_ms.shift() : undefined;
+    if (wait_ms) await new Promise((done) => setTimeout(done, wait_ms));
+    if (wait_ms) setTimeout(() => window.answered++, 100);
+    return reply;
+};
+"""
+
+
+def test_a_half_filled_form_stays_when_the_list_of_tools_is_read_again(
+    browser: Any, serve: Serve, space: Workspace
+) -> None:
+    """Two askings at once, the second answered after the form was filled."""
+    tab = Tab(browser, _serve(serve, space).base, script=SLOW_LISTS)
+    tab.page.locator("#facts li").first.wait_for()
+    tab.page.wait_for_load_state("networkidle")
+    tab.page.evaluate("window.waits_ms = [1000, 3000]")
+    tab.lead("#/tools/search")
+    tab.lead("#/sources")
+    tab.lead("#/tools/search")
+    tab.page.fill("#field-query", "half a question")
+    tab.until("window.answered === 2")
+    assert tab.page.input_value("#field-query") == "half a question"
+    tab.close()
+
+
 def test_index_now_says_what_changed_and_what_was_left_out(
     browser: Any, serve: Serve, tmp_path: Path
 ) -> None:

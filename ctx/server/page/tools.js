@@ -4,17 +4,17 @@ import { address, button, call, copyButton, element, find, link, route, server, 
 const MAX_SHOWN = 200_000; // characters of a reply; the copy has all
 const state = { rows: [], drawn: null };
 
-export async function open(place, { again }) {
+export async function open(_place, { again }) {
   if (!state.rows.length || again) {
     try {
       state.rows = (await call("/tools/list")).tools;
     } catch (error) {
       find("tool").replaceChildren(element("p", error.message, "lead"));
+      state.drawn = null;
       return;
     }
-    state.drawn = null;
   }
-  if (route().view === "tools") draw(place.id);
+  if (route().view === "tools") draw(route().id); // where one is by now
 }
 
 function draw(name) {
@@ -25,11 +25,12 @@ function draw(name) {
     if (!row.builtin) entry.append(element("small", "yours or a pack's"));
     return entry;
   }));
-  if (state.drawn === name) return; // Back to a half-filled form
-  state.drawn = name;
+  if (tool) setTitle(`${tool.name}, a tool`);
+  const drawn = JSON.stringify([name, tool]);
+  if (state.drawn === drawn) return; // a half-filled form stays, also when the list is read again
+  state.drawn = drawn;
   if (tool) find("tool").replaceChildren(...toolParts(tool));
   else find("tool").replaceChildren(element("p", name ? `This server has no tool called ${name.slice(0, 80)}.` : "Choose a tool.", "lead"));
-  if (tool) setTitle(`${tool.name}, a tool`);
 }
 
 function toolParts(tool) {
