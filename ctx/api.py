@@ -103,9 +103,11 @@ def _configuration(path: str, *, chosen: bool) -> Config:
     name, root = shown_path(path), project_root(path)
     content = read_text(path, name)
     tables = tables_of(content, path, name, os.environ, remember=False)
-    granted = chosen or not requests(tables, root)
-    text = asked(content, tables, root)
-    if not granted and not TrustFile(trust_path(os.environ)).vouches(trusted_as(path), text):
+    if (
+        not chosen
+        and requests(tables, root)
+        and not TrustFile(trust_path(os.environ)).vouches(trusted_as(path), asked(content, tables, root))
+    ):
         raise ConfigError(
             f"{name} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"

@@ -24,6 +24,7 @@ from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
+    COMPANIONS,
     connect,
     copy_database,
     discard_copy,
@@ -304,11 +305,8 @@ def _put_in_place(partial: str, database: str) -> None:
     files.check_file(database, beneath=os.path.dirname(database))
     if not os.path.lexists(database):
         discard(os.path.join(os.path.dirname(database), "index"))
-        for suffix in (
-            "-wal",
-            "-shm",
-            "-journal",
-        ):  # of a file that has gone: SQLite would take them for the new one's
+        # Of a file that has gone: SQLite would take them for the new one's.
+        for suffix in COMPANIONS:
             if os.path.lexists(database + suffix):
                 os.unlink(database + suffix)
         os.replace(partial, database)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.embed.local import FULL_NAMES
-from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
+from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
 from ctx.toml import toml_key, toml_value
 from ctx.types import JSON, as_table
 
@@ -27,7 +27,6 @@ _ITS_GLOBS = ["**/*.md", "**/*.txt"]
 _DEAD = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # read there, and used by nothing
 _SERVICE_KEYS = ("model", "dims", "batch_size", "url", "max_retries", "timeout_secs")
 _VARIABLE_READ = re.compile(r"""\benv\s*\.\s*get\s*\(?\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 GENERAL = (
     "ids of documents are other ones, and stay the same from now on",
@@ -160,7 +159,7 @@ class _Writer:
         if not isinstance(bind, str):
             return
         self._block("server", {"bind": bind})
-        if bind.rpartition(":")[0] not in _LOOPBACK:
+        if bind.rpartition(":")[0] not in LOOPBACK_HOSTS:
             self.notes.append(
                 f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env"
             )

@@ -210,9 +210,8 @@ def stamp(path: str) -> tuple[int, ...]:
 def state_folder(environ: Mapping[str, str]) -> str:
     """The user's own folder for what ctx remembers between runs, where no project can lay anything."""
     home = environ.get("XDG_STATE_HOME") or ""
-    if not os.path.isabs(
-        home
-    ):  # the standard wants it passed over; below the working folder a clone may lay it
+    # A relative one the standard wants passed over; below the working folder a clone may lay it.
+    if not os.path.isabs(home):
         home = os.path.join(environ.get("HOME") or "/", ".local", "state")
     return os.path.join(home, "ctx")
 

@@ -9,7 +9,7 @@ is looked up and no path opened before the answer.
 import os
 from collections.abc import Callable, Iterator
 
-from ctx.settings import NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
+from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
 from ctx.types import JSON, as_table
 
 Table = dict[str, JSON]
@@ -22,7 +22,6 @@ _ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections decla
 BUNDLED_MODEL = "all-minilm-l6-v2"
 CLOSED = (".git", ".ctx")  # folders of a project that are no documents: they hold keys
 _MAX_PATH = 4096  # characters
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def requests(tables: Table, root: str) -> list[str]:
@@ -54,6 +53,8 @@ def led_out(tables: Table, root: str) -> list[str]:
     """A sentence for each path in the project that a link leads out of it (or into a closed folder of it)."""
     lines = []
     for text in sorted(set(_texts(tables))):
+        if not text or "\0" in text or len(text) > _MAX_PATH:
+            continue  # no path
         path = os.path.normpath(os.path.join(root, os.path.expanduser(text)))
         if os.path.lexists(path) and path.startswith(root + os.sep) and not inside(text, root, CLOSED):
             target = os.path.realpath(path)
@@ -63,14 +64,14 @@ def led_out(tables: Table, root: str) -> list[str]:
 
 
 def _texts(value: JSON) -> Iterator[str]:
-    """Every text that might be a path, under whichever key."""
+    """Every text, under whichever key."""
     if isinstance(value, dict):
         for entry in value.values():
             yield from _texts(entry)
     elif isinstance(value, list):
         for entry in value:
             yield from _texts(entry)
-    elif isinstance(value, str) and value and "\0" not in value and len(value) <= _MAX_PATH:
+    elif isinstance(value, str):
         yield value
 
 
@@ -94,14 +95,8 @@ def _others(section: str, table: Table, judged: tuple[str, ...] = ()) -> Iterato
 
 def variables(value: JSON) -> Iterator[str]:
     """The names in `${NAME}`, as the configuration replaces them (`$${` is text)."""
-    if isinstance(value, dict):
-        for entry in value.values():
-            yield from variables(entry)
-    elif isinstance(value, list):
-        for entry in value:
-            yield from variables(entry)
-    elif isinstance(value, str) and "${" in value:
-        before, *pieces = value.split("${")
+    for text in _texts(value):
+        before, *pieces = text.split("${")
         for piece in pieces:
             name, brace, _ = piece.partition("}")
             if brace and name.isidentifier() and not before.endswith("$"):
@@ -199,7 +194,7 @@ def _key(table: Table) -> Iterator[str]:
 
 def _server(table: Table, root: str) -> Iterator[str]:
     bind = table.get("bind")
-    if isinstance(bind, str) and bind.rpartition(":")[0] not in _LOOPBACK:
+    if isinstance(bind, str) and bind.rpartition(":")[0] not in LOOPBACK_HOSTS:
         yield f"listens on {bind}, for other machines too"
     for key in ("allowed_hosts", "allowed_origins"):
         if table.get(key):

@@ -41,12 +41,10 @@ _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is goo
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
-_SAID_BY_CODE_ALONE = frozenset(
-    {"def", "fn", "func", "struct"}
-)  # of the words that stand before what is defined
-_MAX_COMPOUNDED = (
-    12  # words of a question of which neighbours may make a name; a longer one says too much beside
-)
+# Of the words that stand before what is defined.
+_SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
+# Words of a question of which neighbours may make a name; a longer one says too much beside.
+_MAX_COMPOUNDED = 12
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 

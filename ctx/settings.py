@@ -13,6 +13,8 @@ SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
 REGISTRY_PREFIX = "registry:"
 """Begins the path of a script that an installed registry has: `registry:NAME/tools/SCRIPT`."""
 
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # as an address names this machine alone
+
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 
 

@@ -24,6 +24,11 @@ def as_table(value: JSON) -> dict[str, JSON]:
 MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
 
 
+def source_kind(name: str) -> str:
+    """The kind of a source: its name up to the colon."""
+    return name.partition(":")[0]
+
+
 class Content(NamedTuple):
     """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of them."""
 

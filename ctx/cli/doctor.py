@@ -20,7 +20,7 @@ from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
 from ctx.server.policy import ServerSettings
-from ctx.store.schema import is_damage
+from ctx.store.schema import COMPANIONS, is_damage
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -163,7 +163,7 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
         )
     path = config.db.path
     aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    for suffix in ("", "-wal", "-shm", "-journal"):
+    for suffix in ("", *COMPANIONS):
         if os.path.lexists(path + suffix):
             os.replace(path + suffix, aside + suffix)
     return Finding(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ctx.cli.common import configuration, parser, plain, print_json, prose
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import NamedTuple
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, source_kind
 from ctx.workspace import Workspace, open_workspace
 
 LEAST_PREFIX = 4  # characters of an id: fewer begin too many of them, and are words more often
@@ -136,7 +136,7 @@ def _at_path(workspace: Workspace, text: str, source: str | None) -> Iterator[Ma
     names = workspace.catalog.complete("source", "", None, 10_000)
     roots = {folder.name: folder.root for folder in workspace.config.filesystems}
     for name in names:
-        if source is not None and source not in (name, name.split(":", 1)[0]):
+        if source is not None and source not in (name, source_kind(name)):
             continue
         paths = [] if text.startswith(("./", "../")) else [text]
         if name in roots:
@@ -154,7 +154,7 @@ def _ending_so(workspace: Workspace, text: str, source: str | None) -> Iterator[
     while True:
         page = workspace.catalog.list_documents(after, PAGE)
         for listing in page:
-            if source in (None, listing.source, listing.source.split(":", 1)[0]) and (
+            if source in (None, listing.source, source_kind(listing.source)) and (
                 listing.source_id.endswith(end)
             ):
                 yield Match(listing.id, listing.source, listing.source_id)

@@ -20,7 +20,7 @@ from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.lean import NamedTuple, Protocol
 from ctx.store.base import Catalog, Projection
-from ctx.types import SourceItem
+from ctx.types import SourceItem, source_kind
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,9 @@ class Indexer:
         chosen: list[Connector] = []
         for name in names:
             matches = [
-                connector for full, connector in self.connectors.items() if name in (full, _kind(connector))
+                connector
+                for full, connector in self.connectors.items()
+                if name in (full, source_kind(connector.name))
             ]
             if not matches:
                 sources = ", ".join(self.connectors) or "none is configured"
@@ -214,12 +216,15 @@ class Indexer:
             return self._index(task)
         with self._turn(connector.name, stop) as stop:
             task = task._replace(progress=report_progress, stop=stop)
-            report = self._run_slowly(task) if _kind(connector) in SLOW_KINDS else self._run_at_once(task)
+            report = (
+                self._run_slowly(task)
+                if source_kind(connector.name) in SLOW_KINDS
+                else self._run_at_once(task)
+            )
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
-        news = self.degrade(
-            report.source, None if report.ok else report.note
-        )  # a failure is told once, until it changes
+        # A failure is told once, until it changes.
+        news = self.degrade(report.source, None if report.ok else report.note)
         counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
         logger.log(
             logging.INFO if changed or news else logging.DEBUG,
@@ -233,10 +238,11 @@ class Indexer:
         """One run under the lock, from its beginning to its end; from its first batch on, where the source is fetched first."""
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
-            if _kind(task.connector) in FETCHED_KINDS:
+            fetched = source_kind(task.connector.name) in FETCHED_KINDS
+            if fetched:
                 stack.enter_context(self._reading(task.connector))
             self._now(phase="indexing", source=task.connector.name, done=0, total=None)
-            if _kind(task.connector) not in FETCHED_KINDS:
+            if not fetched:
                 publishing.begin()
             report = self._index(task, publishing.publish, publishing.writing)
             publishing.begin().catch_up(self.catalog)
@@ -527,8 +533,3 @@ class Indexer:
         self.activity = self.activity._replace(
             phase=phase, source=source, done=done, total=total, rate=rate, left_s=left_s
         )
-
-
-def _kind(connector: Connector) -> str:
-    """The type of a source: its name up to the colon."""
-    return connector.name.split(":", 1)[0]

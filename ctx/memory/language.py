@@ -35,29 +35,8 @@ _WORDS_OF = {
     "es": frozenset(_SPANISH.split()),
     "fr": frozenset(_FRENCH.split()),
 }
-_SHARED = frozenset(
-    (
-        "in",
-        "was",
-        "an",
-        "am",
-        "so",
-        "will",
-        "no",
-        "a",
-        "he",
-        "me",
-        "on",
-        "as",
-        "son",
-        "plus",
-        "s",
-        "t",
-        "m",
-        "d",
-        "y",
-    )
-)  # with English, whose "don't" ends in a t: they tell nothing
+_BOTH = "a am an as d he in m me no on plus s so son t was will y"  # with English, whose "don't" ends in a t: they tell nothing
+_SHARED = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
 _TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF.items()}
 _WORD = re.compile(r"[^\W\d_]+")

@@ -125,7 +125,7 @@ class BankVectors:
                     target[..., :first] = source[..., :first]
             rows = larger
         owners = [no for no, _ in batch]
-        signed = (added_codes ^ np.uint8(codes.ZERO)).view(np.int8)
+        signed = codes.signed(added_codes)
         rows.columns[:, first:end] = signed.T
         rows.sums[first:end] = signed.sum(axis=1, dtype=np.int32)
         rows.steps[first:end] = added_steps

@@ -17,12 +17,12 @@ from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Una
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
+from ctx.settings import LOOPBACK_HOSTS
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 RATE_WINDOW_S = 60.0
 RATE_KEYS = 10_000  # callers remembered; beyond it the one longest silent is forgotten
 

@@ -27,7 +27,7 @@ ZERO = 128  # the code of 0
 QUERY_ZERO = 64
 QUERY_MOST = 63
 _FINE = 128  # steps of what the query's codes leave over in one of theirs: 128 x 127 twice fits too
-_SHARED_ROWS = 32_768  # from here on threads share a product: below, it takes half a millisecond
+_SHARED_COLUMNS = 32_768  # from here on threads share a product: below, it takes half a millisecond
 _MAX_THREADS = 4  # memory is no faster for more
 
 # One node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes; tests compare it with onnx's own writing.
@@ -50,41 +50,52 @@ def decode(codes: Codes, steps: Floats) -> Floats:
     return vectors
 
 
+def signed(coded: Codes) -> Signed:
+    """Codes less `ZERO`, as products take them: of the same shape."""
+    less: Signed = (coded ^ np.uint8(ZERO)).view(np.int8)
+    return less
+
+
+def coarse(query: Floats) -> tuple[Floats, float]:
+    """A query, float32 (dim,), in steps of whole numbers, float32 (dim,), and the size of a step."""
+    step = (float(np.abs(query).max()) or 1.0) / QUERY_MOST
+    values: Floats = np.rint(query / np.float32(step))
+    return values, step
+
+
+def query_row(values: Floats) -> Codes:
+    """Steps of a query as codes about `QUERY_ZERO`, a row of a product: uint8 (1, dim)."""
+    return (values + QUERY_ZERO).astype(np.uint8)[None]
+
+
 def cosines(columns: Signed, sums: Products, steps: Floats, query: Floats) -> Floats:
     """The products of encoded rows of unit length with a query of unit length, float32 (dim,): float32 (n,).
 
     `columns`, int8 (dim, n): the codes less `ZERO`, a row in each; `sums`, int32 (n,), of them. The query is read twice, the second
     time what the first leaves over: so its own error is next to none.
     """
-    step = (float(np.abs(query).max()) or 1.0) / QUERY_MOST
-    coarse = np.rint(query / step)
-    fine = np.rint((query / step - coarse) * _FINE)
+    values, step = coarse(query)
+    fine = np.rint((query / np.float32(step) - values) * _FINE)
     zeros = QUERY_ZERO * sums
     scores, remainders = (
-        (_row_product(values, columns) - zeros).astype(np.float32) for values in (coarse, fine)
+        (multiply(query_row(part), columns)[0] - zeros).astype(np.float32) for part in (values, fine)
     )
     scores += remainders / np.float32(_FINE)
     scores *= steps
     scores *= np.float32(step)
-    return scores
-
-
-def _row_product(values: Floats, columns: Signed) -> Products:
-    """A query's codes, about `QUERY_ZERO`, times columns: int32 (n,)."""
-    row = (values + QUERY_ZERO).astype(np.uint8)[None]
-    products: Products = multiply(row, columns, columns.shape[1] >= _SHARED_ROWS)[0]
-    return products
+    return np.asarray(scores, np.float32)
 
 
 _loading = threading.Lock()
 _loaded: dict[int, Any] = {}  # by threads
 
 
-def multiply(rows: Codes, columns: Signed, shared: bool) -> Products:
+def multiply(rows: Codes, columns: Signed) -> Products:
     """Rows of bytes, uint8 (m, k), times int8 (k, n), or each of int8 (blocks, k, n): int32 (m, n), or (blocks, m, n).
 
-    Without the lock of Python, in the caller's thread, or `shared` among some.
+    Without the lock of Python, in the caller's thread, or shared among some where there are many columns.
     """
+    shared = columns.size >= _SHARED_COLUMNS * rows.shape[1]
     threads = min(_MAX_THREADS, os.cpu_count() or 1) if shared else 1
     products: Products = _session(threads).run(None, {"rows": rows, "columns": columns})[0]
     return products

@@ -22,6 +22,7 @@ from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.record import Statements, Write, marks, model_no_of, slices
+from ctx.types import source_kind
 
 COMPONENT = "catalog"
 
@@ -389,7 +390,7 @@ class PostgresWrite(Write):
         self._epochs = epochs
 
     def own_columns(self, source: str) -> dict[str, str]:
-        return {"machine": "" if source.partition(":")[0] in SEEN_ALIKE else self._machine}
+        return {"machine": "" if source_kind(source) in SEEN_ALIKE else self._machine}
 
     def last(self) -> AbstractContextManager[object]:
         # One message to the server, the commit with it: nobody waits for this process while it has the number.

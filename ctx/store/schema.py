@@ -22,7 +22,7 @@ _CHECKPOINT_PAGES = 8_000
 _WRITER_CACHE_KB = 64 << 10
 _READER_CACHE_KB = 8 << 10
 
-_COMPANIONS = ("-wal", "-shm")  # SQLite's own, opened by name
+COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite lays beside a file and opens by name
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
@@ -184,7 +184,7 @@ def _create(path: str) -> None:
     """
     _own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
-    for suffix in ("", *_COMPANIONS):
+    for suffix in ("", *COMPANIONS):
         if files.check_file(path + suffix, beneath=folder, own=True) is None and not suffix:
             try:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
@@ -196,7 +196,7 @@ def _close_to_others(path: str) -> None:
     """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's mode."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        for suffix in ("", *_COMPANIONS):
+        for suffix in ("", *COMPANIONS):
             files.check_file(path + suffix, beneath=folder, mode=0o600)
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
@@ -218,7 +218,7 @@ def _check_readable(path: str) -> bool:
     # A reader lays SQLite's log beside the file; in another user's folder that would lock the owner out.
     writing = os.access(folder, os.W_OK)
     files.check_folder(folder, beneath=folder, writing=writing)
-    present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *_COMPANIONS)]
+    present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *COMPANIONS)]
     return not writing and present[1] is None
 
 
@@ -274,7 +274,7 @@ def bring_back(connection: Connection) -> bool:
         with files.Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
             if os.path.lexists(path):
                 return False
-            for suffix in _COMPANIONS:  # of the file that was deleted, and of no other
+            for suffix in COMPANIONS:  # of the file that was deleted, and of no other
                 if os.path.lexists(path + suffix):
                     os.unlink(path + suffix)
             copy_database(connection, f"{path}.returning", f"{path}.returned")
@@ -403,7 +403,7 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
 
 def discard_copy(path: str) -> None:
     """Deletes a copy, and what SQLite laid beside it, where they are there. Raises `OSError`."""
-    for suffix in ("", "-journal", *_COMPANIONS):
+    for suffix in ("", *COMPANIONS):
         if os.path.lexists(path + suffix):
             os.unlink(path + suffix)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from memory_kit import DAY_MS, Clock, WordEmbedder, texts
+from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
@@ -212,18 +212,15 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
 def test_what_the_question_names_keeps_its_own_answer_first(
     bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
 ) -> None:
-    bank.put(earlier)
-    clock.pass_ms(DAY_MS)
-    bank.put(later)
-    assert texts(bank, question)[0] == earlier
+    assert best_a_day_after(bank, clock, earlier, later, question) == earlier
 
 
 def test_alternatives_set_two_statements_apart_only_where_the_later_names_another_alone() -> None:
-    asked = frozenset(terms("in the evening"))
+    question = frozenset(terms("in the evening"))
     evening, morning = frozenset(terms("iron in the evening")), frozenset(terms("zinc in the morning"))
-    assert set_apart(asked, evening, morning)
-    assert not set_apart(asked, evening, evening | morning)
-    assert not set_apart(asked, evening, frozenset(terms("no iron any more")))
+    assert set_apart(question, evening, morning)
+    assert not set_apart(question, evening, evening | morning)
+    assert not set_apart(question, evening, frozenset(terms("no iron any more")))
     assert not set_apart(frozenset(terms("when do I take it")), evening, morning)
 
 

@@ -22,10 +22,10 @@ METADATA_VALUES = [None, True, False, 0, 1, 2.5, "1", "alpha", "true", ["a"], {"
 def bank(request: pytest.FixtureRequest) -> Iterator[MemoryBank]:
     clock = Clock()
     if request.param == "sqlite":
-        place = str(request.getfixturevalue("tmp_path_factory").mktemp("filters") / "ctx.db")
+        address = str(request.getfixturevalue("tmp_path_factory").mktemp("filters") / "ctx.db")
     else:
-        place = request.getfixturevalue("postgres_server").database()
-    with MemoryStore(place, None, clock) as store:
+        address = request.getfixturevalue("postgres_server").database()
+    with MemoryStore(address, None, clock) as store:
         reply = store.bank("a")
         containers = [
             reply.put_many([], {"label": word, "folder": folder})["id"]

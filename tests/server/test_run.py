@@ -90,7 +90,8 @@ def test_requests_beyond_the_bound_of_open_ones_are_503(
         assert failure(httpx.get(f"{served.base}/health")) == (503, "busy")
 
 
-def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+def _waiting(toolbox: Toolbox) -> tuple[threading.Event, threading.Event]:
+    """Adds a tool `wait` that waits for the second event; the first is set once it is at it."""
     entered, release = threading.Event(), threading.Event()
 
     def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -99,6 +100,11 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
         return "late"
 
     toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    return entered, release
+
+
+def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+    entered, release = _waiting(toolbox)
     served = serve(Services(toolbox, agents))
     answers: list[httpx.Response] = []
     caller = threading.Thread(
@@ -116,14 +122,7 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
 def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_them(
     serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
 ) -> None:
-    entered, release = threading.Event(), threading.Event()
-
-    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        entered.set()
-        release.wait(200)
-        return "late"
-
-    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    entered, release = _waiting(toolbox)
     served = serve(Services(toolbox, agents))
     first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with socket.create_connection((served.host, served.port)) as client:

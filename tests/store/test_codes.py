@@ -18,7 +18,7 @@ def units(seed: int, count: int, dim: int) -> codes.Floats:
 
 
 def cosines(coded: codes.Codes, steps: codes.Floats, query: codes.Floats) -> codes.Floats:
-    signed = (coded ^ np.uint8(codes.ZERO)).view(np.int8)
+    signed = codes.signed(coded)
     columns = np.ascontiguousarray(signed.T)
     return codes.cosines(columns, signed.sum(axis=1, dtype=np.int32), steps, query)
 
