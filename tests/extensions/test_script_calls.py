@@ -129,7 +129,7 @@ def test_a_call_waits_for_a_worker_no_longer_than_its_caller_does(tmp_path: Path
         began_s = time.monotonic()
         with pytest.raises((ScriptTimeout, ToolError)):
             space.toolbox.call("again", {}, CALLER)
-        assert time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s < 20  # a dead end would last for good
 
 
 def test_the_memories_of_a_pack_are_not_reached_by_a_call(tmp_path: Path) -> None:
