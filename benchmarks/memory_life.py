@@ -142,13 +142,14 @@ def changes() -> dict[str, Any]:
     """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
     `life`.
 
-    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first behind it; of those
-    called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for is to stand first,
-    or both are to be among the first five. Those called `stranger` are a third German and Spanish. The pairs called `later` were written when the mechanism was done; those called
-    `unseen` were not looked at while it was mended.
+    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first
+    behind it; of those called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for
+    is to stand first, or both are to be among the first five. Those called `stranger` are a third German and
+    Spanish, those called `coder` are of a team's project and all near to each other. The pairs called `later` were
+    written when the mechanism was done; those called `unseen` were not looked at while it was mended.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("changes", "values", "phrased", "fresh", "stranger", "newcomer"):
+    for name in ("changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder"):
         lines = read_lines(f"memory_{name}.tsv")
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):

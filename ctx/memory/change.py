@@ -13,13 +13,14 @@ from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.contrast import begins_with_another, kinds, subject
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|renam\w+|upgrad\w+|downgrad\w+|converted"
-    r"|rewr\w+|rebuilt|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
+    r"|rewr\w+|rebuilt|re(?:licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
@@ -47,46 +48,18 @@ _ENDED = re.compile(
 _HOURS = re.compile(
     r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
 )
-# Somebody else than the speaker: their statements do not replace the speaker's own.
-_KIN = frozenset(
-    [
-        "mother",
-        "father",
-        "mom",
-        "mum",
-        "dad",
-        "parents",
-        "sister",
-        "brother",
-        "wife",
-        "husband",
-        "partner",
-        "son",
-        "daughter",
-        "child",
-        "children",
-        "kid",
-        "aunt",
-        "uncle",
-        "cousin",
-        "grandma",
-        "grandpa",
-        "grandmother",
-        "grandfather",
-        "friend",
-        "neighbour",
-        "neighbor",
-        "boss",
-        "manager",
-        "colleague",
-        "roommate",
-        "girlfriend",
-        "boyfriend",
-        "fiance",
-        "nephew",
-        "niece",
-    ]
+_OFTEN = re.compile(
+    r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
+    r"|spring|summer|autumn|winter|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
+    r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire|mensuel(?:le)?)\b"
 )
+# Somebody else than the speaker: their statements do not replace the speaker's own.
+_KIN_WORDS = """
+    mother father mom mum dad parents sister brother wife husband partner son daughter child children kid
+    aunt uncle cousin grandma grandpa grandmother grandfather friend neighbour neighbor boss manager
+    colleague roommate girlfriend boyfriend fiance nephew niece
+"""
+_KIN = frozenset(_KIN_WORDS.split())
 _SAME_KIN = {
     "mom": "mother",
     "mum": "mother",
@@ -107,99 +80,16 @@ _VALUE_TYPES = (
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
     ("person", re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")),
 )  # fmt: skip
-_ATTRIBUTES = frozenset(
-    [
-        "colour",
-        "color",
-        "name",
-        "number",
-        "address",
-        "email",
-        "mail",
-        "birthday",
-        "date",
-        "time",
-        "deadline",
-        "budget",
-        "limit",
-        "price",
-        "cost",
-        "rate",
-        "password",
-        "version",
-        "port",
-        "url",
-        "size",
-        "favourite",
-        "favorite",
-        "preferred",
-        "default",
-        "primary",
-        "main",
-        "current",
-        "owner",
-        "lead",
-        "leader",
-        "manager",
-        "boss",
-        "landlord",
-        "doctor",
-        "dentist",
-        "therapist",
-        "language",
-        "timezone",
-        "salary",
-        "title",
-        "position",
-        "role",
-        "job",
-        "weight",
-        "height",
-        "status",
-        "goal",
-        "target",
-        "theme",
-        "font",
-        "location",
-        "office",
-        "hometown",
-        "diet",
-        "plan",
-        "nummer",
-        "telefonnummer",
-        "handynummer",
-        "adresse",
-        "geburtstag",
-        "passwort",
-        "chef",
-        "chefin",
-        "vermieter",
-        "vermieterin",
-        "hausarzt",
-        "hausärztin",
-        "zahnarzt",
-        "zahnärztin",
-        "lieblingsfarbe",
-        "lieblingsessen",
-        "schuhgröße",
-        "kontonummer",
-        "número",
-        "teléfono",
-        "dirección",
-        "nombre",
-        "cumpleaños",
-        "contraseña",
-        "jefe",
-        "jefa",
-        "médico",
-        "médica",
-        "dentista",
-        "casero",
-        "casera",
-        "color",
-        "talla",
-    ]
-)
+_ATTRIBUTES_WORDS = """
+    colour color name number address email mail birthday date time deadline budget limit price cost rate
+    password version port url size favourite favorite preferred default primary main current owner lead
+    leader manager boss landlord doctor dentist therapist language timezone salary title position role job
+    weight height status goal target theme font location office hometown diet plan nummer telefonnummer
+    handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt hausärztin zahnarzt
+    zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer número teléfono dirección nombre
+    cumpleaños contraseña jefe jefa médico médica dentista casero casera color talla
+"""
+_ATTRIBUTES = frozenset(_ATTRIBUTES_WORDS.split())
 _SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
 _LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
 _WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
@@ -394,6 +284,22 @@ class Statement:
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @cached_property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """The things in it with what tells them from others of their kind."""
+        return kinds(self._without_cues)
+
+    @cached_property
+    def subject(self) -> frozenset[str]:
+        """The terms of the thing that it is about, where it begins with one. English."""
+        return frozenset() if self.foreign or self.of_self else subject(self._without_cues)
+
+    @cached_property
+    def measured(self) -> bool:
+        """Whether it says when, how often or how much."""
+        forms = [form for name, form in _VALUE_TYPES if name in ("time", "day", "number")]
+        return any(form.search(self.text) for form in (*forms, _HOURS, _OFTEN))
+
+    @cached_property
     def terms(self) -> frozenset[str]:
         """All its terms."""
         return frozenset(terms(self.text))
@@ -423,6 +329,11 @@ class Statement:
     def others(self) -> frozenset[str]:
         """Persons besides the speaker."""
         return _relatives(self.text)
+
+    @cached_property
+    def of_self(self) -> bool:
+        """Whether the speaker begins with themselves, or with what is theirs."""
+        return self.text.lower().startswith(_SELF_STARTS)
 
     @cached_property
     def foreign(self) -> bool:
@@ -535,7 +446,11 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return "value"  # whatever the words: who is engaged is single no more, and a number is another number
     if _same_slot(earlier.slot, later.slot):
         reason = "value"
-    elif later.changes and _names_what_ended(earlier, later):
+    elif (
+        later.changes
+        and _names_what_ended(earlier, later)
+        and not begins_with_another(earlier.text, later.text)
+    ):
         reason = "change"
     else:
         return None
@@ -547,8 +462,7 @@ def _names_what_ended(earlier: Statement, later: Statement) -> bool:
     referred = (earlier.names | earlier.content) & later.ended
     if not referred:
         return False
-    spoken_by_self = earlier.text.lower().startswith(_SELF_STARTS)
-    return spoken_by_self or bool((earlier.content - referred) & later.content)
+    return earlier.of_self or bool((earlier.content - referred) & later.content)
 
 
 def updates(earlier: Statement, later: Statement, worth: float) -> bool:
@@ -558,16 +472,31 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
-    if worth < RELATED and _ends_something_else(earlier, later):
+    # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
+    if worth < RELATED and (_ends_something_else(earlier, later) or later.others - earlier.others):
         return False
     if earlier.home and later.home:
         return not _ends_something_else(earlier, later)
+    if later.changes and earlier.slot is not None and later.ended.issuperset(terms(earlier.slot.value)):
+        return True
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
     if _same_slot(earlier.slot, later.slot):
         return worth + SLOT_WORTH >= RELATED
     return worth >= SAME_FRAME_COSINE
+
+
+def linked(earlier: Statement, later: Statement, worth: float) -> bool:
+    """Whether more than a word that they share ties a later statement to an earlier one: they are much alike, of one
+    slot or both of where the speaker lives, or the later one names what ended, or nothing else but names."""
+    return (
+        worth >= RELATED
+        or (earlier.home and later.home)
+        or _same_slot(earlier.slot, later.slot)
+        or later.matter <= earlier.content
+        or not later.ended.isdisjoint(earlier.names | earlier.content)
+    )
 
 
 def _ends_something_else(earlier: Statement, later: Statement) -> bool:

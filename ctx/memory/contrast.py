@@ -5,9 +5,11 @@ by how the texts run side by side: they begin alike, part for a word or two, go 
 is said of a thing that changed parts once, at its value.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Set
 from functools import cache, lru_cache
+from itertools import pairwise
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.language import language, sexless
@@ -47,6 +49,30 @@ _NEGATION = re.compile(
     r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
     r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
+# Whom it is said to does not tell what it is about: "Please write in English" beside "We write in German".
+_POLITE = frozenset(("please", "kindly", "bitte"))
+# What stands before a thing and tells it from none of its kind.
+_UNTELLING = frozenset(
+    (
+        "new",
+        "newer",
+        "old",
+        "older",
+        "current",
+        "former",
+        "next",
+        "other",
+        "own",
+        "same",
+        "whole",
+        "still",
+        "also",
+        "again",
+    )
+)
+_PHRASE_END = re.compile(r"[^\w\s'’-]+\s*|\s[-–—]\s")
+_WORD = re.compile(r"[^\W\d_]\w*")
+_SUBJECT_WORDS = 3
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 
 
@@ -103,6 +129,64 @@ def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms:
     )
 
 
+def kinds(text: str) -> frozenset[tuple[str, str]]:
+    """The terms of every two neighbouring words that may be a thing and what tells it from others of its kind:
+    "the release branch" is (release, branch)."""
+    pairs: set[tuple[str, str]] = set()
+    for phrase in _PHRASE_END.split(text):
+        words = [_telling(word) for word in _WORD.findall(phrase)]
+        pairs.update((kind, thing) for kind, thing in pairwise(words) if kind and thing)
+    return frozenset(pairs)
+
+
+def begins_with_another(earlier: str, later: str) -> bool:
+    """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and "The load
+    tests"."""
+    kind, thing = _first_kind(earlier)
+    other, other_thing = _first_kind(later)
+    return bool(kind and other and thing == other_thing and kind != other)
+
+
+def _first_kind(text: str) -> tuple[str, str]:
+    words = [word for word in _WORD.findall(text) if word.casefold() not in _DETERMINERS | _UNTELLING][:2]
+    kind, thing = [_telling(word) for word in words] if len(words) == 2 else ("", "")
+    return (kind, thing) if kind and thing else ("", "")
+
+
+@lru_cache(maxsize=4096)
+def _telling(word: str) -> str:
+    """The term of a word that tells one thing from another; "" for one that does not."""
+    plain = word.casefold()
+    silent = plain in STOP_WORDS and not (len(word) > 1 and word.isupper())  # the US are not us
+    if silent or plain in _DETERMINERS or plain in _UNTELLING:
+        return ""
+    return next(iter(terms(plain)), "")
+
+
+def of_other_kinds(
+    asked_kinds: Set[tuple[str, str]],
+    earlier_terms: Set[str],
+    later_terms: Set[str],
+    later_kinds: Set[tuple[str, str]],
+) -> bool:
+    """Whether a question names a thing with what tells it from others of its kind, the earlier statement does so too,
+    and the later one speaks of another of that kind: of the docs branch, where the release branch was asked for."""
+    return any(
+        {kind, thing} <= earlier_terms
+        and kind not in later_terms
+        and any(other_thing == thing and other not in earlier_terms for other, other_thing in later_kinds)
+        for kind, thing in asked_kinds
+    )
+
+
+def subject(text: str) -> frozenset[str]:
+    """The terms of the words that a text begins with, up to the first that says nothing by itself, three at most: of
+    a statement about a thing that thing. None where somebody speaks of themselves."""
+    words = itertools.dropwhile(lambda word: word.casefold() in _DETERMINERS, _WORD.findall(text))
+    run = itertools.takewhile(bool, map(_telling, words))
+    return frozenset(itertools.islice(run, _SUBJECT_WORDS))
+
+
 @lru_cache(maxsize=64)  # asked of every two statements that a question finds
 def choices(asked_terms: frozenset[str]) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
     """What a question names of each list of alternatives, where it names any, and the others of that list."""
@@ -120,7 +204,7 @@ def _alternatives() -> tuple[frozenset[str], ...]:
 
 def _plain_words(text: str) -> list[str]:
     words = (word.strip(".,;:!?\"'“”()").casefold() for word in text.split())
-    return [word for word in words if word and word not in _DETERMINERS]
+    return [word for word in words if word and word not in _DETERMINERS and word not in _POLITE]
 
 
 def _shared(earlier_words: list[str], later_words: list[str]) -> int:

@@ -6,18 +6,18 @@ did.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
-from ctx.analyze import query_terms, terms
+from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
-from ctx.memory.change import RELATED, Statement, likeness, newest_first, of_same_people, updates
-from ctx.memory.contrast import choices, contrasted, denies, set_apart
+from ctx.memory.change import RELATED, Statement, likeness, linked, newest_first, of_same_people, updates
+from ctx.memory.contrast import denies, set_apart
 from ctx.memory.dates import Window
-from ctx.memory.language import language, silent_terms
+from ctx.memory.language import silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
+from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
 from ctx.memory.scores import either
 from ctx.memory.vectors import Floats
@@ -34,6 +34,10 @@ NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
 # if it says that something changed, and if it does not.
 CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
+# The same of the question's words alone, if it says that something changed and has little else to do with the earlier one.
+WEAK_SHARE = 0.6
+# So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a topic.
+TOPIC_HITS = 3
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
 
@@ -152,35 +156,6 @@ def _denials(
     }
 
 
-class Asked(NamedTuple):
-    """What stands in a question, by which of two statements the one it asks for can be told."""
-
-    terms: frozenset[str]
-    names: frozenset[str]
-    relatives: frozenset[str]
-    denied: bool
-    alternative: bool  # it names one of several: the evening, Tuesday, upstairs
-
-    @classmethod
-    def of(cls, query: str) -> "Asked":
-        """Read from the question's words."""
-        question = Statement.of(query)
-        names = question.titled if language(query) != "de" else frozenset()  # where every noun has a capital
-        asked_terms = frozenset(terms(query))
-        return cls(asked_terms, names, question.others, denies(query), bool(choices(asked_terms)))
-
-    def tells_apart(self, older: Statement, newer: Statement) -> bool:
-        """Whether the question asks for the older statement alone: it names what only that one names, one of
-        several alternatives or persons of which the newer one names another, or denies what only that one
-        denies."""
-        return bool(
-            self.names & older.terms - newer.terms
-            or set_apart(self.terms, older.terms, newer.terms)
-            or (self.relatives & older.others and newer.others and newer.others.isdisjoint(self.relatives))
-            or (self.denied and denies(older.text) and not denies(newer.text))
-        )
-
-
 def current(
     hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]], query: str
 ) -> list[MemoryHit]:
@@ -204,12 +179,12 @@ def current(
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if (
-            _updates(best[earlier], best[later], older, newer, cosine)
-            and not question.tells_apart(older, newer)
-            and question.terms.isdisjoint(contrasted(older.text, newer.text))
+        if _updates(best[earlier], best[later], older, newer, cosine, question) and not question.tells_apart(
+            older, newer
         ):
             updated_by.setdefault(earlier, set()).add(later)
+    for earlier, laters in updated_by.items():
+        laters -= _of_its_topic(earlier, laters, best, statements)
     ordered = []
     for index in newest_first(len(best), updated_by):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
@@ -217,8 +192,26 @@ def current(
     return [*ordered, *further]
 
 
+def _of_its_topic(
+    earlier: int, laters: Set[int], hits: Sequence[MemoryHit], statements: Mapping[int, Statement]
+) -> set[int]:
+    """Those of many later hits that say of no change and less of what the question names: they share a topic with the
+    earlier one, and are not it told anew."""
+    topic = {
+        later
+        for later in laters
+        if not statements[later].changes and hits[later].signals["lexical"] < hits[earlier].signals["lexical"]
+    }
+    return topic if len(topic) >= TOPIC_HITS else set()
+
+
 def _updates(
-    earlier: MemoryHit, later: MemoryHit, older: Statement, newer: Statement, cosine: float | None
+    earlier: MemoryHit,
+    later: MemoryHit,
+    older: Statement,
+    newer: Statement,
+    cosine: float | None,
+    question: Asked,
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
     worth = likeness(older, newer, cosine)
@@ -226,7 +219,13 @@ def _updates(
         return True
     if not updates(older, newer, worth):
         return False
-    share = CUE_SHARE if newer.changes else NO_CUE_SHARE
+    if (
+        newer.changes
+        and not linked(older, newer, worth)
+        and later.signals["lexical"] < earlier.signals["lexical"] * WEAK_SHARE
+    ):
+        return False
+    share = CUE_SHARE if newer.changes and not question.turns_from(older, newer) else NO_CUE_SHARE
     # Where the two have much to do with each other, the question need not say it again.
     close = worth >= RELATED or bool(older.names & newer.terms)
     return later.score >= earlier.score * share if close else _answers(earlier, later, share)

@@ -1,0 +1,73 @@
+"""What a question asks for, by which one of two statements answers it."""
+
+import re
+from typing import NamedTuple
+
+from ctx.analyze import terms
+from ctx.memory.change import Statement
+from ctx.memory.contrast import choices, contrasted, denies, of_other_kinds, set_apart
+from ctx.memory.language import language
+
+_MEASURED = re.compile(
+    r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time|(?:which|what)\s+(?:day|date|month|year)"
+    r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
+)
+_SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
+
+
+class Asked(NamedTuple):
+    """What stands in a question, by which of two statements the one it asks for can be told."""
+
+    terms: frozenset[str]
+    kinds: frozenset[tuple[str, str]]
+    names: frozenset[str]
+    relatives: frozenset[str]
+    denied: bool
+    measured: bool  # it asks when, how often or how much
+    alternative: bool  # it names one of several: the evening, Tuesday, upstairs
+
+    @classmethod
+    def of(cls, query: str) -> "Asked":
+        """Read from the question's words."""
+        question = Statement.of(query)
+        names = question.titled if language(query) != "de" else frozenset()  # where every noun has a capital
+        asked_terms = frozenset(terms(query))
+        names |= frozenset(term for word in _SIGNS.findall(query) for term in terms(word))
+        return cls(
+            asked_terms,
+            question.kinds,
+            names,
+            question.others,
+            denies(query),
+            _MEASURED.search(query) is not None,
+            bool(choices(asked_terms)),
+        )
+
+    def tells_apart(self, older: Statement, newer: Statement) -> bool:
+        """Whether the question asks for the older statement alone: it names what only that one names, one of
+        several alternatives, things of a kind or persons of which the newer one names another, or denies
+        what only that one denies, or wants a measure that only that one has."""
+        return bool(
+            self.names & older.terms - newer.terms
+            or set_apart(self.terms, older.terms, newer.terms)
+            or of_other_kinds(self.kinds, older.terms, newer.terms, newer.kinds)
+            or self._asks_for_another_person(older, newer)
+            or (self.measured and older.measured and not newer.measured and not newer.changes)
+            or (self.denied and denies(older.text) and not denies(newer.text))
+            or self.terms & contrasted(older.text, newer.text)
+        )
+
+    def _asks_for_another_person(self, older: Statement, newer: Statement) -> bool:
+        named = bool(self.relatives & older.others) and newer.others.isdisjoint(self.relatives)
+        return named and bool(newer.others or newer.of_self)
+
+    def turns_from(self, older: Statement, newer: Statement) -> bool:
+        """Whether the question names what the older statement is about, and the newer one is about something that
+        neither of them names."""
+        asked_for = older.subject & self.terms
+        return bool(
+            asked_for
+            and newer.subject
+            and asked_for.isdisjoint(newer.terms)
+            and newer.subject.isdisjoint(older.terms | self.terms)
+        )

@@ -1,0 +1,93 @@
+"""Statements about several things of one kind: which the question asks for, and which took nobody's place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
+
+from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.change import Statement, replaces
+from ctx.memory.contrast import begins_with_another, kinds, subject
+
+
+@pytest.fixture(params=["words", "model"])
+def bank(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, minilm: WordEmbedder
+) -> Iterator[MemoryBank]:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm if request.param == "model" else None, clock) as store:
+        yield store.bank("alice")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("Never push to the stable branch", "You may now push to the demo branch", "May I push to the stable branch?"),
+        ("The Linux build runs on Jenkins", "The Windows build is now made by Azure", "What runs the Linux build?"),
+        ("The sales manager is Oona", "Pavel became the office manager", "Who is the sales manager?"),
+        ("The SMTP relay listens on port 25", "The metrics page was moved to port 9100", "Which port does the SMTP relay have?"),
+        ("Receipts are kept in the ledger table", "Parcels were moved to the transport table", "In which table are receipts kept?"),
+        ("The US region uses S3", "The EU region moved from S3 to R2", "What does the US region use?"),
+        ("My neighbour repairs violins", "I repair my own bike now", "What does my neighbour repair?"),
+    ],
+)  # fmt: skip
+def test_another_thing_of_its_kind_is_no_answer(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == earlier
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("My shell is Bash", "I have been working with Fish instead of Bash since May", "Which shell do I work with?"),
+        ("We write release notes in French", "Please write release notes in English", "In which language do we write release notes?"),
+        ("The bench is painted green", "The bench was repainted in blue", "Which colour is the bench?"),
+        ("Our cellar key hangs in the hall", "The cellar key now lies in the kitchen drawer", "Where is the cellar key?"),
+        ("The stable branch is called main", "The stable branch was renamed to trunk", "What is the stable branch called?"),
+    ],
+)  # fmt: skip
+def test_the_same_thing_told_anew_is_one(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+def test_what_has_a_thing_for_its_topic_does_not_stand_before_what_says_it(
+    bank: MemoryBank, clock: Clock
+) -> None:
+    bank.put("The price list is printed every quarter")
+    for note in ("Ines borrowed the folder about the price list", "Tom reviewed the slides about the price list",
+                 "We talked with Mara about the price list", "Olga finds the price list confusing"):  # fmt: skip
+        clock.pass_ms(DAY_MS)
+        bank.put(note)
+    assert texts(bank, "When is the price list printed?")[0] == "The price list is printed every quarter"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("The unit tests need Redis", "The load tests no longer need Redis"),
+        ("The US region uses S3", "The EU region moved from S3 to R2"),
+    ],
+)
+def test_what_ended_for_one_thing_holds_for_another(bank: MemoryBank, earlier: str, later: str) -> None:
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.9) is None
+    bank.put(earlier)
+    bank.put(later)
+    kept = bank.browse(limit=10, include_superseded=True)["items"]
+    assert [record["superseded_by"] for record in kept] == [None, None]
+
+
+def test_what_ended_for_the_thing_itself_is_over() -> None:
+    earlier, later = "The unit tests need Redis", "The unit tests no longer need Redis"
+    assert replaces(Statement.of(earlier), Statement.of(later), 0.9) == "change"
+
+
+def test_words_that_tell_nothing_make_no_kind() -> None:
+    assert kinds("My new piano teacher, Carmen") == {("piano", "teacher")}
+    assert kinds("the branch") == frozenset()
+    assert subject("The metrics page is at port 1") == {"metric", "page"}
+    assert subject("We moved") == frozenset()
+    assert not begins_with_another("My piano teacher is Ada", "My new piano teacher is Bea")
+    assert begins_with_another("The US region", "The EU region")
