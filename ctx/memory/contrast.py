@@ -135,32 +135,32 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     pairs: set[tuple[str, str]] = set()
     for phrase in _PHRASE_END.split(text):
         words = [_telling(word) for word in _WORD.findall(phrase)]
-        pairs.update((kind, thing) for kind, thing in pairwise(words) if kind and thing)
+        pairs.update((modifier, head) for modifier, head in pairwise(words) if modifier and head)
     return frozenset(pairs)
 
 
 def begins_with_another(earlier: str, later: str) -> bool:
     """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and "The load
     tests"."""
-    kind, thing = _first_kind(earlier)
-    other, other_thing = _first_kind(later)
-    return bool(kind and other and thing == other_thing and kind != other)
+    modifier, head = _first_kind(earlier)
+    later_modifier, later_head = _first_kind(later)
+    return bool(modifier and later_modifier and head == later_head and modifier != later_modifier)
 
 
 def _first_kind(text: str) -> tuple[str, str]:
     words = [word for word in _WORD.findall(text) if word.casefold() not in _DETERMINERS | _UNTELLING][:2]
-    kind, thing = [_telling(word) for word in words] if len(words) == 2 else ("", "")
-    return (kind, thing) if kind and thing else ("", "")
+    modifier, head = [_telling(word) for word in words] if len(words) == 2 else ("", "")
+    return (modifier, head) if modifier and head else ("", "")
 
 
 @lru_cache(maxsize=4096)
 def _telling(word: str) -> str:
     """The term of a word that tells one thing from another; "" for one that does not."""
-    plain = word.casefold()
-    silent = plain in STOP_WORDS and not (len(word) > 1 and word.isupper())  # the US are not us
-    if silent or plain in _DETERMINERS or plain in _UNTELLING:
+    folded = word.casefold()
+    silent = folded in STOP_WORDS and not (len(word) > 1 and word.isupper())  # the US are not us
+    if silent or folded in _DETERMINERS or folded in _UNTELLING:
         return ""
-    return next(iter(terms(plain)), "")
+    return next(iter(terms(folded)), "")
 
 
 def of_other_kinds(
@@ -172,10 +172,10 @@ def of_other_kinds(
     """Whether a question names a thing with what tells it from others of its kind, the earlier statement does so too,
     and the later one speaks of another of that kind: of the docs branch, where the release branch was asked for."""
     return any(
-        {kind, thing} <= earlier_terms
-        and kind not in later_terms
-        and any(other_thing == thing and other not in earlier_terms for other, other_thing in later_kinds)
-        for kind, thing in asked_kinds
+        {modifier, head} <= earlier_terms
+        and modifier not in later_terms
+        and any(later_head == head and later not in earlier_terms for later, later_head in later_kinds)
+        for modifier, head in asked_kinds
     )
 
 

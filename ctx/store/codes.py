@@ -52,8 +52,8 @@ def decode(codes: Codes, steps: Floats) -> Floats:
 
 def signed(coded: Codes) -> Signed:
     """Codes less `ZERO`, as products take them: of the same shape."""
-    less: Signed = (coded ^ np.uint8(ZERO)).view(np.int8)
-    return less
+    centred: Signed = (coded ^ np.uint8(ZERO)).view(np.int8)
+    return centred
 
 
 def coarse(query: Floats) -> tuple[Floats, float]:

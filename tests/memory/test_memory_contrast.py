@@ -75,8 +75,8 @@ def test_what_ended_for_one_thing_holds_for_another(bank: MemoryBank, earlier: s
     assert replaces(Statement.of(earlier), Statement.of(later), 0.9) is None
     bank.put(earlier)
     bank.put(later)
-    kept = bank.browse(limit=10, include_superseded=True)["items"]
-    assert [record["superseded_by"] for record in kept] == [None, None]
+    records = bank.browse(limit=10, include_superseded=True)["items"]
+    assert [record["superseded_by"] for record in records] == [None, None]
 
 
 def test_what_ended_for_the_thing_itself_is_over() -> None:
