@@ -149,7 +149,7 @@ def changes() -> dict[str, Any]:
     written when the mechanism was done; those called `unseen` were not looked at while it was mended.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder"):
+    for name in ("changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household"):
         lines = read_lines(f"memory_{name}.tsv")
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):

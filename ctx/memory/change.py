@@ -48,6 +48,12 @@ _ENDED = re.compile(
 _HOURS = re.compile(
     r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
 )
+_COUNT = re.compile(
+    r"(?i)\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis|doppelt|mehr|weniger|nada|sin|más|menos|rien|plus|moins"
+    r"|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|thousand"
+    r"|ein|eine|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|un|una|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez"
+    r"|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix)\b"
+)
 _OFTEN = re.compile(
     r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
     r"|spring|summer|autumn|winter|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
@@ -292,6 +298,11 @@ class Statement:
     def subject(self) -> frozenset[str]:
         """The terms of the thing that it is about, where it begins with one. English."""
         return frozenset() if self.foreign or self.of_self else subject(self._without_cues)
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether it says how much."""
+        return _COUNT.search(self.text) is not None
 
     @cached_property
     def measured(self) -> bool:

@@ -12,6 +12,7 @@ _MEASURED = re.compile(
     r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time|(?:which|what)\s+(?:day|date|month|year)"
     r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
+_COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
 
 
@@ -24,6 +25,7 @@ class Asked(NamedTuple):
     relatives: frozenset[str]
     denied: bool
     measured: bool  # it asks when, how often or how much
+    counted: bool  # it asks how much
     alternative: bool  # it names one of several: the evening, Tuesday, upstairs
 
     @classmethod
@@ -40,6 +42,7 @@ class Asked(NamedTuple):
             question.others,
             denies(query),
             _MEASURED.search(query) is not None,
+            _COUNTED.search(query) is not None,
             bool(choices(asked_terms)),
         )
 
@@ -53,6 +56,7 @@ class Asked(NamedTuple):
             or of_other_kinds(self.kinds, older.terms, newer.terms, newer.kinds)
             or self._asks_for_another_person(older, newer)
             or (self.measured and older.measured and not newer.measured and not newer.changes)
+            or (self.counted and older.counted and not newer.counted)
             or (self.denied and denies(older.text) and not denies(newer.text))
             or self.terms & contrasted(older.text, newer.text)
         )

@@ -28,6 +28,7 @@ def bank(
         ("The SMTP relay listens on port 25", "The metrics page was moved to port 9100", "Which port does the SMTP relay have?"),
         ("Receipts are kept in the ledger table", "Parcels were moved to the transport table", "In which table are receipts kept?"),
         ("The US region uses S3", "The EU region moved from S3 to R2", "What does the US region use?"),
+        ("The sauna costs 12 euros", "We rebooked the sauna for Friday evenings", "How much is the sauna?"),
         ("My neighbour repairs violins", "I repair my own bike now", "What does my neighbour repair?"),
     ],
 )  # fmt: skip
