@@ -257,9 +257,8 @@ class HttpServer(uvicorn.Server):
         self._guard.close()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with
-        # 0.
-        self.force_exit = self.should_exit
+        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.
+        # And at a second signal it would tear down what is being closed: the first one sees to it that the end comes.
         self.should_exit = True
         if not self._leaving:
             # Here, not where the loop sees it: while the services start, or something holds the loop, it sees

@@ -305,6 +305,15 @@ print("returned", flush=True)
 """
 
 
+CLOSING = """
+def closing():
+    print("closing", flush=True)
+    sys.stdin.readline()
+
+
+if sys.argv"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hook", ["start", "ending", "stop"])
 def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: Path, hook: str) -> None:
@@ -364,6 +373,32 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
     assert options == "stopped\nreturned\n"
     assert errors == ""
     assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_second_signal_tears_nothing_down_that_is_being_closed(tmp_path: Path) -> None:
+    script = SCRIPT.replace(
+        'stop=lambda: print("stopped", flush=True)',
+        "ending=closing, stop=lambda: print('stopped', flush=True)",
+    ).replace("if sys.argv", CLOSING)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "60"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith("Listening on ")
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "closing\n"
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate("go on\n", timeout=60)
+        finally:
+            process.kill()
+    assert (output, errors, process.returncode) == ("stopped\nreturned\n", "", 0)
 
 
 def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:
