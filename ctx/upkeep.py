@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from ctx.store.base import Catalog
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
+LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
+
+
+class Projected(Protocol):
+    """An index that follows the catalog."""
+
+    def applied_seq(self) -> int: ...
 
 
 class Attached(Protocol):
@@ -44,11 +51,32 @@ def look_after_store(
             assert returned_ms is not None
             since = iso_utc(returned_ms)
             indexer.degrade(
-                "store", f"its files were deleted or replaced at {since} and made anew: stop ctx first"
+                "store",
+                f"its files were deleted or replaced at {since}, and were made anew or taken up as they are: "
+                "stop ctx before that",
             )
             on_return()
         elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
             indexer.degrade("store", None)
+
+
+def look_after_index(
+    catalog: "Catalog", index: Projected, catch_up: Callable[[], None], stopping: "threading.Event"
+) -> None:
+    """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was killed."""
+    applied, looks, patience = 0, 0, LEFT_BEHIND_LOOKS
+    while not stopping.wait(STORE_LOOK_S):
+        try:
+            before, applied = applied, index.applied_seq()
+            if applied >= catalog.seq():
+                looks, patience = 0, LEFT_BEHIND_LOOKS
+                continue
+            looks = looks + 1 if applied == before else 0
+            if looks >= patience:
+                looks, patience = 0, 2 * patience  # what fails, on a full disk say, is not tried all the time
+                catch_up()
+        except CtxError:
+            pass  # a store or a search engine that does not answer: whoever asks it tells
 
 
 def follow_catalog(catalog: "Catalog", indexer: "Indexer", stopping: "threading.Event") -> None:

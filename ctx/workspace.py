@@ -523,11 +523,12 @@ class Workspace:
         self.scripts.watch()
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)
-        from ctx.upkeep import embed_memories, follow_catalog, look_after_store
+        from ctx.upkeep import embed_memories, follow_catalog, look_after_index, look_after_store
 
         self._in_background(
             "ctx-store", partial(look_after_store, self.catalog, self.indexer, self._read_anew)
         )
+        self._in_background("ctx-behind", partial(look_after_index, self.catalog, self.index, self.catch_up))
         if self.config.store.url:
             self._in_background("ctx-follow", partial(follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:

@@ -150,7 +150,6 @@ class _Mapping:
     """A growing file of one generation, mapped. Lives as long as an array over it."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
         self._descriptor = files.open_file(path, os.O_RDONLY)
         size = self.size_now()
         self.capacity = size
@@ -159,6 +158,10 @@ class _Mapping:
     def size_now(self) -> int:
         """The size of the file as it is: touching pages beyond it would kill the process."""
         return os.fstat(self._descriptor).st_size
+
+    def of_file_at(self, path: str) -> bool:
+        """Whether this is of the file that is there now, and not of one that was there. Raises `FileNotFoundError`."""
+        return os.path.samestat(os.fstat(self._descriptor), os.lstat(path))
 
     def array(self, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
         """(count,), not copied, from `offset` bytes on."""
@@ -180,7 +183,8 @@ class _Mapping:
 def _mapped(path: str, needed: int, earlier: "_Mapping | None") -> _Mapping:
     """The file, which must have `needed` bytes; the earlier mapping of it where that has them. Raises `VectorsDamaged`, `OSError`."""
     mapping = earlier
-    if mapping is None or mapping.path != path or mapping.capacity < needed:
+    # A store that somebody put in the place of another has files of the same names.
+    if mapping is None or mapping.capacity < needed or not mapping.of_file_at(path):
         mapping = _Mapping(path)
     if min(mapping.capacity, mapping.size_now()) < needed:
         raise VectorsDamaged(_DAMAGED)

@@ -375,3 +375,20 @@ def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_
     with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as copy:
         assert copy.execute("SELECT count(*) FROM memories").fetchone() == (2,)
         assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
+
+
+def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(tmp_path: Path) -> None:
+    space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
+    try:
+        space.indexer.run()
+        space.start()
+        eventually(
+            lambda: (
+                bool(space.index.keyword("alpha", Filters(), 1)) and space.indexer.activity.phase == "idle"
+            )
+        )
+        shutil.rmtree(tmp_path / ".ctx" / "index")
+        eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
+        assert space.health()["index_behind"] == 0
+    finally:
+        space.close()

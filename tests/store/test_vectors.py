@@ -448,3 +448,17 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort(kind: str) -> None:
     }[kind].astype(np.float32)
     threshold = np.sort(scores)[-count]
     assert vectors_module._highest(scores, count).tolist() == np.flatnonzero(scores >= threshold).tolist()
+
+
+def test_a_reader_goes_over_to_files_that_were_put_in_the_place_of_its_own(tmp_path: Path) -> None:
+    folder, other = tmp_path / "vectors", tmp_path / "other"
+    for path, first in ((folder, 0), (other, 100)):
+        with VectorWriter(str(path), "m") as writer:
+            writer.put(numbered(first, first + 10))
+            writer.publish(1, "h")
+    reader = VectorReader(str(folder), "m")
+    assert numbers(reader.search(unit(3), Filters(), 1)) == [3]
+    folder.rename(tmp_path / "before")
+    other.rename(folder)
+    assert numbers(reader.search(unit(103), Filters(), 1)) == [103]
+    assert len(reader.search(unit(103), Filters(), 50)) == 10
