@@ -27,6 +27,7 @@ DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+COMPOUND_PART = 3  # letters at least of what a word of a path is made of
 _STUBS = (".pyi", ".d.ts")
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
@@ -128,6 +129,7 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
     All paths are looked through as one text, since most have no word of it and four hundred are asked.
     """
     shares: dict[int, float] = {}
+    beginnings = [part for part, _ in parts]
     lows = list(map(_low, profiles))
     together = "\n".join(lows)
     ends: list[int] = []
@@ -137,7 +139,7 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
             ends = list(accumulate([len(low) + 1 for low in lows]))
         while start >= 0:
             position = bisect_right(ends, start)
-            if _says(profiles[position].named, lows[position], part):
+            if _says(profiles[position].named, lows[position], part, beginnings):
                 shares[position] = shares.get(position, 0.0) + share
             start = together.find(part, ends[position])
     return shares
@@ -209,16 +211,29 @@ def _asks_for(question: Question, role: str) -> bool:
     return not ASKING[role].isdisjoint(question.weights)
 
 
-def _says(named: str, low: str, part: str) -> bool:
-    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it."""
+def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
+    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made of that part
+    and another: `healthcheck` of `health` and `check`.
+    """
     start = low.find(part)
     while start >= 0:
-        if not low[start - 1].isalnum() or named[start].isupper() or start == 0:
-            end = start + len(part)
-            tail = 0
-            while end + tail < len(low) and low[end + tail].isalpha() and not named[end + tail].isupper():
-                tail += 1
-            if tail <= WORD_ENDING:
-                return True
+        first, last = start, start + len(part)
+        while first and low[first - 1].isalnum() and not named[first].isupper():
+            first -= 1
+        while last < len(low) and low[last].isalpha() and not named[last].isupper():
+            last += 1
+        if first == start and last - start <= len(part) + WORD_ENDING:
+            return True
+        word = low[first:last]
+        if any(_made_of(word, part, other) or _made_of(word, other, part) for other in parts):
+            return True
         start = low.find(part, start + 1)
     return False
+
+
+def _made_of(word: str, front: str, back: str) -> bool:
+    long_enough = len(front) >= COMPOUND_PART and (len(back) >= COMPOUND_PART or back.isdigit())
+    if not long_enough or not word.startswith(front):
+        return False
+    start = word.find(back, len(front), len(front) + WORD_ENDING + len(back))
+    return start >= 0 and len(word) - start - len(back) <= WORD_ENDING

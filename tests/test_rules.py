@@ -84,6 +84,27 @@ def test_a_path_says_whole_words_only() -> None:
     assert order(files, {"app": 1.0}, [(1, 1.0), (2, 0.9), (3, 0.8)]) == [3, 1, 2]
 
 
+def test_words_of_the_query_that_a_path_writes_as_one_are_said_by_it() -> None:
+    files = {
+        1: ("src/checks.py", PYTHON),
+        2: ("src/healthcheck.py", PYTHON),
+        3: ("src/healthcarecheck.py", PYTHON),
+    }
+    query = {"health": 1.0, "check": 1.0}
+    assert order(files, query, [(1, 0.8), (2, 0.7), (3, 0.6)])[0] == 2
+    assert (
+        order(
+            {**files, 2: ("src/http2.py", PYTHON)}, {"http": 1.0, "2": 1.0}, [(1, 0.8), (2, 0.7), (3, 0.6)]
+        )[0]
+        == 2
+    )
+    alone = {number: (path, media_type) for number, (path, media_type) in files.items() if number != 1}
+    assert order(alone, {"check": 1.0, "slow": 1.0}, [(3, 0.7), (2, 0.6)]) == [
+        3,
+        2,
+    ]  # one of two words is none
+
+
 def test_the_path_of_prose_counts_less_than_that_of_code() -> None:
     files = {1: ("src/intro.py", PYTHON), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
     assert order(files, {"cach": 1.0}, [(1, 1.0), (2, 0.6), (3, 0.6)]) == [3, 1, 2]
