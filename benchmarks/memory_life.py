@@ -138,6 +138,11 @@ def _rank(text: str, texts: list[str]) -> int:
     return texts.index(text) if text in texts else 1_000
 
 
+_SETS = (
+    "changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household", "desk", "studio",
+)  # fmt: skip
+
+
 def changes() -> dict[str, Any]:
     """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
     `life`.
@@ -146,10 +151,12 @@ def changes() -> dict[str, Any]:
     behind it; of those called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for
     is to stand first, or both are to be among the first five. Those called `stranger` are a third German and
     Spanish, those called `coder` are of a team's project and all near to each other. The pairs called `later` were
-    written when the mechanism was done; those called `unseen` were not looked at while it was mended.
+    written when the mechanism was done; those called `unseen` were not looked at while it was mended. The pairs of
+    memory_held.tsv were written to deceive: each is of two things, and the first must not be put away when the second
+    is stored; those called `replaced` are of one, and it must.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
-    for name in ("changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household"):
+    for name in _SETS:
         lines = read_lines(f"memory_{name}.tsv")
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
@@ -161,6 +168,9 @@ def changes() -> dict[str, Any]:
             }
             if not kind.endswith("unseen"):
                 report["misses"] += [f"{line.question} -> {rankings[line.question][:2]}" for line in misses]
+    held, deceived = _held()
+    report["figures"] |= held
+    report["misses"] += deceived
     return report
 
 
@@ -178,6 +188,28 @@ def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
             records = bank.browse(limit=1000, include_superseded=True)["items"]
             superseded = {record["text"] for record in records if record["superseded_by"]}
             return superseded, {line.question: _texts(bank, line.question, RECALL) for line in lines}
+
+
+def _held() -> tuple[dict[str, str], list[str]]:
+    """Of memory_held.tsv how often what is stored second puts the first away where it should, and leaves it where not."""
+    embedder = open_embedder("local")
+    right: dict[str, list[bool]] = {}
+    misses = []
+    for line in (Path(__file__).parent / "memory_held.tsv").read_text().splitlines():
+        kind, text, second = line.split("\t")
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            MemoryStore(os.path.join(folder, "ctx.db"), embedder) as store,
+        ):
+            bank = store.bank("held")
+            bank.put(text)
+            bank.put(second)
+            records = bank.browse(limit=2, include_superseded=True)["items"]
+        replaced = any(record["superseded_by"] for record in records)
+        right.setdefault(kind, []).append(replaced == (kind == "replaced"))
+        if not right[kind][-1]:
+            misses.append(f"{kind}: {text} | {second}")
+    return {kind: f"{sum(verdicts)}/{len(verdicts)}" for kind, verdicts in right.items()}, misses
 
 
 def _judge_newest(

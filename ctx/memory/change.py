@@ -9,28 +9,36 @@ on texts: no model but the embedder's cosine, no clock, no chance.
 
 import re
 from collections.abc import Iterable
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
-from ctx.memory.contrast import begins_with_another, kinds, subject
+from ctx.memory.contrast import (
+    begins_with_another,
+    kinds,
+    of_another,
+    of_another_time,
+    scoped_otherwise,
+    subject,
+)
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
+from ctx.memory.slots import PREFACE, STATES, VALUE_TYPES, Slot, named_clues, same_slot, slot, told_by_slot
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
-    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|renam\w+|upgrad\w+|downgrad\w+|converted"
+    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|re(?:licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
-    r"|extended|shortened|sold|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
+    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
     r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
     r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
-    r"|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
+    r"|settled\s+on|opted\s+for|decided\s+on|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
-    r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado)\s+de|aplazad[oa]|nuev[oa]s?"
+    r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
     r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
     r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
@@ -41,9 +49,26 @@ _ADDING = re.compile(
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
+    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
+    r"|ended|abandoned|ditched|retired|traded|swapped|exchanged|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+((?:[\w.'’:-]+\s*){1,4})"
+)
+# And after it: "My Cannondale was stolen", "Dr Lindner has retired".
+_GONE = re.compile(
+    r"(?i)(?:^|[.;,]\s+)(?:(?:and|but|as|because)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
+    r"(?:stolen|sold|broken|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
+    r"|shut\s+down|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen|kaputt)\b"
+)
+# Who ends something for themselves: a band goes on without the drummer who left it.
+_LEAVER = re.compile(
+    r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped|gave\s+up)\b"
+)
+# What is denied of a thing that stands before it.
+_NO_MORE = re.compile(
+    r"(?i)\b(?:no\s+longer|not\s+any\s*more|isn['’]t\s+\w+\s+any\s*more|nicht\s+mehr|ya\s+no|ne\s+\w+\s+plus)\b"
+)
+_CLAUSE_END = re.compile(
+    r"(?i)\s*[,;:–—]\s+(?:(?:and|but|so|und|aber|y|et|mais)\s+)?|\s+(?:and|but|so|und|aber|y|et|mais)\s+"
 )
 _HOURS = re.compile(
     r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
@@ -79,79 +104,11 @@ _SAME_KIN = {
 _ROLE = re.compile(
     r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
 )
-_VALUE_TYPES = (
-    ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
-    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
-    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
-    ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
-    ("person", re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")),
-)  # fmt: skip
-_ATTRIBUTES_WORDS = """
-    colour color name number address email mail birthday date time deadline budget limit price cost rate
-    password version port url size favourite favorite preferred default primary main current owner lead
-    leader manager boss landlord doctor dentist therapist language timezone salary title position role job
-    weight height status goal target theme font location office hometown diet plan nummer telefonnummer
-    handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt hausärztin zahnarzt
-    zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer número teléfono dirección nombre
-    cumpleaños contraseña jefe jefa médico médica dentista casero casera color talla
-"""
-_ATTRIBUTES = frozenset(_ATTRIBUTES_WORDS.split())
-_SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
-_LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
-_WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
-_HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
-_SLOTS = (
-    # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
-    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_LIVING})\s+(?P<value>[^.;,!?]+)"),
-    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_WORKING})\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
-    re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
-    re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
-    # German and Spanish: where one lives and works, and what is said of a thing.
-    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)|j['’]ai\s+déménagé\s+(?:à|en|au)|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez|pour))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
-)  # fmt: skip
-
-_NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
-# What somebody says before they put something right, and which is no part of what they say.
-_PREFACE = re.compile(
-    r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
-    r"|eigentlich|korrektur|nein|moment|en\s+realidad|corrección|perdón)\s*[,:;.–—-]\s*)+"
-)
-_NAMED = {
-    0: "home",
-    1: "work",
-    8: "home",
-    9: "work",
-    11: "home",
-    12: "work",
-}  # of the forms above: those that are put in several ways
-_SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
-# States of which somebody has one at a time, by what they are states of.
-_STATES = {
-    **dict.fromkeys(("single", "engaged", "married", "divorced", "widowed", "separated"), "married"),
-    **dict.fromkeys(("ledig", "verlobt", "verheiratet", "geschieden", "verwitwet"), "married"),
-    **dict.fromkeys(("vegetarian", "vegan", "pescatarian", "pescetarian", "flexitarian", "omnivore"), "diet"),
-    **dict.fromkeys(("vegetarier", "vegetarierin", "veganer", "veganerin"), "diet"),
-}
-_STATE = re.compile(
-    r"(?i)^(?P<who>(?:i|we|ich|wir|(?:my|mein|meine)\s+\w+|[A-ZÄÖÜ]\w+))(?:\s+(?:am|are|is|be|got|bin|ist|sind)|['’](?:m|re|s))"
-    r"\s+(?:(?:now|currently|still|a|an|jetzt|inzwischen|ein|eine)\s+)*(?P<state>"
-    + "|".join(_STATES)
-    + r")(?=\s*(?:[.,;!]|$|\b(?:to|since|again|now|for|and|but|mit|seit|wieder|und)\b))(?!\s+to\s+my\s+(?:work|job)\b)"
-)
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
 # How a turn of a conversation begins, where it is stored with its speaker.
 TURN = re.compile(r"\s*(?P<speaker>[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?):\s+(?=\S)")
+_OWNED = re.compile(r"(?i)(?:my|our)\s")
 _SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
@@ -165,78 +122,14 @@ NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
 
 
-@cache
-def _attributes() -> frozenset[str]:
-    """The attributes as keys of slots have them."""
-    names = terms(" ".join(_ATTRIBUTES))
-    return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
-
-
 # Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
 _HOME = re.compile(
     r"(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)"
     r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
-    r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\bnach\s+[A-ZÄÖÜ]\w+\s+(?:um)?gezogen\b)"
+    r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\b(?:nach|in\s+(?:die|den|das)|ins)\s+[A-ZÄÖÜ]\w+\s+(?:\d\w*\s+)?(?:um)?gezogen\b)"
     r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
     r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
 )
-
-
-class Slot(NamedTuple):
-    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
-    `single`: whatever the value is,
-    there is one at a time."""
-
-    key: tuple[str, ...]
-    value: str
-    types: frozenset[str]
-    single: bool
-
-    @property
-    def lasting(self) -> bool:
-        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
-        just now."""
-        return self.single or self.of_attribute
-
-    @property
-    def of_attribute(self) -> bool:
-        """Whether it is named by what everybody has one of: a number, an address."""
-        return not _attributes().isdisjoint(self.key)
-
-
-def slot(text: str) -> Slot | None:
-    """The slot that a text fills, where it has the form of such a statement."""
-    sentence = _PREFACE.sub("", first_person(text).strip()).rstrip(".!")
-    if state := _STATE.match(sentence):
-        group = _STATES[state["state"].casefold()]
-        return Slot((group, *terms(state["who"])), state["state"], frozenset(("state",)), True)
-    for number, pattern in enumerate(_SLOTS):
-        match = pattern.match(sentence)
-        if match is None:
-            continue
-        if name := _named_slot(number, match["slot"]):
-            return Slot((name,), match["value"].strip(), frozenset(), True)
-        silent = silent_terms(sentence)
-        purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
-        key = tuple(
-            word
-            for word in terms(f"{match['slot']} {purpose}")
-            if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
-            and word not in silent
-            and not _NEW.fullmatch(word)
-        )
-        key = tuple(sexless(word, language(sentence)) for word in key)
-        value = match["value"].strip()
-        types = frozenset(name for name, form in _VALUE_TYPES if form.search(" " + value))
-        if language(sentence) == "de":  # where all nouns have a capital
-            types -= {"name"}
-        return Slot(key, value, types, number in _SINGLE) if key and value else None
-    return None
-
-
-def _named_slot(number: int, words: str) -> str:
-    """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
-    return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
 
 
 class Statement:
@@ -280,7 +173,8 @@ class Statement:
     @cached_property
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
-        return self._without_cues != self.text and _ADDING.search(self.text) is None
+        told = self._without_cues != self.text or _GONE.search(self.text) is not None
+        return told and _ADDING.search(self.text) is None
 
     @cached_property
     def content(self) -> frozenset[str]:
@@ -300,6 +194,11 @@ class Statement:
         return frozenset() if self.foreign or self.of_self else subject(self._without_cues)
 
     @cached_property
+    def owned(self) -> frozenset[str]:
+        """The terms of what is the speaker's, where it begins with that: "Our second album has sold out". English."""
+        return frozenset() if self.foreign or not _OWNED.match(self.text) else subject(self._without_cues)
+
+    @cached_property
     def counted(self) -> bool:
         """Whether it says how much."""
         return _COUNT.search(self.text) is not None
@@ -307,7 +206,7 @@ class Statement:
     @cached_property
     def measured(self) -> bool:
         """Whether it says when, how often or how much."""
-        forms = [form for name, form in _VALUE_TYPES if name in ("time", "day", "number")]
+        forms = [form for name, form in VALUE_TYPES if name in ("time", "day", "number")]
         return any(form.search(self.text) for form in (*forms, _HOURS, _OFTEN))
 
     @cached_property
@@ -331,10 +230,57 @@ class Statement:
         from."""
         return self._sexless(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
 
+    @cached_property
+    def ending_words(self) -> frozenset[str]:
+        """The terms by which it says that something is over."""
+        sayings = (self.text[match.start() : match.start(1)] for match in _ENDED.finditer(self.text))
+        return frozenset(terms(" ".join(sayings))) - STOP_WORDS
+
     @property
     def ended_forms(self) -> frozenset[str]:
         """The terms of `ended` as texts may hold them."""
         return inflected(self.ended, language(self.text))
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Terms of what it says is over, also where that stands before the word that says so."""
+        return self.ended | self._sexless(
+            term for match in _GONE.finditer(self.text) for term in terms(match[1])
+        )
+
+    @cached_property
+    def leaver(self) -> frozenset[str]:
+        """The name of who ended something for themselves alone."""
+        match = _LEAVER.match(self.text)
+        return frozenset() if match is None else frozenset(terms(match[1]))
+
+    @cached_property
+    def set_aside(self) -> frozenset[str]:
+        """The terms of those parts of the sentence that say of no change, where another does."""
+        parts = [Statement.of(part) for part in _CLAUSE_END.split(self.text)]
+        if not any(part.changes for part in parts):
+            return frozenset()
+        return frozenset().union(*(part.terms for part in parts if not part.changes))
+
+    @cached_property
+    def clause_slots(self) -> tuple[Slot, ...]:
+        """What the parts of the sentence give a value to, where it has several."""
+        clauses = _CLAUSE_END.split(PREFACE.sub("", self.text))
+        return tuple(filter(None, map(slot, clauses))) if len(clauses) > 1 else ()
+
+    @cached_property
+    def named_value(self) -> frozenset[str]:
+        """The terms of the name that it gives as a value."""
+        if self.slot is None:
+            return frozenset()
+        return frozenset(term for word in _PROPER.findall(" " + self.slot.value) for term in terms(word))
+
+    @cached_property
+    def value_terms(self) -> frozenset[str]:
+        """The terms of the value that it gives, but for function words."""
+        if self.slot is None:
+            return frozenset()
+        return frozenset(terms(self.slot.value)) - STOP_WORDS - silent_terms(self.text)
 
     @cached_property
     def others(self) -> frozenset[str]:
@@ -372,24 +318,6 @@ def of_same_people(earlier: Statement, later: Statement) -> bool:
     return earlier.short and later.short and earlier.others == later.others and _one_speaker(earlier, later)
 
 
-def _same_slot(earlier: Slot | None, later: Slot | None) -> bool:
-    """Whether both fill one slot, with values of one kind that differ."""
-    if earlier is None or later is None or earlier.key != later.key:
-        return False
-    if terms(earlier.value) == terms(later.value):
-        return False
-    return earlier.lasting or bool(earlier.types & later.types)
-
-
-def _told_by_slot(earlier: Slot | None, later: Slot | None) -> bool:
-    """Whether two statements fill one slot so plainly that the rest of their words need not be alike."""
-    if earlier is None or later is None or not _same_slot(earlier, later):
-        return False
-    return "state" in earlier.types or bool(
-        earlier.of_attribute and earlier.types & later.types & {"number", "time", "day"}
-    )
-
-
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
     """How much two texts speak of one thing: the cosine, or the share of their terms that they share where
     that is more.
@@ -415,19 +343,6 @@ class Clues(NamedTuple):
     some: frozenset[str]
 
 
-@cache
-def _named_clues() -> dict[tuple[str, ...], frozenset[str]]:
-    """What stands in the statements of a slot that is put in several ways."""
-    return {
-        ("home",): frozenset(
-            terms(
-                "home live lives lived living reside resides based located situated wohne lebe vivo habite vis déménagé"
-            )
-        ),
-        ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),
-    }
-
-
 def clues(later: Statement) -> Clues:
     """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are
     none."""
@@ -435,9 +350,9 @@ def clues(later: Statement) -> Clues:
     some: set[str] = set()
     if later.slot is not None and "state" in later.slot.types:
         group = later.slot.key[0]
-        some.update(terms(" ".join([group, *(state for state in _STATES if _STATES[state] == group)])))
-    elif later.slot is not None and later.slot.key in _named_clues():
-        some |= _named_clues()[later.slot.key]
+        some.update(terms(" ".join([group, *(state for state in STATES if STATES[state] == group)])))
+    elif later.slot is not None and later.slot.key in named_clues():
+        some |= named_clues()[later.slot.key]
     elif later.slot is not None:
         every = frozenset(inflected((term,), language(later.text)) for term in later.slot.key)
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
@@ -453,26 +368,39 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
     """
     if not of_same_people(earlier, later):
         return None
-    if _told_by_slot(earlier.slot, later.slot):
+    if told_by_slot(earlier.slot, later.slot):
         return "value"  # whatever the words: who is engaged is single no more, and a number is another number
-    if _same_slot(earlier.slot, later.slot):
+    if same_slot(earlier.slot, later.slot):
         reason = "value"
-    elif (
-        later.changes
-        and _names_what_ended(earlier, later)
-        and not begins_with_another(earlier.text, later.text)
-    ):
+    elif later.changes and _names_what_ended(earlier, later) and not _beside(earlier, later):
         reason = "change"
     else:
         return None
     return reason if likeness(earlier, later, cosine) >= PLAIN_COSINE else None
 
 
+def _beside(earlier: Statement, later: Statement) -> bool:
+    """Whether the two are of two things, or of two purposes, or tell in the same words of two ends: who stopped drinking
+    milk and stopped drinking beer drinks neither."""
+    texts = earlier.text, later.text
+    return (
+        begins_with_another(*texts)
+        or of_another(*texts)
+        or scoped_otherwise(*texts)
+        or of_another_time(earlier.terms, later.terms)
+        or not earlier.ending_words.isdisjoint(later.ending_words)
+    )
+
+
 def _names_what_ended(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement names as over what the earlier one is about."""
     referred = (earlier.names | earlier.content) & later.ended
-    if not referred:
+    if not referred or not earlier.terms.issuperset(later.leaver):
         return False
+    if later.owned.isdisjoint(earlier.terms) and later.owned:
+        return False
+    if later.subject.isdisjoint(earlier.terms) and later.subject and _NO_MORE.search(later.text):
+        return False  # what is no longer so is so of something else: of the parking, not of the breakfast
     return earlier.of_self or bool((earlier.content - referred) & later.content)
 
 
@@ -483,6 +411,8 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
+    if any(same_slot(earlier.slot, clause) for clause in later.clause_slots):
+        return True
     # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
     if worth < RELATED and (_ends_something_else(earlier, later) or later.others - earlier.others):
         return False
@@ -490,23 +420,36 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return not _ends_something_else(earlier, later)
     if later.changes and earlier.slot is not None and later.ended.issuperset(terms(earlier.slot.value)):
         return True
+    if later.changes and earlier.named_value and earlier.named_value <= later.gone:
+        return True
+    if earlier.value_terms and earlier.value_terms <= later.set_aside:
+        return True
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
-    if _same_slot(earlier.slot, later.slot):
+    if same_slot(earlier.slot, later.slot):
         return worth + SLOT_WORTH >= RELATED
     return worth >= SAME_FRAME_COSINE
 
 
 def linked(earlier: Statement, later: Statement, worth: float) -> bool:
-    """Whether more than a word that they share ties a later statement to an earlier one: they are much alike, of one
-    slot or both of where the speaker lives, or the later one names what ended, or nothing else but names."""
+    """Whether more than a word that they share ties a later statement to an earlier one: they are much alike, or `tied`."""
+    return worth >= RELATED or tied(earlier, later)
+
+
+def tied(earlier: Statement, later: Statement) -> bool:
+    """Whether two statements are of one slot or both of where the speaker lives, or the later one names what ended, the
+    earlier one's value beside what is new, or nothing else but names."""
     return (
-        worth >= RELATED
-        or (earlier.home and later.home)
-        or _same_slot(earlier.slot, later.slot)
+        (earlier.home and later.home)
+        or same_slot(earlier.slot, later.slot)
+        or any(same_slot(earlier.slot, clause) for clause in later.clause_slots)
         or later.matter <= earlier.content
-        or not later.ended.isdisjoint(earlier.names | earlier.content)
+        or (
+            earlier.terms.issuperset(later.leaver)
+            and not later.gone.isdisjoint(earlier.names | earlier.content)
+        )
+        or (bool(earlier.value_terms) and earlier.value_terms <= later.set_aside)
     )
 
 

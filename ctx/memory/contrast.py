@@ -7,7 +7,7 @@ is said of a thing that changed parts once, at its value.
 
 import itertools
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import cache, lru_cache
 from itertools import pairwise
 
@@ -23,6 +23,7 @@ _DETERMINERS = frozenset(
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
 # Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
+_UNNAMING = STOP_WORDS - _SPEAKERS  # what no name of a thing ends with
 # Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
 _AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
 # Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the morning.
@@ -30,7 +31,7 @@ _ALTERNATIVES = (
     ("morning", "noon", "lunch", "afternoon", "evening", "night", "breakfast", "dinner", "supper"),
     ("morgens", "vormittags", "mittags", "nachmittags", "abends", "nachts"),
     ("mañana", "mediodía", "tarde", "noche"),
-    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "weekend"),
+    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "weekend", "weekday"),
     ("montag", "dienstag", "mittwoch", "donnerstag", "freitag", "samstag", "sonntag", "wochenende"),
     ("montags", "dienstags", "mittwochs", "donnerstags", "freitags", "samstags", "sonntags"),
     ("lunes", "martes", "miércoles", "jueves", "viernes", "sábado", "domingo"),
@@ -44,6 +45,12 @@ _ALTERNATIVES = (
 _COMPLEMENT = re.compile(
     r"(?i)\b(\w{3,})\s+(?:of|de|del|du|des|vom|von|für|pour|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?(\w{3,})"
 )
+_FIRST_COMPLEMENT = re.compile(
+    r"(?i)(?:(?:the|our|my)\s+)?(\w{3,})\s+(?:of|to|for|in|at|on|with)\s+(?:(?:the|our|my|a)\s+)?(\w{3,})"
+)
+_FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s)")
+_FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
+_SCOPE = re.compile(r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(at)\s+(home|work|school|uni))\b")
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
     r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
@@ -88,6 +95,10 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
             after, other_after = start + width, start + other_width
             if _deed(earlier_words[start:after]) or _deed(later_words[start:other_after]):
                 continue
+            if not _UNNAMING.isdisjoint(
+                (*earlier_words[after - 1 : after], *later_words[other_after - 1 : other_after])
+            ):
+                continue  # a thing is not called "flight to"
             run = _shared(earlier_words[after:], later_words[other_after:])
             if run == 0 or not _says_something(earlier_words[after : after + run]):
                 continue
@@ -142,9 +153,60 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
 def begins_with_another(earlier: str, later: str) -> bool:
     """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and "The load
     tests"."""
-    modifier, head = _first_kind(earlier)
-    later_modifier, later_head = _first_kind(later)
-    return bool(modifier and later_modifier and head == later_head and modifier != later_modifier)
+    for first in (_first_kind, _first_complement, _first_label, _first_age):
+        telling, head = first(earlier)
+        later_telling, later_head = first(later)
+        if telling and later_telling and head == later_head and telling != later_telling:
+            return True
+    return False
+
+
+def of_another(earlier: str, later: str) -> bool:
+    """Whether the later text has something of one thing that the earlier one has of another: the password of the office,
+    and that of the guests."""
+    return bool(_of_another(earlier, later))
+
+
+def of_another_time(earlier_terms: Set[str], later_terms: Set[str]) -> bool:
+    """Whether two texts name different ones of several alternatives: the train on Mondays, and that on Fridays."""
+    return any(
+        earlier_terms & alternatives
+        and later_terms & alternatives
+        and earlier_terms.isdisjoint(later_terms & alternatives)
+        for alternatives in _alternatives()
+    )
+
+
+def scoped_otherwise(earlier: str, later: str) -> bool:
+    """Whether both texts say for what or where, and not the same: "for prose" and "for Python", "at home" and "at work"."""
+    later_terms, later_scopes = frozenset(terms(later)), dict(_scopes(later))
+    return any(
+        preposition in later_scopes and scope.isdisjoint(later_terms)
+        for preposition, scope in _scopes(earlier)
+    )
+
+
+def _scopes(text: str) -> Iterator[tuple[str, frozenset[str]]]:
+    for match in _SCOPE.finditer(text):
+        yield (match[1] or match[3]).casefold(), frozenset(terms(match[2] or match[4]))
+
+
+def _first_complement(text: str) -> tuple[str, str]:
+    """What the thing that a text begins with is of or for, and the thing: (gala, entri) of "Entry to the gala is free"."""
+    match = _FIRST_COMPLEMENT.match(text)
+    return ("", "") if match is None else (_telling(match[2]), _telling(match[1]))
+
+
+def _first_label(text: str) -> tuple[str, str]:
+    """By what the thing that a text begins with is told from others, where that is a number, a letter or an id: (3, chapter)."""
+    match = _FIRST_LABEL.match(text)
+    return ("", "") if match is None else (match[2].casefold(), _telling(match[1]))
+
+
+def _first_age(text: str) -> tuple[str, str]:
+    """Whether the thing that a text begins with is the old one or the new one, and the thing."""
+    match = _FIRST_AGE.match(text)
+    return ("", "") if match is None else (match[1].casefold(), _telling(match[2]))
 
 
 def _first_kind(text: str) -> tuple[str, str]:

@@ -12,7 +12,16 @@ import numpy as np
 
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
-from ctx.memory.change import RELATED, Statement, likeness, linked, newest_first, of_same_people, updates
+from ctx.memory.change import (
+    RELATED,
+    Statement,
+    likeness,
+    linked,
+    newest_first,
+    of_same_people,
+    tied,
+    updates,
+)
 from ctx.memory.contrast import denies, set_apart
 from ctx.memory.dates import Window
 from ctx.memory.language import silent_terms
@@ -38,6 +47,8 @@ NO_CUE_SHARE = 0.85
 WEAK_SHARE = 0.6
 # So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a topic.
 TOPIC_HITS = 3
+# Where the earlier one says all that the question says and the later one little of it, they must be alike by so much.
+OVERSHADOWED_SHARE, OVERSHADOWED = 0.9, 0.6
 ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
 
@@ -215,6 +226,8 @@ def _updates(
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
     worth = likeness(older, newer, cosine)
+    if _overshadowed(earlier, later) and worth < OVERSHADOWED and not tied(older, newer):
+        return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True
     if not updates(older, newer, worth):
@@ -229,6 +242,12 @@ def _updates(
     # Where the two have much to do with each other, the question need not say it again.
     close = worth >= RELATED or bool(older.names & newer.terms)
     return later.score >= earlier.score * share if close else _answers(earlier, later, share)
+
+
+def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:
+    """Whether the earlier memory says nearly all that the question says, and the later one little of it."""
+    said: float = earlier.signals["lexical"]
+    return said >= OVERSHADOWED_SHARE and bool(later.signals["lexical"] < said * WEAK_SHARE)
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, replaces
+from ctx.memory.change import Statement, likeness, replaces, tied, updates
 from ctx.memory.contrast import begins_with_another, kinds, subject
 
 
@@ -30,6 +30,8 @@ def bank(
         ("The US region uses S3", "The EU region moved from S3 to R2", "What does the US region use?"),
         ("The sauna costs 12 euros", "We rebooked the sauna for Friday evenings", "How much is the sauna?"),
         ("My neighbour repairs violins", "I repair my own bike now", "What does my neighbour repair?"),
+        ("The lease of the barn runs until 2031", "They raised our barn rent to 310 euros", "Until when does the lease of the barn run?"),
+        ("Our club meets in the pavilion", "Jorin left the club and Selma keeps the books now", "Where does our club meet?"),
     ],
 )  # fmt: skip
 def test_another_thing_of_its_kind_is_no_answer(
@@ -46,12 +48,30 @@ def test_another_thing_of_its_kind_is_no_answer(
         ("The bench is painted green", "The bench was repainted in blue", "Which colour is the bench?"),
         ("Our cellar key hangs in the hall", "The cellar key now lies in the kitchen drawer", "Where is the cellar key?"),
         ("The stable branch is called main", "The stable branch was renamed to trunk", "What is the stable branch called?"),
+        ("My train to Graz leaves at 6:20", "The railway moved my Graz train to 7:05", "When does my train to Graz leave?"),
+        ("My tutor is Mr Abel", "The school grew and Ms Voss is the tutor now", "Who is my tutor?"),
+        ("Our quartet practises in the old dairy", "The old dairy was torn down, we practise in a barn", "Where does our quartet practise?"),
     ],
 )  # fmt: skip
 def test_the_same_thing_told_anew_is_one(
     bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
 ) -> None:
     assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Ich wohne in der Ulmenallee 3", "Wir sind in die Eichenallee 8 gezogen"),
+        ("Trabajo en Hotel Luna", "Dejé Hotel Luna y entré en un taller"),
+        ("Unser Lager ist im Schuppen", "Der Schuppen ist feucht, wir lagern jetzt alles im Turm"),
+    ],
+)
+def test_what_is_told_anew_in_other_languages_is_one(earlier: str, later: str) -> None:
+    older, newer = Statement.of(earlier), Statement.of(later)
+    worth = likeness(older, newer, None)
+    assert updates(older, newer, worth)
+    assert tied(older, newer)
 
 
 def test_what_has_a_thing_for_its_topic_does_not_stand_before_what_says_it(
@@ -70,6 +90,16 @@ def test_what_has_a_thing_for_its_topic_does_not_stand_before_what_says_it(
     [
         ("The unit tests need Redis", "The load tests no longer need Redis"),
         ("The US region uses S3", "The EU region moved from S3 to R2"),
+        ("Lunch at the fair is free", "Parking at the fair is no longer free"),  # another thing, the same end
+        ("Entry to the tower is free", "Entry to the crypt is no longer free"),
+        ("Our second comic sold 70 copies", "Our first novel sold 90 copies"),  # what is sold so is not over
+        ("I stopped eating veal", "I stopped eating tuna"),  # two ends, told alike
+        ("I use Emacs for letters", "I no longer use Emacs for mail"),
+        ("Gate 7 opens at dawn", "Gate 9 no longer opens at dawn"),
+        ("The old forum runs on PHP", "The new forum moved away from PHP"),
+        ("The password of the club is lilac4", "The password of the bar was changed from lilac4"),
+        ("The ferry sails on Tuesdays", "The ferry no longer sails on Saturdays"),
+        ("The choir of Ulm sings Bach", "Otto left the choir"),  # the choir goes on without who left it
     ],
 )
 def test_what_ended_for_one_thing_holds_for_another(bank: MemoryBank, earlier: str, later: str) -> None:
@@ -80,8 +110,15 @@ def test_what_ended_for_one_thing_holds_for_another(bank: MemoryBank, earlier: s
     assert [record["superseded_by"] for record in records] == [None, None]
 
 
-def test_what_ended_for_the_thing_itself_is_over() -> None:
-    earlier, later = "The unit tests need Redis", "The unit tests no longer need Redis"
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("The unit tests need Redis", "The unit tests no longer need Redis"),
+        ("My lens is a Tamron", "I traded my Tamron in for a Sigma"),
+        ("I jog for the half triathlon", "I signed up for the full triathlon instead of the half"),
+    ],
+)
+def test_what_ended_for_the_thing_itself_is_over(earlier: str, later: str) -> None:
     assert replaces(Statement.of(earlier), Statement.of(later), 0.9) == "change"
 
 

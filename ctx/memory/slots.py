@@ -1,0 +1,176 @@
+"""Slots: what a statement gives a value to, where it has the form of one that does ("the backup starts at", "I live in",
+"my phone number is"), in English, German, Spanish and French.
+"""
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from ctx.analyze import terms
+from ctx.memory.gist import first_person
+from ctx.memory.language import language, sexless, silent_terms
+
+VALUE_TYPES = (
+    ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
+    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
+    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
+    ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
+    ("person", re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")),
+)  # fmt: skip
+_ATTRIBUTES_WORDS = """
+    colour color name number address email mail birthday date time deadline budget limit price cost rate
+    password version port url size favourite favorite preferred default primary main current owner lead
+    leader manager boss landlord doctor dentist therapist language timezone salary title position role job
+    weight height status goal target theme font location office hometown diet plan nummer telefonnummer
+    handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt hausärztin zahnarzt
+    zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer número teléfono dirección nombre
+    cumpleaños contraseña jefe jefa médico médica dentista casero casera color talla
+"""
+_ATTRIBUTES = frozenset(_ATTRIBUTES_WORDS.split())
+_SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
+_LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
+_WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
+_HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
+_SLOTS = (
+    # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
+    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_LIVING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_WORKING})\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
+    re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
+    # German and Spanish: where one lives and works, and what is said of a thing.
+    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)|j['’]ai\s+déménagé\s+(?:à|en|au)|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez|pour))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
+)  # fmt: skip
+
+_NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
+# What somebody says before they put something right, and which is no part of what they say.
+PREFACE = re.compile(
+    r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
+    r"|eigentlich|korrektur|nein|moment|en\s+realidad|corrección|perdón)\s*[,:;.–—-]\s*)+"
+)
+_NAMED = {
+    0: "home",
+    1: "work",
+    8: "home",
+    9: "work",
+    11: "home",
+    12: "work",
+}  # of the forms above: those that are put in several ways
+_SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
+# States of which somebody has one at a time, by what they are states of.
+STATES = {
+    **dict.fromkeys(("single", "engaged", "married", "divorced", "widowed", "separated"), "married"),
+    **dict.fromkeys(("ledig", "verlobt", "verheiratet", "geschieden", "verwitwet"), "married"),
+    **dict.fromkeys(("vegetarian", "vegan", "pescatarian", "pescetarian", "flexitarian", "omnivore"), "diet"),
+    **dict.fromkeys(("vegetarier", "vegetarierin", "veganer", "veganerin"), "diet"),
+}
+_STATE = re.compile(
+    r"(?i)^(?P<who>(?:i|we|ich|wir|(?:my|mein|meine)\s+\w+|[A-ZÄÖÜ]\w+))(?:\s+(?:am|are|is|be|got|bin|ist|sind)|['’](?:m|re|s))"
+    r"\s+(?:(?:now|currently|still|a|an|jetzt|inzwischen|ein|eine)\s+)*(?P<state>"
+    + "|".join(STATES)
+    + r")(?=\s*(?:[.,;!]|$|\b(?:to|since|again|now|for|and|but|mit|seit|wieder|und)\b))(?!\s+to\s+my\s+(?:work|job)\b)"
+)
+
+
+@cache
+def _attributes() -> frozenset[str]:
+    """The attributes as keys of slots have them."""
+    names = terms(" ".join(_ATTRIBUTES))
+    return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
+
+
+class Slot(NamedTuple):
+    """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
+    `single`: whatever the value is,
+    there is one at a time."""
+
+    key: tuple[str, ...]
+    value: str
+    types: frozenset[str]
+    single: bool
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
+        just now."""
+        return self.single or self.of_attribute
+
+    @property
+    def of_attribute(self) -> bool:
+        """Whether it is named by what everybody has one of: a number, an address."""
+        return not _attributes().isdisjoint(self.key)
+
+
+def slot(text: str) -> Slot | None:
+    """The slot that a text fills, where it has the form of such a statement."""
+    sentence = PREFACE.sub("", first_person(text).strip()).rstrip(".!")
+    if state := _STATE.match(sentence):
+        group = STATES[state["state"].casefold()]
+        return Slot((group, *terms(state["who"])), state["state"], frozenset(("state",)), True)
+    for number, pattern in enumerate(_SLOTS):
+        match = pattern.match(sentence)
+        if match is None:
+            continue
+        if name := _named_slot(number, match["slot"]):
+            return Slot((name,), match["value"].strip(), frozenset(), True)
+        silent = silent_terms(sentence)
+        purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
+        key = tuple(
+            word
+            for word in terms(f"{match['slot']} {purpose}")
+            if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
+            and word not in silent
+            and not _NEW.fullmatch(word)
+        )
+        key = tuple(sexless(word, language(sentence)) for word in key)
+        value = match["value"].strip()
+        types = frozenset(name for name, form in VALUE_TYPES if form.search(" " + value))
+        if language(sentence) == "de":  # where all nouns have a capital
+            types -= {"name"}
+        return Slot(key, value, types, number in _SINGLE) if key and value else None
+    return None
+
+
+def _named_slot(number: int, words: str) -> str:
+    """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
+    return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
+
+
+def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
+    """Whether both fill one slot, with values of one kind that differ."""
+    if earlier is None or later is None or earlier.key != later.key:
+        return False
+    if terms(earlier.value) == terms(later.value):
+        return False
+    return earlier.lasting or bool(earlier.types & later.types)
+
+
+def told_by_slot(earlier: Slot | None, later: Slot | None) -> bool:
+    """Whether two statements fill one slot so plainly that the rest of their words need not be alike."""
+    if earlier is None or later is None or not same_slot(earlier, later):
+        return False
+    return "state" in earlier.types or bool(
+        earlier.of_attribute and earlier.types & later.types & {"number", "time", "day"}
+    )
+
+
+@cache
+def named_clues() -> dict[tuple[str, ...], frozenset[str]]:
+    """What stands in the statements of a slot that is put in several ways."""
+    return {
+        ("home",): frozenset(
+            terms(
+                "home live lives lived living reside resides based located situated wohne lebe vivo habite vis déménagé"
+            )
+        ),
+        ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),
+    }
