@@ -206,7 +206,7 @@ def _held() -> tuple[dict[str, str], list[str]]:
             bank.put(second)
             records = bank.browse(limit=2, include_superseded=True)["items"]
         replaced = any(record["superseded_by"] for record in records)
-        right.setdefault(kind, []).append(replaced == (kind == "replaced"))
+        right.setdefault(kind, []).append(replaced == kind.startswith("replaced"))
         if not right[kind][-1]:
             misses.append(f"{kind}: {text} | {second}")
     return {kind: f"{sum(verdicts)}/{len(verdicts)}" for kind, verdicts in right.items()}, misses

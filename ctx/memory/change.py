@@ -15,9 +15,11 @@ from typing import NamedTuple
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.contrast import (
     begins_with_another,
+    determined,
     kinds,
     of_another,
     of_another_time,
+    of_one_kind_apart,
     scoped_otherwise,
     subject,
 )
@@ -42,7 +44,9 @@ _CUE = re.compile(
     r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
     r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
 )
-_EMPTY = frozenset(("user", "from", "into", "than", "doe", "did", "our", "over", "with"))
+_EMPTY = frozenset(
+    ("user", "from", "into", "than", "doe", "did", "our", "over", "with", "off", "out", "away")
+)
 # What says that something comes on top of what there is, and puts nothing in its place.
 _ADDING = re.compile(
     r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem|zusätzlich|ebenfalls)\b"
@@ -66,6 +70,14 @@ _LEAVER = re.compile(
 # What is denied of a thing that stands before it.
 _NO_MORE = re.compile(
     r"(?i)\b(?:no\s+longer|not\s+any\s*more|isn['’]t\s+\w+\s+any\s*more|nicht\s+mehr|ya\s+no|ne\s+\w+\s+plus)\b"
+)
+# What took the place of something, and when.
+_SUCCESSOR = re.compile(
+    r"(?i)\b(?:to|onto|for|with|by|into|zu|durch|por|a|pour|in favou?r of)\s+(?:(?!from\b)[\w.'’&+#-]+\s*){1,4}|\b(?:last|next|this|in|since)\s+(?:week|month|year|spring|summer|autumn|winter|jan\w*|feb\w*|mar\w*|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\d{4})\b|\b\d[\w.:]*|\b(?:one|two|three|four|five|six)\b"
+)
+# What a speaker does, which is nothing that a statement is about: "I signed up".
+_DEED = re.compile(
+    r"(?i)\b(?:i|we|they|ich|wir)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
 )
 _CLAUSE_END = re.compile(
     r"(?i)\s*[,;:–—]\s+(?:(?:and|but|so|und|aber|y|et|mais)\s+)?|\s+(?:and|but|so|und|aber|y|et|mais)\s+"
@@ -173,8 +185,8 @@ class Statement:
     @cached_property
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
-        told = self._without_cues != self.text or _GONE.search(self.text) is not None
-        return told and _ADDING.search(self.text) is None
+        change = self._without_cues != self.text or _GONE.search(self.text) is not None
+        return change and _ADDING.search(self.text) is None
 
     @cached_property
     def content(self) -> frozenset[str]:
@@ -187,6 +199,11 @@ class Statement:
     def kinds(self) -> frozenset[tuple[str, str]]:
         """The things in it with what tells them from others of their kind."""
         return kinds(self._without_cues)
+
+    @cached_property
+    def things(self) -> frozenset[tuple[str, str]]:
+        """Those of its things that an article or a possessive stands before, which no verb does."""
+        return determined(self.text)
 
     @cached_property
     def subject(self) -> frozenset[str]:
@@ -235,6 +252,13 @@ class Statement:
         """The terms by which it says that something is over."""
         sayings = (self.text[match.start() : match.start(1)] for match in _ENDED.finditer(self.text))
         return frozenset(terms(" ".join(sayings))) - STOP_WORDS
+
+    @cached_property
+    def ending(self) -> frozenset[str]:
+        """The terms of the parts of the sentence that say that something is over, but for what took its place and when."""
+        parts = [part for part in _CLAUSE_END.split(self.text) if _ENDED.search(part)]
+        words = terms(_SUCCESSOR.sub(" ", _CUE.sub(" ", _DEED.sub(" ", " ".join(parts)))))
+        return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @property
     def ended_forms(self) -> frozenset[str]:
@@ -380,15 +404,18 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 
 
 def _beside(earlier: Statement, later: Statement) -> bool:
-    """Whether the two are of two things, or of two purposes, or tell in the same words of two ends: who stopped drinking
-    milk and stopped drinking beer drinks neither."""
+    """Whether the two are of two things, or of two purposes, or tell in the same words of two ends (who stopped drinking
+    milk and stopped drinking beer drinks neither), or each is of something that the other lacks, where it says what
+    ended."""
     texts = earlier.text, later.text
     return (
         begins_with_another(*texts)
         or of_another(*texts)
         or scoped_otherwise(*texts)
+        or of_one_kind_apart(earlier.things, earlier.terms, later.things, later.terms)
         or of_another_time(earlier.terms, later.terms)
         or not earlier.ending_words.isdisjoint(later.ending_words)
+        or bool(later.ending - earlier.terms - earlier.content and earlier.content - later.terms)
     )
 
 

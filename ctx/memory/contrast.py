@@ -48,9 +48,12 @@ _COMPLEMENT = re.compile(
 _FIRST_COMPLEMENT = re.compile(
     r"(?i)(?:(?:the|our|my)\s+)?(\w{3,})\s+(?:of|to|for|in|at|on|with)\s+(?:(?:the|our|my|a)\s+)?(\w{3,})"
 )
+_DETERMINED = re.compile(r"(?i)\b(?:the|our|my|his|her|their|this)\s+(\w{3,})\s+(\w{3,})")
 _FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s)")
 _FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
-_SCOPE = re.compile(r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(at)\s+(home|work|school|uni))\b")
+_SCOPE = re.compile(
+    r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})|(at)\s+(home|work|school|uni))\b"
+)
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
     r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
@@ -150,13 +153,19 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     return frozenset(pairs)
 
 
+def determined(text: str) -> frozenset[tuple[str, str]]:
+    """As `kinds`, of what stands behind an article or a possessive. English."""
+    pairs = ((_telling(modifier), _telling(head)) for modifier, head in _DETERMINED.findall(text))
+    return frozenset((modifier, head) for modifier, head in pairs if modifier and head)
+
+
 def begins_with_another(earlier: str, later: str) -> bool:
     """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and "The load
     tests"."""
     for first in (_first_kind, _first_complement, _first_label, _first_age):
-        telling, head = first(earlier)
-        later_telling, later_head = first(later)
-        if telling and later_telling and head == later_head and telling != later_telling:
+        modifier, head = first(earlier)
+        later_modifier, later_head = first(later)
+        if modifier and later_modifier and head == later_head and modifier != later_modifier:
             return True
     return False
 
@@ -188,7 +197,8 @@ def scoped_otherwise(earlier: str, later: str) -> bool:
 
 def _scopes(text: str) -> Iterator[tuple[str, frozenset[str]]]:
     for match in _SCOPE.finditer(text):
-        yield (match[1] or match[3]).casefold(), frozenset(terms(match[2] or match[4]))
+        preposition, scope = filter(None, match.groups())
+        yield preposition.casefold(), frozenset(terms(scope))
 
 
 def _first_complement(text: str) -> tuple[str, str]:
@@ -238,6 +248,20 @@ def of_other_kinds(
         and modifier not in later_terms
         and any(later_head == head and later not in earlier_terms for later, later_head in later_kinds)
         for modifier, head in asked_kinds
+    )
+
+
+def of_one_kind_apart(
+    earlier_kinds: Set[tuple[str, str]],
+    earlier_terms: Set[str],
+    later_kinds: Set[tuple[str, str]],
+    later_terms: Set[str],
+) -> bool:
+    """Whether two texts speak of different things of a kind: of the users table, and of the orders table."""
+    return any(
+        head == later_head and modifier not in later_terms and later_modifier not in earlier_terms
+        for modifier, head in earlier_kinds
+        for later_modifier, later_head in later_kinds
     )
 
 

@@ -246,8 +246,8 @@ def _updates(
 
 def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:
     """Whether the earlier memory says nearly all that the question says, and the later one little of it."""
-    said: float = earlier.signals["lexical"]
-    return said >= OVERSHADOWED_SHARE and bool(later.signals["lexical"] < said * WEAK_SHARE)
+    worded: float = earlier.signals["lexical"]
+    return worded >= OVERSHADOWED_SHARE and bool(later.signals["lexical"] < worded * WEAK_SHARE)
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:

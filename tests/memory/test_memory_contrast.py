@@ -99,6 +99,14 @@ def test_what_has_a_thing_for_its_topic_does_not_stand_before_what_says_it(
         ("The old forum runs on PHP", "The new forum moved away from PHP"),
         ("The password of the club is lilac4", "The password of the bar was changed from lilac4"),
         ("The ferry sails on Tuesdays", "The ferry no longer sails on Saturdays"),
+        (
+            "The donkeys eat straw",
+            "We stopped giving straw to the goats",
+        ),  # what is left over of both differs
+        ("The lodge service uses Nginx", "We dropped Nginx in the chalet service"),
+        ("Never use eval in the parser", "We stopped using eval in the printer"),
+        ("The books table has an owner column", "The owner column was dropped from the cards table"),
+        ("I keep my maps in Joplin", "I stopped keeping lyrics in Joplin"),
         ("The choir of Ulm sings Bach", "Otto left the choir"),  # the choir goes on without who left it
     ],
 )
@@ -115,6 +123,8 @@ def test_what_ended_for_one_thing_holds_for_another(bank: MemoryBank, earlier: s
     [
         ("The unit tests need Redis", "The unit tests no longer need Redis"),
         ("My lens is a Tamron", "I traded my Tamron in for a Sigma"),
+        ("We host it all on Scaleway", "It all was moved off Scaleway onto Linode"),
+        ("I am learning Danish with an app", "I gave up the app and take Danish lessons"),
         ("I jog for the half triathlon", "I signed up for the full triathlon instead of the half"),
     ],
 )
