@@ -88,10 +88,15 @@ def _attributes() -> frozenset[str]:
     return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
 
 
+_WITHIN = re.compile(
+    r"(?i)\s(?:(?:on|at|in|during|over)\s+(?:the\s+)?(?:week(?:end|day)?s?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|mornings?|afternoons?|evenings?|nights?"
+    r"|spring|summers?|autumn|winters?|work|home|school)|to\s+(?:work|school))\b"
+)
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
-    `single`: whatever the value is,
-    there is one at a time."""
+    `single`: whatever the value is, there is one at a time."""
 
     key: tuple[str, ...]
     value: str
@@ -103,6 +108,12 @@ class Slot(NamedTuple):
         """Whether what fills it stays a while: where one lives, a name, a preference; not how a build goes
         just now."""
         return self.single or self.of_attribute
+
+    @property
+    def within(self) -> str:
+        """When, or on which way, the value is the one: "at weekends"; "" where it always is."""
+        match = _WITHIN.search(self.value)
+        return "" if match is None else match[0].strip().casefold()
 
     @property
     def of_attribute(self) -> bool:
@@ -151,6 +162,8 @@ def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
         return False
     if terms(earlier.value) == terms(later.value):
         return False
+    if later.within not in ("", earlier.within):
+        return False  # who lives elsewhere at weekends has not moved
     return earlier.lasting or bool(earlier.types & later.types)
 
 
