@@ -43,7 +43,7 @@ _ALTERNATIVES = (
 )
 # A thing and what it is of: "the class of pottery" is another than "the class of sewing".
 _COMPLEMENT = re.compile(
-    r"(?i)\b(\w{3,})\s+(?:of|de|del|du|des|vom|von|für|pour|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?(\w{3,})"
+    r"(?i)\b(\w{3,})\s+(?:(?:of|for|de|del|du|des|vom|von|für|pour|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?|to\s+the\s+)(\w{3,})"
 )
 _FIRST_COMPLEMENT = re.compile(
     r"(?i)(?:(?:the|our|my)\s+)?(\w{3,})\s+(?:of|to|for|in|at|on|with)\s+(?:(?:the|our|my|a)\s+)?(\w{3,})"

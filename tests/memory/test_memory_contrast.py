@@ -29,6 +29,7 @@ def bank(
         ("Receipts are kept in the ledger table", "Parcels were moved to the transport table", "In which table are receipts kept?"),
         ("The US region uses S3", "The EU region moved from S3 to R2", "What does the US region use?"),
         ("The sauna costs 12 euros", "We rebooked the sauna for Friday evenings", "How much is the sauna?"),
+        ("The deposit for the kayak was 80 euros", "The deposit for the raft went up to 95 euros", "How much was the deposit for the kayak?"),
         ("My neighbour repairs violins", "I repair my own bike now", "What does my neighbour repair?"),
         ("The lease of the barn runs until 2031", "They raised our barn rent to 310 euros", "Until when does the lease of the barn run?"),
         ("Our club meets in the pavilion", "Jorin left the club and Selma keeps the books now", "Where does our club meet?"),
