@@ -528,7 +528,10 @@ class Workspace:
         self._in_background(
             "ctx-store", partial(look_after_store, self.catalog, self.indexer, self._read_anew)
         )
-        self._in_background("ctx-behind", partial(look_after_index, self.catalog, self.index, self.catch_up))
+        if not self.plane.remote:  # a search engine is nobody's to delete by hand, and each look would ask it
+            self._in_background(
+                "ctx-behind", partial(look_after_index, self.catalog, self.index, self.catch_up)
+            )
         if self.config.store.url:
             self._in_background("ctx-follow", partial(follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:
