@@ -29,11 +29,27 @@ _REMEMBER = re.compile(
 _RULE = re.compile(
     r"(?i)^(?:please\s+|bitte\s+)?(?:always|never|from\s+now\s+on|in\s+(?:the\s+)?future|going\s+forward|by\s+default"
     r"|immer|niemals|ab\s+(?:jetzt|sofort)|in\s+zukunft)\b"
-    r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
+    r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b(?!\s+(?:get|see|run\s+into|forget)\b)|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
+    r"|^(?:please\s+)?(?:(?:make|be)\s+sure\s+(?:to|you)\s+(?:always|never)|you\s+(?:should|must|may)\s+(?:always|never)|(?:do\s+not|don['’]t)\s+ever)\b"
+)
+# What is asked for always or everywhere.
+_WISH = re.compile(
+    r"(?i)^(?:please\s+)?(?:make\s+sure|be\s+sure|ensure|you\s+(?:should|must|may|can|are\s+to)|do\s+not|don['’]t)\b.*\b(?:always|never|ever|every\s+time|whenever)\b"
+    r"|^bitte\b.*\b(?:immer|nie(?:mals)?|stets)\b"
+    r"|^(?:please\s+)?(?:use|write|keep|put|add|avoid|prefer|name|format|do\s+not|don['’]t)\b.*\b(?:in\s+(?:all|every|any)\b|everywhere\b|in\s+this\s+(?:project|repo(?:sitory)?|codebase)\b)"
+    r"|^(?:please\s+)?(?:do\s+not|don['’]t)\s+(?:use|write|add|put)\s+[\w-]+\s+in\s+(?:\w+\s+)?\w+s\W*$"
+    r"|^(?:i|we)\s+(?:do\s+not|don['’]t)\s+(?:like|eat|drink|use|speak)\b"
+)
+# What points at the work in hand: a wish about that ends with it.
+_IN_HAND = re.compile(
+    r"(?i)\b(?:(?:this|that)(?!\s+(?:project|repo(?:sitory)?|codebase)\b)|these|those|here|it|the|all\s+(?:two|three|four|\d+)|dies\w*|hier|das)\b"
 )
 _STATE = re.compile(
     r"(?i)^(?:i|we)\s+(?:now\s+|really\s+|currently\s+|much\s+|strongly\s+)?"
-    r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own|am\s+allergic|am\s+a\b|are\s+a\b)"
+    r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own)\b"
+    r"|^(?:i(?:\s+am|['’]m)|we(?:\s+are|['’]re))\s+(?:allergic|colou?r-?blind|blind|deaf|dyslexic|left-handed|vegetarian|vegan|an?\b(?!\s+(?:bit|little|lot|step|few)\b))"
+    r"|^(?:i\s+(?:have\s+)?(?:switched|moved|migrated)|we\s+(?:have\s+)?(?:switched|moved|migrated|changed)(?:\s+[\w-]+){0,3})\s+from\s.+\sto\s"
+    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:lives?|(?:is|are)\s+(?:kept|stored|hosted|deployed|written))\s+(?:in|on|at|to|with)\s"
     r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|arbeite|heiße|bin\s+allergisch)"
 )
 _OWN = re.compile(
@@ -68,6 +84,8 @@ def _lasting_sentence(sentence: str) -> str | None:
         return _capital(statement) if _telling(statement) else None
     if _ASKED.search(sentence) or not _telling(sentence):
         return None
+    if _WISH.search(sentence) and not _IN_HAND.search(sentence):
+        return sentence
     if _RULE.search(sentence) or _STATE.match(sentence) or _holds(sentence):
         return sentence
     return None

@@ -60,8 +60,8 @@ _ENDED = re.compile(
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
 _GONE = re.compile(
     r"(?i)(?:^|[.;,]\s+)(?:(?:and|but|as|because)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
-    r"(?:stolen|sold|broken|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
-    r"|shut\s+down|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen|kaputt)\b"
+    r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
+    r"|shut\s+down|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(
