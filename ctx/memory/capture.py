@@ -27,9 +27,10 @@ _REMEMBER = re.compile(
     r"|merke?\s+dir|vergiss\s+nicht)\s*(?:[,:]|\s)\s*(?:for\s+(?:later|the\s+future)\s*[,:]?\s*)?(?:that\s+|dass\s+|to\s+)?(?P<what>\S.*)$"
 )
 _RULE = re.compile(
-    r"(?i)^(?:please\s+|bitte\s+)?(?:always|never|from\s+now\s+on|in\s+(?:the\s+)?future|going\s+forward|by\s+default"
+    r"(?i)^(?:please\s+|bitte\s+)?(?:always|never(?!\s+mind)|from\s+now\s+on|in\s+(?:the\s+)?future|going\s+forward|by\s+default"
     r"|immer|niemals|ab\s+(?:jetzt|sofort)|in\s+zukunft)\b"
     r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b(?!\s+(?:get|see|run\s+into|forget)\b)|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
+    r"|,\s*(?:always|never|immer|nie)\W*$|^our\s+(?:convention|policy|rule|standard|style)\b.*\b(?:is|are)\s"
     r"|^(?:please\s+)?(?:(?:make|be)\s+sure\s+(?:to|you)\s+(?:always|never)|you\s+(?:should|must|may)\s+(?:always|never)|(?:do\s+not|don['’]t)\s+ever)\b"
 )
 # What is asked for always or everywhere.
@@ -38,18 +39,24 @@ _WISH = re.compile(
     r"|^bitte\b.*\b(?:immer|nie(?:mals)?|stets)\b"
     r"|^(?:please\s+)?(?:use|write|keep|put|add|avoid|prefer|name|format|do\s+not|don['’]t)\b.*\b(?:in\s+(?:all|every|any)\b|everywhere\b|in\s+this\s+(?:project|repo(?:sitory)?|codebase)\b)"
     r"|^(?:please\s+)?(?:do\s+not|don['’]t)\s+(?:use|write|add|put)\s+[\w-]+\s+in\s+(?:\w+\s+)?\w+s\W*$"
-    r"|^(?:i|we)\s+(?:do\s+not|don['’]t)\s+(?:like|eat|drink|use|speak)\b"
+    r"|^(?:i|we)\s+(?:(?:do\s+not|don['’]t)\s+(?:like|eat|drink|use|speak)|can(?:not|['’]t)\s+(?:use|run|install|eat|drink))\b"
+    r"|^(?:please\s+)?(?:(?:do\s+not|don['’]t)\s+(?:suggest|recommend|propose)|stick\s+(?:to|with))\b|^(?:please\s+)?call\s+me\s+(?-i:[A-ZÄÖÜ])"
+    r"|^i(?:['’]d|\s+would)\s+rather\b|^no\s+[\w-]+,?\s+please\b|^ich\s+(?:will|möchte)\s+(?:keine?n?|nie|immer|nur)\b"
 )
 # What points at the work in hand: a wish about that ends with it.
 _IN_HAND = re.compile(
-    r"(?i)\b(?:(?:this|that)(?!\s+(?:project|repo(?:sitory)?|codebase)\b)|these|those|here|it|the|all\s+(?:two|three|four|\d+)|dies\w*|hier|das)\b"
+    r"(?i)\b(?:(?:this|that)(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop)\b)|these|those|here|it|the|all\s+(?:two|three|four|\d+)|dies\w*|hier|das)\b"
+)
+_POINTING = re.compile(
+    r"(?i)\b(?:this|that|these|those|it)\b(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop|when)\b)"
 )
 _STATE = re.compile(
     r"(?i)^(?:i|we)\s+(?:now\s+|really\s+|currently\s+|much\s+|strongly\s+)?"
-    r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own)\b"
-    r"|^(?:i(?:\s+am|['’]m)|we(?:\s+are|['’]re))\s+(?:allergic|colou?r-?blind|blind|deaf|dyslexic|left-handed|vegetarian|vegan|an?\b(?!\s+(?:bit|little|lot|step|few)\b))"
+    r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own)\b(?!-)"
+    r"|^(?:i(?:\s+am|['’]m)|we(?:\s+are|['’]re))\s+(?:allergic|colou?r-?blind|blind|deaf|dyslexic|left-handed|vegetarian|vegan|new\s+to\s+(?-i:[A-Z])|an?\b(?!\s+(?:bit|little|lot|step|few)\b))"
     r"|^(?:i\s+(?:have\s+)?(?:switched|moved|migrated)|we\s+(?:have\s+)?(?:switched|moved|migrated|changed)(?:\s+[\w-]+){0,3})\s+from\s.+\sto\s"
     r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:lives?|(?:is|are)\s+(?:kept|stored|hosted|deployed|written))\s+(?:in|on|at|to|with)\s"
+    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:is|are)\s+(?:called|named)\s|^wir\s+(?:arbeiten\s+mit|benutzen|verwenden|nutzen)\b"
     r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|arbeite|heiße|bin\s+allergisch)"
 )
 _OWN = re.compile(
@@ -86,7 +93,8 @@ def _lasting_sentence(sentence: str) -> str | None:
         return None
     if _WISH.search(sentence) and not _IN_HAND.search(sentence):
         return sentence
-    if _RULE.search(sentence) or _STATE.match(sentence) or _holds(sentence):
+    stated = _STATE.match(sentence) and not _POINTING.search(sentence)
+    if _RULE.search(sentence) or stated or _holds(sentence):
         return sentence
     return None
 

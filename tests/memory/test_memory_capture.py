@@ -41,6 +41,13 @@ def test_wishes_and_how_things_are_with_a_person_are_captured(message: str, stat
         "I don't like nested ternaries",
         "I'm colour-blind, so red and green tell me nothing",
         "I'm a nurse",
+        "Our staging server is called heron",
+        "Call me Sam",
+        "I'd rather have short answers",
+        "Ich will keine Kommentare im Code",
+        "Tabs over spaces, always",
+        "I can't use Docker on this machine",
+        "I hate it when names are cut short",
         "We moved from Travis to Drone",
         "I switched from Atom to Zed",
         "Our tokens are stored in Vault",
@@ -63,6 +70,9 @@ def test_standing_wishes_and_facts_are_captured_however_they_are_put(wish: str) 
         "never mind",
         "I always get this error",
         "My branch is broken",
+        "I use grep to find it but nothing comes",
+        "I hate this bug",
+        "Please never mind the warnings",
         "Use the helper in every branch of this if",
         "Add a log line everywhere in this function",
         "Please make sure it never crashes here",
@@ -84,5 +94,5 @@ def test_tasks_questions_code_and_quotations_are_not_captured(message: str) -> N
 
 def test_who_pastes_a_document_did_not_say_all_of_it() -> None:
     assert (
-        len(lasting("\n".join(f"I prefer number {number} of these" for number in range(100)))) == MAX_CAPTURED
+        len(lasting("\n".join(f"I prefer typeface number {number}" for number in range(100)))) == MAX_CAPTURED
     )
