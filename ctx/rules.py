@@ -92,7 +92,10 @@ def profile(path: str, media_type: str) -> Profile:
     code = kinds.is_code(media_type)
     role = kinds.role(file, media_type)
     prose = not code and kinds.is_prose(media_type)
-    return Profile(named, named.lower(), code, prose, role, code and not path.endswith(_STUBS))
+    low = named.lower()
+    if len(low) != len(named):  # İ is two characters in lower case, and the places of both are compared
+        low = "".join(char if len(char.lower()) > 1 else char.lower() for char in named)
+    return Profile(named, low, code, prose, role, code and not path.endswith(_STUBS))
 
 
 class _Terms(NamedTuple):

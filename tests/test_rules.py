@@ -105,6 +105,11 @@ def test_words_of_the_query_that_a_path_writes_as_one_are_said_by_it() -> None:
     ]  # one of two words is none
 
 
+def test_a_path_whose_lower_case_is_longer_is_read_as_the_others_are() -> None:
+    files = {1: ("src/İİİ.py", PYTHON), 2: ("src/İİİİ_apply.py", PYTHON)}
+    assert order(files, {"appli": 1.0, "slow": 1.0}, [(1, 0.7), (2, 0.6)]) == [2, 1]
+
+
 def test_the_path_of_prose_counts_less_than_that_of_code() -> None:
     files = {1: ("src/intro.py", PYTHON), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
     assert order(files, {"cach": 1.0}, [(1, 1.0), (2, 0.6), (3, 0.6)]) == [3, 1, 2]

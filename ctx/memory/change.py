@@ -438,18 +438,14 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False
-    if any(same_slot(earlier.slot, clause) for clause in later.clause_slots):
+    if _fills_in_part(earlier, later):
         return True
     # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
     if worth < RELATED and (_ends_something_else(earlier, later) or later.others - earlier.others):
         return False
     if earlier.home and later.home:
         return not _ends_something_else(earlier, later)
-    if later.changes and earlier.slot is not None and later.ended.issuperset(terms(earlier.slot.value)):
-        return True
-    if later.changes and earlier.named_value and earlier.named_value <= later.gone:
-        return True
-    if earlier.value_terms and earlier.value_terms <= later.set_aside:
+    if _ends_value(earlier, later) or _sets_value_aside(earlier, later):
         return True
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
@@ -470,14 +466,32 @@ def tied(earlier: Statement, later: Statement) -> bool:
     return (
         (earlier.home and later.home)
         or same_slot(earlier.slot, later.slot)
-        or any(same_slot(earlier.slot, clause) for clause in later.clause_slots)
+        or _fills_in_part(earlier, later)
         or later.matter <= earlier.content
         or (
             earlier.terms.issuperset(later.leaver)
             and not later.gone.isdisjoint(earlier.names | earlier.content)
         )
-        or (bool(earlier.value_terms) and earlier.value_terms <= later.set_aside)
+        or _sets_value_aside(earlier, later)
     )
+
+
+def _fills_in_part(earlier: Statement, later: Statement) -> bool:
+    """Whether a part of the later sentence gives the earlier one's slot another value."""
+    return any(same_slot(earlier.slot, part) for part in later.clause_slots)
+
+
+def _ends_value(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement says that what the earlier one gives as a value is over, or what that is called."""
+    if not later.changes or earlier.slot is None:
+        return False
+    called = earlier.named_value
+    return later.ended.issuperset(terms(earlier.slot.value)) or (bool(called) and called <= later.gone)
+
+
+def _sets_value_aside(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement speaks of the earlier one's value, and in another part of the sentence of a change."""
+    return bool(earlier.value_terms) and earlier.value_terms <= later.set_aside
 
 
 def _ends_something_else(earlier: Statement, later: Statement) -> bool:

@@ -6,7 +6,7 @@ Haustür" is put together where "Haustürschlüssel" does.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 _SHORTEST_PART = 4  # letters
 _SHORTEST_HEAD = 6  # of one that stands for the whole
@@ -20,25 +20,27 @@ def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mappi
     """The terms that stand for each word of a question, apart or together; words without such are left out.
     `frequencies` gives how often terms are held, without those that are not."""
     splits = {word: list(_splits(word)) for word in words}
+    long_words = [word for word in words if len(word) >= _SHORTEST_PART][:MAX_WORDS]
     joints = {
-        pair: [pair[0] + link + pair[1] for link in _LINKS]
-        for pair in itertools.permutations(
-            [word for word in words if len(word) >= _SHORTEST_PART][:MAX_WORDS], 2
-        )
+        pair: [pair[0] + link + pair[1] for link in _LINKS] for pair in itertools.permutations(long_words, 2)
     }
     candidates = {part for pairs in splits.values() for pair in pairs for part in pair}
     held_terms = frequencies(candidates.union(*joints.values()))
     parts: dict[str, tuple[str, ...]] = {}
     for word, pairs in splits.items():
-        whole = [pair for pair in pairs if pair[0] in held_terms and pair[1] in held_terms]
-        heads = [(head,) for _, head in pairs if head in held_terms and len(head) >= _SHORTEST_HEAD]
-        if whole or heads:
-            parts[word] = max(whole or heads, key=lambda pair: len(pair[-1]))
+        if longest := _longest(pairs, held_terms):
+            parts[word] = longest
     for pair, joined_terms in joints.items():
-        for joint in joined_terms:
-            if joint in held_terms:
-                parts |= {word: (*parts.get(word, ()), joint) for word in pair}
+        for joint in filter(held_terms.__contains__, joined_terms):
+            parts |= {word: (*parts.get(word, ()), joint) for word in pair}
     return parts
+
+
+def _longest(pairs: Sequence[tuple[str, str]], held_terms: Container[str]) -> tuple[str, ...] | None:
+    """Of the ways to take a word apart the one with the longest head, where both parts are held or that head alone."""
+    whole = [pair for pair in pairs if pair[0] in held_terms and pair[1] in held_terms]
+    heads = [(head,) for _, head in pairs if head in held_terms and len(head) >= _SHORTEST_HEAD]
+    return max(whole or heads, key=lambda pair: len(pair[-1]), default=None)
 
 
 def _splits(word: str) -> Iterable[tuple[str, str]]:
