@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ctx.config import Config
 from ctx.errors import ConfigError
+from ctx.searchers import SearchProcesses
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
 from ctx.store.plane import open_database
@@ -24,12 +25,15 @@ def services(workspace: Workspace) -> "Services":
     """What the server serves of a workspace."""
     from ctx.server.app import Services
     from ctx.server.overview import WorkspaceOverview
+    from ctx.server.work import SEARCH_THREADS, Work
 
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
     keys = key_ring(workspace.config)
     keys.follow()
+    searches = _search_processes(workspace)
 
     def stop() -> None:
+        searches.close()
         keys.close()
         workspace.close()
 
@@ -45,7 +49,19 @@ def services(workspace: Workspace) -> "Services":
         overview=WorkspaceOverview(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace) if mcp else None,
+        work=Work(search_threads=max(SEARCH_THREADS, searches.threads)),
     )
+
+
+def _search_processes(workspace: Workspace) -> SearchProcesses:
+    """What shares the workspace's searches out; it stands in the place of the `search` tool."""
+    config, toolbox = workspace.config, workspace.toolbox
+    shared = bool(config.store.url) or workspace.plane.remote  # there further servers share the work
+    limit = 0 if shared else min(config.server.search_processes, (os.cpu_count() or 1) - 1)
+    tool = toolbox.get("search")
+    searches = SearchProcesses(config, tool, workspace, limit=limit)
+    toolbox.add(tool._replace(run=searches.run), replace=True)
+    return searches
 
 
 def server_advice(workspace: Workspace) -> Advice:

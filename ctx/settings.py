@@ -221,6 +221,14 @@ class Server(Section):
         "int", 1_048_576, "a larger request is answered 413", low=1024, high=1_073_741_824, harmless=True
     )
     metrics: bool = key("bool", False, "Prometheus metrics at `/metrics`", harmless=True)
+    search_processes: int = key(
+        "int",
+        1,
+        "processes beside the server that answer searches while many come at once; no more than cores to spare",
+        low=0,
+        high=16,
+        harmless=True,
+    )
 
 
 class Mcp(Section):

@@ -1,0 +1,5 @@
+"""Processes beside a server that answer searches when several come at once: in one, Python runs one thread at a time."""
+
+from ctx.searchers.pool import SearchProcesses
+
+__all__ = ["SearchProcesses"]

@@ -1,0 +1,166 @@
+"""The searches of a server, shared out between it and the processes beside it."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from ctx.config import Config
+from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.tools.base import Tool
+from ctx.types import JSON, Caller
+
+if TYPE_CHECKING:  # pipes and programs are 10 ms of a start, and few servers need them
+    from ctx.searchers.process import Line, SearchProcess
+
+logger = logging.getLogger(__name__)
+
+LINES = 3  # to each process: its next question lies there when it has answered one
+IDLE_S = 30.0  # after which a process ends by itself: what it holds in memory is given back
+ANSWER_S = 10.0  # a search of a million chunks, of files that nothing has read yet, takes one
+PRESSURE = (
+    50  # searches that met another one, within PRESSURE_S: a client that asks three at once starts nothing
+)
+PRESSURE_S = 5.0
+RETRY_S = 60.0  # after a process that could not begin
+
+
+class Served(Protocol):
+    """What a search process is told by the workspace that it works for, and tells it."""
+
+    def lacking(self) -> str | None: ...
+
+    def ask_for(self, chunk_nos: Sequence[int]) -> None: ...
+
+
+class SearchProcesses:
+    """Runs the `search` tool here, and where another search is under way in a process beside. Safe from several threads.
+
+    `limit` processes at most are started, each once searches have met each other for a while. What a process does not
+    answer, for whatever reason, is answered here.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        tool: Tool,
+        served: Served,
+        *,
+        limit: int,
+        idle_s: float = IDLE_S,
+        answer_s: float = ANSWER_S,
+        pressure: int = PRESSURE,
+    ) -> None:
+        self._config = config
+        self._tool = tool
+        self._served = served
+        self._limit = limit
+        self._idle_s = idle_s
+        self._answer_s = answer_s
+        self._lock = threading.Lock()
+        self._searches_here = 0
+        self._vacant: list[Line] = []
+        self._processes: list[SearchProcess] = []
+        self._keepers: list[threading.Thread] = []
+        self._encounters: deque[float] = deque(maxlen=pressure)
+        self._not_before_s = 0.0
+        self._beginning = False
+        self._closed = False
+
+    @property
+    def threads(self) -> int:
+        """How many searches can be under way: one here, and those that the processes hold."""
+        return 1 + self._limit * LINES
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that answer now."""
+        with self._lock:
+            return [process.pid for process in self._processes]
+
+    def run(self, arguments: dict[str, JSON], caller: Caller) -> JSON:
+        """The tool's answer. Raises what the tool raises."""
+        line = self._vacant_line()
+        if line is None:
+            return self._answered_here(arguments, caller)
+        answer = line.ask(arguments, self._served.lacking(), self._answer_s)
+        with self._lock:
+            if line.sound and not self._closed:
+                self._vacant.append(line)
+        if answer is None:
+            return self._answered_here(arguments, caller)
+        if answer.wanted_chunks:
+            self._served.ask_for(answer.wanted_chunks)
+        return answer.reply
+
+    def close(self) -> None:
+        """Ends the processes. What they were asked is answered here."""
+        with self._lock:
+            self._closed = True
+            processes, keepers = list(self._processes), list(self._keepers)
+        for process in processes:
+            process.kill()
+        for keeper in keepers:
+            keeper.join()
+
+    def _answered_here(self, arguments: dict[str, JSON], caller: Caller) -> JSON:
+        with self._lock:
+            self._searches_here += 1
+        try:
+            return self._tool.run(arguments, caller)
+        finally:
+            with self._lock:
+                self._searches_here -= 1
+
+    def _vacant_line(self) -> "Line | None":
+        """A line to a process; None where this process is as quick, or none is free."""
+        with self._lock:
+            if not self._searches_here:
+                return None
+            if self._vacant:
+                return self._vacant.pop(0)
+            if self._pressed():
+                self._beginning = True
+                keeper = threading.Thread(target=self._keep, name="ctx-searcher", daemon=True)
+                self._keepers = [each for each in self._keepers if each.is_alive()]
+                self._keepers.append(keeper)
+                keeper.start()
+            return None
+
+    def _pressed(self) -> bool:
+        """Whether this search, which meets another one and finds no process free, is one too many."""
+        now_s = time.monotonic()
+        self._encounters.append(now_s)
+        often = len(self._encounters) == self._encounters.maxlen and now_s - self._encounters[0] < PRESSURE_S
+        room = len(self._processes) < self._limit and not self._beginning and not self._closed
+        return often and room and now_s > self._not_before_s
+
+    def _keep(self) -> None:
+        """Starts a process, and is there until it ends."""
+        from ctx.searchers.process import SearchProcess
+
+        process = SearchProcess(self._config, lines=LINES, idle_s=self._idle_s)
+        ready = process.wait_until_ready()
+        with self._lock:
+            self._beginning = False
+            self._encounters.clear()
+            ready = ready and not self._closed
+            if ready:
+                self._processes.append(process)
+                self._vacant += process.lines
+        if ready:
+            logger.info("search process started pid=%d", process.pid)
+            process.wait()
+            logger.info("search process ended pid=%d", process.pid)
+        else:
+            process.kill()
+            process.wait()
+            logger.warning("search process did not start; the next try is in a minute")
+        with self._lock:
+            if ready:
+                self._processes.remove(process)
+            else:
+                self._not_before_s = time.monotonic() + RETRY_S
+            self._vacant = [line for line in self._vacant if line not in process.lines]
+        process.close()
