@@ -141,15 +141,15 @@ class SearchProcesses:
         from ctx.searchers.process import SearchProcess
 
         process = SearchProcess(self._config, lines=LINES, idle_s=self._idle_s)
-        ready = process.wait_until_ready()
+        usable = process.wait_until_ready()
         with self._lock:
             self._beginning = False
             self._encounters.clear()
-            ready = ready and not self._closed
-            if ready:
+            usable = usable and not self._closed
+            if usable:
                 self._processes.append(process)
                 self._vacant += process.lines
-        if ready:
+        if usable:
             logger.info("search process started pid=%d", process.pid)
             process.wait()
             logger.info("search process ended pid=%d", process.pid)
@@ -158,7 +158,7 @@ class SearchProcesses:
             process.wait()
             logger.warning("search process did not start; the next try is in a minute")
         with self._lock:
-            if ready:
+            if usable:
                 self._processes.remove(process)
             else:
                 self._not_before_s = time.monotonic() + RETRY_S

@@ -170,11 +170,11 @@ def test_chunks_that_a_question_asks_for_reach_the_server(tmp_path: Path) -> Non
     config = project(tmp_path, PAGES, EMBEDDED)
     with searching(config) as (space, searches):
         searches.begin()
-        wanted: list[int] = []
-        space.ask_for = wanted.extend  # type: ignore[assignment]
+        chunk_nos: list[int] = []
+        space.ask_for = chunk_nos.extend  # type: ignore[assignment]
         (tmp_path / "docs" / "later.md").write_text("# Later\n\nThe manometer is not embedded yet.\n")
         space.indexer.run([])
-        eventually(lambda: bool(searches.ask({"query": "manometer", "mode": "hybrid"}) and wanted))
+        eventually(lambda: bool(searches.ask({"query": "manometer", "mode": "hybrid"}) and chunk_nos))
         assert searches.here == 0
 
 
@@ -230,11 +230,11 @@ def test_closing_ends_the_processes_and_what_they_were_asked_is_answered(config:
         pid = searches.begin()
         os.kill(pid, signal.SIGSTOP)
         replies: list[JSON] = []
-        asking = threading.Thread(target=lambda: replies.append(searches.ask({"query": "inlet"})))
-        asking.start()
+        client = threading.Thread(target=lambda: replies.append(searches.ask({"query": "inlet"})))
+        client.start()
         eventually(lambda: len(searches.processes._vacant) == LINES - 1)
         searches.processes.close()
-        asking.join(60)
+        client.join(60)
         assert len(replies[0]["results"]) == 5
         assert gone(pid)
         assert len(searches.ask({"query": "inlet"})["results"]) == 5
@@ -261,8 +261,8 @@ def test_a_crowd_gets_a_process_that_ends_with_the_server(config: Path, end: sig
         stopping, answers = threading.Event(), list[list[str]]()
         threads = crowd(server, stopping, answers)
         eventually(lambda: "search process started" in server.log())
-        asked = len(answers)
-        eventually(lambda: len(answers) > asked + 100)
+        count = len(answers)
+        eventually(lambda: len(answers) > count + 100)
         stopping.set()
         for thread in threads:
             thread.join()
