@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import NamedTuple
 
 from starlette.applications import Starlette
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -42,6 +42,8 @@ from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
+CLIENT_GONE = 499  # as nginx logs it
+
 
 class Services(NamedTuple):
     """What the server serves. `start` and `stop` run in a thread, before the first request and after the
@@ -75,7 +77,7 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
-    handlers = {CtxError: _on_error, Exception: _on_surprise}
+    handlers = {CtxError: _on_error, ClientDisconnect: _on_leaving, Exception: _on_surprise}
 
     def fixed() -> Door:
         from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
@@ -203,6 +205,12 @@ async def _on_error(request: HTTPConnection, error: Exception) -> Response:
     response = rest.reply(access.error_body(error), row.status)
     response.headers.update(errors.headers(error))
     return response
+
+
+async def _on_leaving(request: HTTPConnection, error: Exception) -> Response:
+    return Response(
+        status_code=CLIENT_GONE
+    )  # to nobody: it is what the log says, where 500 would raise an alarm
 
 
 async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:

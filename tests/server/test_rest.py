@@ -302,8 +302,9 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(
 
 
 def test_a_call_whose_client_left_the_queue_is_never_made(
-    serve: Serve, toolbox: Toolbox, agents: Agents
+    serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "ctx.server.guard")
     entered, release = threading.Semaphore(0), threading.Event()
     ran: list[JSON] = []
 
@@ -338,6 +339,8 @@ def test_a_call_whose_client_left_the_queue_is_never_made(
     first.join(20)
     last.join(20)
     assert ran == [1, 3]
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "ctx.server.guard")
+    assert "status=499" in line  # the server has not failed: its client has gone
 
 
 @pytest.mark.slow
