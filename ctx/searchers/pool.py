@@ -84,10 +84,12 @@ class SearchProcesses:
         line = self._vacant_line()
         if line is None:
             return self._answered_here(arguments, caller)
-        answer = line.ask(arguments, self._served.lacking(), self._answer_s)
-        with self._lock:
-            if line.sound and not self._closed:
-                self._vacant.append(line)
+        try:
+            answer = line.ask(arguments, self._served.lacking(), self._answer_s)
+        finally:
+            with self._lock:
+                if line.sound and not self._closed:
+                    self._vacant.append(line)
         if answer is None:
             return self._answered_here(arguments, caller)
         if answer.wanted_chunks:

@@ -213,6 +213,16 @@ def test_a_document_keeps_the_id_that_its_source_and_path_give(tmp_path: Path) -
         assert stored.document.id == str(expected)
 
 
+def test_a_report_names_what_was_added_updated_and_deleted(tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"a.md": "# Alpha\n\none", "b.md": "# Beta\n\ntwo"})) as space:
+        (report,) = space.indexer.run()
+        assert sorted(report.changes) == [("added", "a.md"), ("added", "b.md")]
+        (tmp_path / "docs" / "a.md").write_text("# Alpha\n\nanother")
+        (tmp_path / "docs" / "b.md").unlink()
+        (report,) = space.indexer.run()
+        assert sorted(report.changes) == [("deleted", "b.md"), ("updated", "a.md")]
+
+
 def test_a_report_counts_everything_and_names_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

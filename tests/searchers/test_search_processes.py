@@ -13,7 +13,7 @@ import pytest
 from faults import Server, eventually, serving
 from kit import project, workspace
 
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, StoreError
 from ctx.searchers import SearchProcesses
 from ctx.searchers.pool import LINES
 from ctx.types import JSON, Caller
@@ -163,6 +163,23 @@ def test_what_the_server_lacks_is_told_by_the_process_too(config: Path) -> None:
         searches.begin()
         space.lacking = lambda: "the moon is not indexed yet"  # type: ignore[method-assign]
         assert searches.ask({"query": "inlet"})["partial"] == "the moon is not indexed yet"
+        assert searches.here == 0
+
+
+def test_a_store_that_fails_takes_no_line_away(config: Path) -> None:
+    def fail() -> None:
+        raise StoreError("the disk is gone")
+
+    with searching(config) as (space, searches):
+        searches.begin()
+        lacking = space.lacking
+        for _ in range(LINES + 1):
+            space.lacking = fail  # type: ignore[method-assign]
+            with pytest.raises(StoreError):
+                searches.ask({"query": "inlet"})
+        space.lacking = lacking  # type: ignore[method-assign]
+        searches.here = 0
+        assert len(searches.ask({"query": "inlet"})["results"]) == 5
         assert searches.here == 0
 
 

@@ -1,5 +1,6 @@
 """The guard over a real socket: Host, Origin, CORS, keys, size and rate."""
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from serving import EchoDoor, Serve, failure
 from starlette.types import Receive, Scope, Send
 
-from ctx.server.app import Services
+from ctx.server.app import Services, create_app
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings, host_name
 from ctx.server.rest import PackRoute
@@ -574,6 +575,33 @@ def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: S
     client = serve(services, ServerSettings(bind="0.0.0.0:7331", insecure_no_auth=True)).client
     assert client.post("/tools/search", json={"query": "x"}).status_code == 200
     assert failure(client.post("/tools/remember", json={})) == (401, "unauthorized")
+
+
+def test_a_request_that_was_answered_is_forgotten(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    for _ in range(3):
+        assert served.client.get("/health").status_code == 200
+    served.stop()
+    assert not served.guard._open
+
+
+def test_whoever_runs_a_request_may_cancel_it(services: Services) -> None:
+    class LastingDoor(EchoDoor):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await asyncio.Event().wait()
+
+    async def cancelled() -> bool:
+        guard = create_app(services._replace(mcp=LastingDoor), ServerSettings())
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "raw_path": b"/mcp", "query_string": b""}
+        call = asyncio.ensure_future(guard({**scope, "headers": headers, "client": None}, None, None))  # type: ignore[arg-type]
+        while not guard._open and not call.done():  # noqa: ASYNC110 - a turn of the loop, not a time
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        return call.cancelled()
+
+    assert asyncio.run(cancelled())
 
 
 def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(

@@ -80,6 +80,36 @@ def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalo
     assert catalog.content_hashes("nobody", ["a.md"]) == {}
 
 
+def test_fingerprints_below_some_places_are_those_of_a_file_or_of_a_folder_and_its_own(
+    catalog: Catalog,
+) -> None:
+    paths = ("a", "a.md", "a/b.md", "a/c/d.md", "a0", "b/e.md")
+    documents = {path: make("filesystem", path, [path]) for path in paths}
+    catalog.put_documents([*documents.values(), make("git:x", "a/b.md", ["theirs"])])
+    for below, expected in (
+        (["a"], ("a", "a/b.md", "a/c/d.md")),
+        (["a/c", "a.md"], ("a/c/d.md", "a.md")),
+        (["nowhere"], ()),
+        ([], ()),
+    ):
+        prints = {path: documents[path][0].fingerprint for path in expected}
+        assert catalog.fingerprints("filesystem", below) == prints
+
+
+def test_the_chunks_of_a_document_are_known_by_its_number(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one"]), make("filesystem", "b.md", ["two", "three"])])
+    for stored in catalog.export():
+        assert list(catalog.chunks_of(stored.document_no)) == list(stored.chunk_nos)
+    assert list(catalog.chunks_of(10_000)) == []
+
+
+def test_metadata_that_is_no_json_is_refused_and_nothing_written(catalog: Catalog) -> None:
+    document, chunks = make("filesystem", "a.md", ["one"])
+    with pytest.raises(StoreError, match="metadata is not JSON"):
+        catalog.put_documents([(document._replace(metadata={"when": object()}), chunks)])
+    assert list(catalog.export()) == []
+
+
 def test_a_replaced_document_keeps_its_number_and_its_old_chunks_are_gone(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
     number, first_numbers = numbers_of(catalog, "filesystem", "a.md")
