@@ -392,3 +392,11 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
         assert space.health()["index_behind"] == 0
     finally:
         space.close()
+
+
+def test_what_reads_a_store_cannot_write_to_it(tmp_path: Path) -> None:
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        catalog.put_documents([make("s", "a", ["one word"])])
+        with catalog._reading() as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM document")
+        assert len(list(catalog.export())) == 1
