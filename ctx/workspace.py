@@ -202,7 +202,9 @@ class Workspace:
 
     def statuses(self) -> list[SourceStatus]:
         """The health of every source that is configured or still holds documents."""
-        return self.catalog.statuses(self.model, self.source_names())
+        statuses = self.catalog.statuses(self.model, self.source_names())
+        indexer = self.__dict__.get("indexer")
+        return [*statuses] if indexer is None else indexer.with_ailments(statuses)
 
     def behind(self) -> int:
         """How many catalog writes the index has yet to apply."""

@@ -20,7 +20,7 @@ from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.lean import NamedTuple, Protocol
 from ctx.store.base import Catalog, Projection
-from ctx.types import SourceItem, source_kind
+from ctx.types import SourceItem, SourceStatus, source_kind
 
 logger = logging.getLogger(__name__)
 
@@ -518,6 +518,14 @@ class Indexer:
         """What `degrade` has noted under that key."""
         lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
         return next((line.removeprefix(f"{key}: ") for line in lines), None)
+
+    def with_ailments(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
+        """What a catalog says of its sources, and of those that ail what it could not be told: on a full disk no run writes that it failed."""
+        notes = {status.name: self.ailment(status.name) for status in statuses if status.healthy}
+        return [
+            status._replace(healthy=False, note=notes[status.name]) if notes.get(status.name) else status
+            for status in statuses
+        ]
 
     def watching(self, how: str) -> None:
         self.activity = self.activity._replace(watching=how)

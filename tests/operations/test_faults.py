@@ -82,11 +82,15 @@ def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_th
             server.log(),
         )
         assert server.search("xylophone") == ["a.md", "sub/c.md"]
+        (source,) = server.get("/tools/sources")["sources"]
+        assert not source["healthy"]
+        assert source["note"] in "\n".join(server.get("/health")["degraded"])
         (small_disk / "filler").unlink()
         for number in range(3, 20):  # what remains has room
             (tmp_path / f"docs/new{number}.md").unlink()
         eventually(lambda: server.search("marimba") == ["new0.md", "new1.md", "new2.md"])
         eventually(lambda: server.get("/health")["degraded"] == [])
+        assert server.get("/tools/sources")["sources"][0]["healthy"]
         assert server.log().count("No space") + server.log().count("full") < 20, (
             "an attempt every few seconds must not be a line every few seconds"
         )
