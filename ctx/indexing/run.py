@@ -139,7 +139,7 @@ class IndexRun:
         catalog: Catalog,
         *,
         max_tokens: int,
-        overlap_tokens: int,
+        overlap_tokens: int = 0,
         full: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
