@@ -62,6 +62,7 @@ class SearchProcesses:
         self._searches_here = 0
         self._vacant: list[Line] = []
         self._processes: list[SearchProcess] = []
+        self._starting: list[SearchProcess] = []
         self._keepers: list[threading.Thread] = []
         self._encounters: deque[float] = deque(maxlen=pressure)
         self._not_before_s = 0.0
@@ -87,9 +88,7 @@ class SearchProcesses:
         try:
             answer = line.ask(arguments, self._served.lacking(), self._answer_s)
         finally:
-            with self._lock:
-                if line.sound and not self._closed:
-                    self._vacant.append(line)
+            self._put_back(line)
         if answer is None:
             return self._answered_here(arguments, caller)
         if answer.wanted_chunks:
@@ -100,7 +99,8 @@ class SearchProcesses:
         """Ends the processes. What they were asked is answered here."""
         with self._lock:
             self._closed = True
-            processes, keepers = list(self._processes), list(self._keepers)
+            processes = [*self._processes, *self._starting]
+            keepers = list(self._keepers)
         for process in processes:
             process.kill()
         for keeper in keepers:
@@ -130,6 +130,14 @@ class SearchProcesses:
                 keeper.start()
             return None
 
+    def _put_back(self, line: "Line") -> None:
+        with self._lock:
+            usable = line.sound and not self._closed
+            if usable:
+                self._vacant.append(line)
+        if not usable:
+            line.close()
+
     def _pressed(self) -> bool:
         """Whether this search, which meets another one and finds no process free, is one too many."""
         now_s = time.monotonic()
@@ -142,27 +150,51 @@ class SearchProcesses:
         """Starts a process, and is there until it ends."""
         from ctx.searchers.process import SearchProcess
 
-        process = SearchProcess(self._config, lines=LINES, idle_s=self._idle_s)
-        usable = process.wait_until_ready()
+        try:
+            process = SearchProcess(self._config, lines=LINES, idle_s=self._idle_s)
+        except OSError as error:
+            self._put_off(error.strerror or "no process can be started")
+            return
+        with self._lock:
+            self._starting.append(process)
+            closed = self._closed
+        if not closed and process.wait_until_ready():
+            self._serve(process)
+        else:
+            process.kill()
+            self._put_off("it did not open the store")
+        process.wait()
+        self._forget(process)
+
+    def _serve(self, process: "SearchProcess") -> None:
+        """Lets a process answer until it ends."""
+        with self._lock:
+            self._starting.remove(process)
+            self._processes.append(process)
+            self._vacant += process.lines
+            self._beginning = False
+            self._encounters.clear()
+            if self._closed:
+                process.kill()
+        logger.info("search process started pid=%d", process.pid)
+        process.wait()
+        logger.info("search process ended pid=%d", process.pid)
+
+    def _put_off(self, reason: str) -> None:
+        """Tries no other process for a while."""
         with self._lock:
             self._beginning = False
             self._encounters.clear()
-            usable = usable and not self._closed
-            if usable:
-                self._processes.append(process)
-                self._vacant += process.lines
-        if usable:
-            logger.info("search process started pid=%d", process.pid)
-            process.wait()
-            logger.info("search process ended pid=%d", process.pid)
-        else:
-            process.kill()
-            process.wait()
-            logger.warning("search process did not start; the next try is in a minute")
+            self._not_before_s = time.monotonic() + RETRY_S
+            closed = self._closed
+        if not closed:
+            logger.warning("no search process: %s; the next try is in a minute", reason)
+
+    def _forget(self, process: "SearchProcess") -> None:
         with self._lock:
-            if usable:
-                self._processes.remove(process)
-            else:
-                self._not_before_s = time.monotonic() + RETRY_S
-            self._vacant = [line for line in self._vacant if line not in process.lines]
-        process.close()
+            self._starting = [each for each in self._starting if each is not process]
+            self._processes = [each for each in self._processes if each is not process]
+            unused = [line for line in self._vacant if line in process.lines]
+            self._vacant = [line for line in self._vacant if line not in unused]
+        for line in unused:  # whoever waits on another one closes it
+            line.close()

@@ -94,7 +94,3 @@ class SearchProcess:
     def kill(self) -> None:
         """Ends it at once: it writes nothing."""
         self._process.kill()
-
-    def close(self) -> None:
-        for line in self.lines:
-            line.close()

@@ -242,6 +242,43 @@ def test_no_more_are_started_than_allowed(config: Path) -> None:
         assert not searches.processes._beginning
 
 
+def test_a_process_that_cannot_be_started_is_told_and_put_off(
+    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with searching(config) as (_, searches):
+        searches.hold()
+        for _ in range(3):
+            assert len(searches.ask({"query": "inlet"})["results"]) == 5
+        eventually(lambda: not searches.processes._beginning)
+        assert len(searches.ask({"query": "inlet"})["results"]) == 5
+        assert not searches.processes._beginning
+    assert [record.getMessage() for record in caplog.records if "search process" in record.getMessage()] == [
+        "no search process: No such file or directory; the next try is in a minute"
+    ]
+
+
+def test_a_process_that_does_not_open_the_store_is_put_off(
+    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ctx.searchers.process._BOOT", "raise SystemExit(3)")
+    with searching(config) as (_, searches):
+        searches.hold()
+        searches.ask({"query": "inlet"})
+        eventually(lambda: "it did not open the store" in caplog.text)
+        assert len(searches.ask({"query": "inlet"})["results"]) == 5
+
+
+def test_closing_waits_for_no_process_that_begins(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.searchers.process._BOOT", "import time; time.sleep(1000)")
+    with searching(config) as (_, searches):
+        searches.hold()
+        searches.ask({"query": "inlet"})
+        eventually(lambda: bool(searches.processes._starting))
+        (process,) = searches.processes._starting
+    assert gone(process.pid)
+
+
 def test_closing_ends_the_processes_and_what_they_were_asked_is_answered(config: Path) -> None:
     with searching(config) as (_, searches):
         pid = searches.begin()
