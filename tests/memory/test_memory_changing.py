@@ -186,6 +186,15 @@ def test_a_purge_leaves_no_word_of_the_text_in_any_table(store: MemoryStore, ban
                 assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
 
 
+def test_with_what_took_its_place_purged_a_memory_counts_again(bank: MemoryBank, clock: Clock) -> None:
+    bank.put("I live in Berlin")
+    clock.pass_ms(DAY_MS)
+    later = bank.put("I live in Paris now")
+    assert texts(bank, "Where do I live?") == ["I live in Paris now"]
+    bank.delete(later["id"], hard=True)
+    assert texts(bank, "Where do I live?") == ["I live in Berlin"]
+
+
 # -- what cannot be done ------------------------------------------------------------------------------------------
 
 
