@@ -97,7 +97,9 @@ def test_fingerprints_below_some_places_are_those_of_a_file_or_of_a_folder_and_i
 
 
 def test_the_chunks_of_a_document_are_known_by_its_number(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["one"]), make("filesystem", "b.md", ["two", "three", "four"])])
+    catalog.put_documents(
+        [make("filesystem", "a.md", ["one"]), make("filesystem", "b.md", ["two", "three", "four"])]
+    )
     for stored in catalog.export():
         assert list(catalog.chunks_of(stored.document_no)) == list(stored.chunk_nos)
     assert list(catalog.chunks_of(10_000)) == []
