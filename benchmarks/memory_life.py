@@ -85,7 +85,7 @@ def fill(bank: MemoryBank, clock: list[int], lines: list[Line]) -> None:
         for line in lines
         if line.kind.startswith(("change", "later", "value", "phrased", "fresh", "beside", "one", "both"))
     ]
-    facts = [line.text for line in lines if line.kind == "fact"]
+    facts = [line.text for line in lines if line.kind.startswith("fact")]
     for text in [line.text for line in changes]:
         put(text)
     for pair in itertools.zip_longest(facts, notes(135)):
@@ -140,7 +140,7 @@ def _rank(text: str, texts: list[str]) -> int:
 
 _SETS = (
     "changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household", "desk", "studio",
-    "trip",
+    "trip", "flatmate", "colleague",
 )  # fmt: skip
 
 
@@ -162,8 +162,7 @@ def changes() -> dict[str, Any]:
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
             pairs = [line for line in lines if line.kind == kind]
-            judge_pairs = _judge_kept if kind.startswith(("beside", "one", "both")) else _judge_newest
-            figures, misses = judge_pairs(pairs, rankings, superseded)
+            figures, misses = _judge_of(kind)(pairs, rankings, superseded)
             report["figures"] |= {
                 f"{kind}: {figure}": f"{count}/{len(pairs)}" for figure, count in figures.items()
             }
@@ -211,6 +210,30 @@ def _held() -> tuple[dict[str, str], list[str]]:
         if not right[kind][-1]:
             misses.append(f"{kind}: {text} | {second}")
     return {kind: f"{sum(verdicts)}/{len(verdicts)}" for kind, verdicts in right.items()}, misses
+
+
+def _judge_of(kind: str) -> Callable[..., tuple[dict[str, int], list[Line]]]:
+    """What the lines of a kind are judged by."""
+    if kind.startswith("fact"):
+        return _judge_facts
+    if kind.startswith("none"):
+        return _judge_unanswerable
+    return _judge_kept if kind.startswith(("beside", "one", "both")) else _judge_newest
+
+
+def _judge_facts(
+    lines: list[Line], rankings: dict[str, list[str]], superseded: set[str]
+) -> tuple[dict[str, int], list[Line]]:
+    ranks = [_rank(line.text, rankings[line.question]) for line in lines]
+    misses = [line for line, rank in zip(lines, ranks, strict=True) if rank >= 5]
+    return {"in 5": len(lines) - len(misses), "first": ranks.count(0)}, misses
+
+
+def _judge_unanswerable(
+    lines: list[Line], rankings: dict[str, list[str]], superseded: set[str]
+) -> tuple[dict[str, int], list[Line]]:
+    misses = [line for line in lines if rankings[line.question]]
+    return {"nothing": len(lines) - len(misses)}, misses
 
 
 def _judge_newest(
