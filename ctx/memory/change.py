@@ -7,8 +7,9 @@ the rest, decided when a question finds both: it only orders them, so that a mis
 on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -25,20 +26,30 @@ from ctx.memory.contrast import (
 )
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
-from ctx.memory.slots import PREFACE, STATES, VALUE_TYPES, Slot, named_clues, same_slot, slot, told_by_slot
+from ctx.memory.slots import (
+    PERSON_TITLE,
+    PREFACE,
+    STATES,
+    VALUE_TYPES,
+    Slot,
+    named_clues,
+    same_slot,
+    slot,
+    told_by_slot,
+)
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
-    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
-    r"|rewr\w+|rebuilt|re(?:licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
-    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
+    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
+    r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
+    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
-    r"|(?:gave|given)\s+(?:[\w'’]+\s+){0,4}(?:to|away)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
+    r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
     r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
-    r"|settled\s+on|opted\s+for|decided\s+on|divorced|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
+    r"|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
     r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
@@ -53,19 +64,23 @@ _ADDING = re.compile(
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|traded|swapped|exchanged|gave\s+up|given\s+up|stopped(?:\s+using)?|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
-    r"\s+((?:[\w.'’:-]+\s*){1,4})"
+    r"(?i)(?:\b(?:from(?!\s+(?:now|today|tomorrow)\b)|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
+    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
+    r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so|because|since)\b)[\w.'’:-]+\s*){0,3})"
 )
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
 _GONE = re.compile(
-    r"(?i)(?:^|[.;,]\s+)(?:(?:and|but|as|because)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
+    r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
     r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
-    r"|shut\s+down|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
+    r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(
     r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped|gave\s+up)\b"
+)
+# What is denied and used not to be: "I don't need contacts any more".
+_DENIED = re.compile(
+    r"(?i)\b(?:not|never|[a-z]+n['’]t)\s+((?:[\w'’-]+\s+){1,4}?)(?:any\s?more|any\s+longer|again)\b"
 )
 # What is denied of a thing that stands before it.
 _NO_MORE = re.compile(
@@ -77,7 +92,7 @@ _SUCCESSOR = re.compile(
 )
 # What a speaker does, which is nothing that a statement is about: "I signed up".
 _DEED = re.compile(
-    r"(?i)\b(?:i|we|they|ich|wir)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
+    r"(?i)\b(?:i|we|they|ich|wir|user)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
 )
 _CLAUSE_END = re.compile(
     r"(?i)\s*[,;:–—]\s+(?:(?:and|but|so|und|aber|y|et|mais)\s+)?|\s+(?:and|but|so|und|aber|y|et|mais)\s+"
@@ -136,11 +151,23 @@ SLOT_WORTH = 0.3
 
 # Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
 _HOME = re.compile(
-    r"(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)"
-    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:to|in)\s+(?=[A-ZÄÖÜ])"
+    r"(?:(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)|^(?:Just\s+|Finally\s+)?[Mm]oved)"
+    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:(?:to|in)|(?:in|into)\s+(?:\w+\s+){1,4}?in)\s+(?=[A-ZÄÖÜ])"
+    r"|\b(?:rent(?:ed|ing)?|bought|got|found)\s+(?:\w+\s+){1,3}?(?:flat|house|apartment|room|place|home)\s+in\s+(?=[A-ZÄÖÜ])"
+    r"|\b[Mm]y\s+(?:flat|house|apartment|room|place|home)\s+is\s+in\s+(?=[A-ZÄÖÜ])"
     r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\b(?:nach|in\s+(?:die|den|das)|ins)\s+[A-ZÄÖÜ]\w+\s+(?:\d\w*\s+)?(?:um)?gezogen\b)"
     r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
     r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
+)
+# Where somebody or something else is at home: "My mother lives in a bungalow in Whitby", "Laila moved to Antwerp".
+_RESIDENCE = re.compile(
+    r"^(?:(?:My|Our|The)\s+)?(?P<who>[\w'’-]+(?:\s+[A-ZÄÖÜ][\w'’-]+)?)\s+(?:(?:has|have|is|are|now|just|finally)\s+)*(?:lives?|living|moved|moving|relocated)"
+    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:(?:to|in)|(?:in|into)\s+(?:\w+\s+){1,4}?in)\s+(?=[A-ZÄÖÜ])"
+)
+# And whom they work for: a name is named.
+_EMPLOYED = re.compile(
+    r"\b(?:I|We)(?:['’](?:m|ve))?(?:\s+(?:am|have|now|just|recently))*\s+(?:(?:work(?:ed|ing)?|start(?:ed|ing)?|employed|hired)\s+(?:(?:as\s+)?an?\s+(?:[\w-]+\s+){1,4}?)?(?:at|for|by|with)"
+    r"|joined|(?:an?|the)\s+(?:[\w-]+\s+){1,4}?at)\s+(?=[A-ZÄÖÜ])"
 )
 
 
@@ -180,7 +207,7 @@ class Statement:
     @cached_property
     def _without_cues(self) -> str:
         """The text without what says that something changed."""
-        return _CUE.sub(" ", self.text)
+        return _CUE.sub(lambda match: match["anew"] or " ", self.text)  # what is relicensed is licensed
 
     @cached_property
     def changes(self) -> bool:
@@ -234,7 +261,8 @@ class Statement:
     @cached_property
     def names(self) -> frozenset[str]:
         """Terms of names and numbers, by which a later text can refer to it."""
-        return frozenset(term for word in _PROPER.findall(self.text) for term in terms(word))
+        words = _PROPER.findall(PERSON_TITLE.sub(" ", self.text))
+        return frozenset(term for word in words for term in terms(word))
 
     @cached_property
     def titled(self) -> frozenset[str]:
@@ -245,7 +273,7 @@ class Statement:
     def ended(self) -> frozenset[str]:
         """Terms of what it says is over: what was sold, left or cancelled, or where something moved away
         from."""
-        return self._sexless(term for match in _ENDED.finditer(self.text) for term in terms(match[1]))
+        return self._sexless(term for match in _endings(self.text) for term in terms(match[1]))
 
     @cached_property
     def ending_words(self) -> frozenset[str]:
@@ -256,8 +284,10 @@ class Statement:
     @cached_property
     def ending(self) -> frozenset[str]:
         """The terms of the parts of the sentence that say that something is over, but for what took its place and when."""
-        parts = [part for part in _CLAUSE_END.split(self.text) if _ENDED.search(part)]
-        words = terms(_SUCCESSOR.sub(" ", _CUE.sub(" ", _DEED.sub(" ", " ".join(parts)))))
+        parts = [part for part in _CLAUSE_END.split(self.text) if any(_endings(part))]
+        parts = [part if _NO_MORE.search(part) else _SUCCESSOR.sub(" ", part) for part in parts]
+        sentence = _DEED.sub(" ", _DENIED.sub(r" ; \1 ", _ENDED.sub(r" ; \1 ", " ".join(parts))))
+        words = terms(_CUE.sub(" ", sentence))
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @property
@@ -322,9 +352,24 @@ class Statement:
         return foreign(self.text)
 
     @cached_property
-    def home(self) -> bool:
-        """Whether it is of where the speaker lives, or moves to."""
-        return _HOME.search(first_person(self.text)) is not None
+    def places(self) -> frozenset[str]:
+        """Whose home it names, or whose work: one has one at a time, however it is put."""
+        text = first_person(self.text)
+        names = [name for name, form in (("home", _HOME), ("work", _EMPLOYED)) if form.search(text)]
+        residence = _RESIDENCE.match(self.text) if not names else None
+        if residence is None:
+            return frozenset(names)
+        return (_relatives(residence["who"]) or frozenset(terms(residence["who"]))) - STOP_WORDS
+
+    @cached_property
+    def owners(self) -> frozenset[str]:
+        """The persons whose something is: of "My wife's phone" the wife."""
+        return _relatives(" ".join(re.findall(r"\b(\w+)['’]s\b", self.text)))
+
+
+def _endings(text: str) -> Iterator[re.Match[str]]:
+    """Where a text says that something is over; the first group is what."""
+    return itertools.chain(_ENDED.finditer(text), _DENIED.finditer(text))
 
 
 def _relatives(text: str) -> frozenset[str]:
@@ -354,7 +399,7 @@ def likeness(earlier: Statement, later: Statement, cosine: float | None) -> floa
     if (earlier.foreign or later.foreign) and earlier.content.isdisjoint(later.content):
         cosine = None
     shared = 2 * len(earlier.content & later.content) / (len(earlier.content) + len(later.content) or 1)
-    if earlier.home and later.home:
+    if earlier.places & later.places:
         shared = max(shared, RELATED)
     return shared if cosine is None else max(cosine, shared)
 
@@ -443,7 +488,7 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
     if worth < RELATED and (_ends_something_else(earlier, later) or later.others - earlier.others):
         return False
-    if earlier.home and later.home:
+    if earlier.places & later.places:
         return not _ends_something_else(earlier, later)
     if _ends_value(earlier, later) or _sets_value_aside(earlier, later):
         return True
@@ -464,7 +509,7 @@ def tied(earlier: Statement, later: Statement) -> bool:
     """Whether two statements are of one slot or both of where the speaker lives, or the later one names what ended, the
     earlier one's value beside what is new, or nothing else but names."""
     return (
-        (earlier.home and later.home)
+        bool(earlier.places & later.places)
         or same_slot(earlier.slot, later.slot)
         or _fills_in_part(earlier, later)
         or later.matter <= earlier.content
@@ -498,7 +543,24 @@ def _ends_something_else(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement names what is over, and that is nothing which the earlier one speaks of: who
     sold the boat may paint as before.
     """
-    return bool(later.ended) and later.ended.isdisjoint(earlier.names | earlier.content)
+    if later.ended:
+        return later.ended.isdisjoint(earlier.names | earlier.content)
+    gone = later.gone - STOP_WORDS  # "my singing teacher retired" is nothing of whoever sings
+    return bool(gone) and not gone <= earlier.terms and gone.isdisjoint(earlier.names)
+
+
+def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) -> bool:
+    """Whether a later statement says that is over what the earlier one names ("Replaced Jest with Vitest"), and that is
+    not what was asked about: then it answers whatever the earlier one answers, in whatever words."""
+    statements = earlier.short and later.short and _one_speaker(earlier, later)
+    if not (later.changes and statements and later.others <= earlier.others) or _beside(earlier, later):
+        return False
+    if language(later.text) == "de":
+        return False  # where every noun is spelt as a name
+    ended_names = later.gone & earlier.names
+    if not later.gone - later.ended - STOP_WORDS <= earlier.terms or _ends_something_else(earlier, later):
+        return False  # of "the Linux user group" Linux is no end
+    return bool(ended_names) and ended_names.isdisjoint(asked_terms)
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

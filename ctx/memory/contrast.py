@@ -80,9 +80,14 @@ _UNTELLING = frozenset(
         "again",
     )
 )
+# Who does something, and what: of "I wear contact lenses" the lenses are of a kind, and no "wear contact".
+_DEED = re.compile(
+    r"(?i)\b(?:i|we|you|they|he|she)(?:['’]\w+)?\s+(?:(?:do|does|did|will|would|can|could|should|have|has|had)(?:n['’]t|\s+not)?\s+)?\w+"
+)
 _PHRASE_END = re.compile(r"[^\w\s'’-]+\s*|\s[-–—]\s")
 _WORD = re.compile(r"[^\W\d_]\w*")
 _SUBJECT_WORDS = 3
+_SHORTEST_ROOT = 6  # letters, of which a longer word may be made
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 
 
@@ -102,6 +107,8 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
                 (*earlier_words[after - 1 : after], *later_words[other_after - 1 : other_after])
             ):
                 continue  # a thing is not called "flight to"
+            if _derived(earlier_words[start:after], later_words[start:other_after]):
+                continue
             run = _shared(earlier_words[after:], later_words[other_after:])
             if run == 0 or not _says_something(earlier_words[after : after + run]):
                 continue
@@ -126,7 +133,20 @@ def _missing(words: Iterable[str], text: str) -> frozenset[str]:
     """The terms of words that a text has not, not even as a calling of the other sex."""
     name = language(text)
     held_terms = {sexless(term, name) for term in terms(text)}
-    return frozenset(term for term in terms(" ".join(words)) if sexless(term, name) not in held_terms)
+    return frozenset(
+        term
+        for term in terms(" ".join(words))
+        if term not in _UNNAMING and sexless(term, name) not in held_terms
+    )
+
+
+def _derived(words: Iterable[str], later_words: Iterable[str]) -> bool:
+    """Whether one of some words is one of others with another ending: "my therapist session" is the therapy."""
+    pairs = itertools.product(terms(" ".join(words)), terms(" ".join(later_words)))
+    return any(
+        min(len(term), len(later)) >= _SHORTEST_ROOT and (term.startswith(later) or later.startswith(term))
+        for term, later in pairs
+    )
 
 
 def denies(text: str) -> bool:
@@ -147,7 +167,7 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     """The terms of every two neighbouring words that may be a thing and what tells it from others of its kind:
     "the release branch" is (release, branch)."""
     pairs: set[tuple[str, str]] = set()
-    for phrase in _PHRASE_END.split(text):
+    for phrase in _PHRASE_END.split(_DEED.sub(", ", text)):
         words = [_telling(word) for word in _WORD.findall(phrase)]
         pairs.update((modifier, head) for modifier, head in pairwise(words) if modifier and head)
     return frozenset(pairs)

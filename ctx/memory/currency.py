@@ -225,6 +225,8 @@ def _updates(
     question: Asked,
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
+    if later.signals.get("ends") == earlier.memory.id:
+        return True
     worth = likeness(older, newer, cosine)
     if _overshadowed(earlier, later) and worth < OVERSHADOWED and not tied(older, newer):
         return False

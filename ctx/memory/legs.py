@@ -152,6 +152,20 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
     return sorted(hits, key=rank_key)
 
 
+def unranked(memory: Candidate) -> MemoryHit:
+    """A memory that no leg found, as a hit."""
+    signals: dict[str, JSON] = {
+        "fused": 0.0,
+        "bm25": 0.0,
+        "cosine": None,
+        "lexical": 0.0,
+        "semantic": 0.0,
+        "word_rank": None,
+        "vector_rank": None,
+    }
+    return MemoryHit(memory, 0.0, signals)
+
+
 def neighbours(
     reader: Reader,
     embedding: Embedding,

@@ -55,6 +55,7 @@ class Asked(NamedTuple):
             or set_apart(self.terms, older.terms, newer.terms)
             or of_other_kinds(self.kinds, older.terms, newer.terms, newer.kinds)
             or self._asks_for_another_person(older, newer)
+            or newer.owners - older.others - self.relatives
             or (self.measured and older.measured and not newer.measured and not newer.changes)
             or (self.counted and older.counted and not newer.counted)
             or (self.denied and denies(older.text) and not denies(newer.text))

@@ -13,10 +13,11 @@ from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
-from ctx.memory.legs import MemoryHit, neighbours, search_legs, weighed
+from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
+from ctx.memory.successors import with_successors
 from ctx.types import JSON, MODES
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
@@ -202,6 +203,7 @@ class Searching(BankView):
         if question.half_life_days is not None:
             hits = aged(hits, question.half_life_days, now_ms)
         if lifted is None and question.mode != "semantic":
+            hits = with_successors(view, hits, conditions, question.query)
             vectors = legs.vectors or self._embedding.of_bank(view)
             hits = current(
                 hits, vectors.vectors_of if vectors is not None else lambda nos: {}, question.query
@@ -225,18 +227,7 @@ class Searching(BankView):
         )
         hit_nos = {hit.memory.no for hit in hits}
         candidates = view.candidates([no for no in nos if no not in hit_nos])
-        signals: dict[str, JSON] = {
-            "fused": 0.0,
-            "bm25": 0.0,
-            "cosine": None,
-            "lexical": 0.0,
-            "semantic": 0.0,
-        }
-        return [
-            MemoryHit(candidates[no], 0.0, {**signals, "word_rank": None, "vector_rank": None})
-            for no in nos
-            if no in candidates
-        ]
+        return [unranked(candidates[no]) for no in nos if no in candidates]
 
     def _heads(
         self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]

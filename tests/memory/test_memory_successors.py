@@ -1,0 +1,110 @@
+"""Later statements that say, in other words than the question, that what a found memory names is over."""
+
+import pytest
+from memory_kit import Clock, best_a_day_after, texts
+
+from ctx.analyze import terms
+from ctx.memory import MemoryBank
+from ctx.memory.change import Statement, ends_by_name
+from ctx.memory.question import Asked
+
+NOTHING_ASKED: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("Tests are run with Jest", "Replaced Jest with Vitest", "How are the tests run?"),
+        ("The user's manager is Deborah Finch", "Deborah left; user reports to Anil Kapoor", "Who is my manager?"),
+        ("I'm reading The Magic Mountain", "Finished The Magic Mountain, started on Middlemarch", "What am I reading?"),
+        ("My bike is a Trek hybrid", "The Trek got stolen, I ride a second-hand Giant", "What bike do I have?"),
+        ("My favourite language is Ruby", "These days I prefer Elixir over Ruby", "What is my favourite language?"),
+    ],
+)  # fmt: skip
+def test_what_ends_by_name_is_found_by_what_it_ends(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+def test_what_ends_by_name_is_as_sure_as_what_it_ends(bank: MemoryBank, clock: Clock) -> None:
+    best_a_day_after(
+        bank, clock, "Tests are run with Jest", "Replaced Jest with Vitest", "How are the tests run?"
+    )
+    later, earlier = bank.search("How are the tests run?")["results"][:2]
+    assert later["score"] >= earlier["score"]
+    assert earlier["updated_by"] == [later["record"]["id"]]
+
+
+def test_what_was_forgotten_is_not_found_by_what_it_ended(bank: MemoryBank, clock: Clock) -> None:
+    bank.put("Tests are run with Jest")
+    clock.pass_ms(1000)
+    later = bank.put("Replaced Jest with Vitest")
+    bank.delete(later["id"])
+    assert texts(bank, "How are the tests run?") == ["Tests are run with Jest"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("My brother Neil lives in Cork", "Neil left the choir"),
+        ("I report to Dr Roth", "Dr Lund retired"),
+        ("Unit tests run with pytest on Linux", "The Linux user group closed"),
+        ("The office is in Bonn", "My sister moved away from Bonn"),
+        ("Grandpa lives in Haus Linde", "Das Haus wurde verkauft"),
+    ],
+)
+def test_what_ended_of_something_else_ends_no_name(earlier: str, later: str) -> None:
+    assert not ends_by_name(Statement.of(earlier), Statement.of(later), NOTHING_ASKED)
+
+
+def test_what_the_question_names_is_not_answered_by_its_end() -> None:
+    earlier, later = Statement.of("My brother Neil lives in Cork"), Statement.of("Neil retired")
+    assert not ends_by_name(earlier, later, frozenset(terms("Where does Neil live?")))
+
+
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [
+        ("Replaced Jest with Vitest", {"jest"}),
+        ("I don't need contacts any more", {"contact", "need"}),
+        ("Write in English from now on", set()),
+        ("She retired and Olga took over", set()),
+    ],
+)
+def test_what_ends_stops_where_its_successor_begins(text: str, over: set[str]) -> None:
+    assert Statement.of(text).ended == over
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("I live in Leeds with two flatmates", "Just moved into my own place in Sheffield"),
+        ("My flat is in Leipzig", "We bought a house in Markkleeberg"),
+        ("My mother lives in a bungalow in Whitby", "Mum moved into a care home in Scarborough"),
+        ("Laila lives in Utrecht", "Laila moved to Antwerp"),
+        ("I'm the office manager at Hartwell Dental", "I handed in my notice and I'm starting at Corby Logistics"),
+    ],
+)  # fmt: skip
+def test_a_home_and_a_workplace_are_one_however_they_are_put(earlier: str, later: str) -> None:
+    assert Statement.of(earlier).places & Statement.of(later).places
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("My mother lives in Whitby", "I moved to Leeds"),
+        ("My mother lives in Whitby", "My brother Neil moved to Leeds"),
+        ("I live in Leeds", "I joined Acme"),
+        ("I live in Leeds", "Moved the backups to Paris"),
+    ],
+)
+def test_another_persons_home_is_another(text: str, other: str) -> None:
+    assert not Statement.of(text).places & Statement.of(other).places
+
+
+def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> None:
+    mine = Statement.of("My phone number ends in 448")
+    hers = Statement.of("My wife's phone number has changed, it ends in 902")
+    assert Asked.of("What does my phone number end in?").tells_apart(mine, hers)
+    assert not Asked.of("What does my wife's phone number end in?").tells_apart(mine, hers)
