@@ -512,6 +512,7 @@ def tied(earlier: Statement, later: Statement) -> bool:
         bool(earlier.places & later.places)
         or same_slot(earlier.slot, later.slot)
         or _fills_in_part(earlier, later)
+        or (later.changes and earlier.slot is not None and later.content.issuperset(earlier.slot.key))
         or later.matter <= earlier.content
         or (
             earlier.terms.issuperset(later.leaver)
