@@ -278,11 +278,19 @@ def of_one_kind_apart(
     later_terms: Set[str],
 ) -> bool:
     """Whether two texts speak of different things of a kind: of the users table, and of the orders table."""
-    return any(
-        head == later_head and modifier not in later_terms and later_modifier not in earlier_terms
-        for modifier, head in earlier_kinds
-        for later_modifier, later_head in later_kinds
-    )
+    return any(True for _ in kinds_apart(earlier_kinds, earlier_terms, later_kinds, later_terms))
+
+
+def kinds_apart(
+    earlier_kinds: Set[tuple[str, str]],
+    earlier_terms: Set[str],
+    later_kinds: Set[tuple[str, str]],
+    later_terms: Set[str],
+) -> Iterator[tuple[str, str]]:
+    """The things of one kind of which each text names one that the other does not: ("users table", "orders table")."""
+    for (modifier, head), (later_modifier, later_head) in itertools.product(earlier_kinds, later_kinds):
+        if head == later_head and modifier not in later_terms and later_modifier not in earlier_terms:
+            yield f"{modifier} {head}", f"{later_modifier} {later_head}"
 
 
 def subject(text: str) -> frozenset[str]:

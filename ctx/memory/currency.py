@@ -98,13 +98,33 @@ def _exactness(memory: Candidate, window: Window) -> float:
     return max(0, last_ms - first_ms) / (memory.event_last_ms - memory.event_ms)
 
 
-def answered(hits: Sequence[MemoryHit], *, with_meaning: bool) -> bool:
-    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure."""
-    floor = ANSWER_FLOOR if with_meaning else ANSWER_FLOOR_BY_WORDS
+def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], float] | None) -> bool:
+    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure; and it may not be of
+    another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by words alone."""
+    floor = ANSWER_FLOOR_BY_WORDS if alike is None else ANSWER_FLOOR
+    question = Asked.of(query)
     return any(
-        either(hit.signals["semantic"], hit.signals["lexical"]) >= floor or hit.signals.get("in_window")
+        hit.signals.get("in_window")
+        or (
+            either(hit.signals["semantic"], hit.signals["lexical"]) >= floor
+            and _speaks_to(hit, question, alike)
+        )
         for hit in hits
     )
+
+
+def _speaks_to(hit: MemoryHit, question: Asked, alike: Callable[[str, str], float] | None) -> bool:
+    """Whether a hit that is near enough is of whom and of what the question is."""
+    told = Statement.of(hit.memory.text)
+    if not told.short:
+        return True  # part of a report is
+    if question.asks_for_others(told):
+        return False
+    if alike is None:
+        return True
+    if question.shares_attributes_alone(told) and hit.signals["semantic"] < ANSWER_FLOOR:
+        return False
+    return all(alike(*things) >= RELATED for things in question.things_apart(told))
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:

@@ -99,6 +99,11 @@ class Embedding:
         length = float(np.linalg.norm(vector))
         return vector / np.float32(length) if length else None
 
+    def alike(self, text: str, other: str) -> float:
+        """The cosine of two texts; 1 where it cannot be told, and so tells nothing apart."""
+        vector, other_vector = self.query_vector(text), self.query_vector(other)
+        return 1.0 if vector is None or other_vector is None else float(np.dot(vector, other_vector))
+
     def of_bank(self, reader: Reader) -> BankVectors | None:
         """The bank's vectors in memory, brought up to date; None where none can be."""
         if self.model is None or (model_no := reader.model_no(self.model)) is None:

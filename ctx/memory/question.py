@@ -1,12 +1,15 @@
 """What a question asks for, by which one of two statements answers it."""
 
+import itertools
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ctx.analyze import terms
 from ctx.memory.change import Statement
-from ctx.memory.contrast import choices, contrasted, denies, of_other_kinds, set_apart
+from ctx.memory.contrast import choices, contrasted, denies, kinds_apart, of_other_kinds, set_apart
 from ctx.memory.language import language
+from ctx.memory.slots import attributes
 
 _MEASURED = re.compile(
     r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time|(?:which|what)\s+(?:day|date|month|year)"
@@ -20,6 +23,7 @@ class Asked(NamedTuple):
     """What stands in a question, by which of two statements the one it asks for can be told."""
 
     terms: frozenset[str]
+    content: frozenset[str]
     kinds: frozenset[tuple[str, str]]
     names: frozenset[str]
     relatives: frozenset[str]
@@ -37,6 +41,7 @@ class Asked(NamedTuple):
         names |= frozenset(term for word in _SIGNS.findall(query) for term in terms(word))
         return cls(
             asked_terms,
+            question.content,
             question.kinds,
             names,
             question.others,
@@ -61,6 +66,25 @@ class Asked(NamedTuple):
             or (self.denied and denies(older.text) and not denies(newer.text))
             or self.terms & contrasted(older.text, newer.text)
         )
+
+    def asks_for_others(self, told: Statement) -> bool:
+        """Whether the question is of a person of whom a statement by the speaker says nothing: of the grandfather."""
+        return bool(self.relatives) and told.of_self and not told.others
+
+    def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
+        """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax number",
+        "phone number") or have one attribute ("colour" and "film" of a favourite one)."""
+        yield from kinds_apart(self.kinds, self.terms, told.kinds, told.terms)
+        for (modifier, head), (told_modifier, told_head) in itertools.product(self.kinds, told.kinds):
+            unlike = head not in told.terms and told_head not in self.terms
+            if modifier == told_modifier and modifier in attributes() and unlike:
+                yield head, told_head
+
+    def shares_attributes_alone(self, told: Statement) -> bool:
+        """Whether the words of the question that a statement holds name only what all things have, a name or a number,
+        and what that is asked of is none of them."""
+        shared = self.content & told.terms
+        return bool(shared) and shared <= attributes() and shared < self.content
 
     def _asks_for_another_person(self, older: Statement, newer: Statement) -> bool:
         named = bool(self.relatives & older.others) and newer.others.isdisjoint(self.relatives)

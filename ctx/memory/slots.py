@@ -83,7 +83,7 @@ _STATE = re.compile(
 
 
 @cache
-def _attributes() -> frozenset[str]:
+def attributes() -> frozenset[str]:
     """The attributes as keys of slots have them."""
     names = terms(" ".join(_ATTRIBUTES))
     return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
@@ -119,7 +119,7 @@ class Slot(NamedTuple):
     @property
     def of_attribute(self) -> bool:
         """Whether it is named by what everybody has one of: a number, an address."""
-        return not _attributes().isdisjoint(self.key)
+        return not attributes().isdisjoint(self.key)
 
 
 def slot(text: str) -> Slot | None:

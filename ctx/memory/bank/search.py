@@ -1,6 +1,6 @@
 """Searching a bank: what answers a query, in which order, and what the memories say together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
@@ -113,8 +113,7 @@ class Searching(BankView):
         )
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
-            with_meaning = mode != "keyword" and calibrated(self._embedding.model)
-            answers = answered(hits, with_meaning=with_meaning)
+            answers = answered(hits, query, self._alike(mode))
             hits = [hit for hit in hits if hit.score >= least_score and (answers or not floor)]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
@@ -149,7 +148,7 @@ class Searching(BankView):
             def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
                 hits = self._hits(view, question)[0]
-                answers = answered(hits, with_meaning=calibrated(self._embedding.model))
+                answers = answered(hits, sub_query, self._alike(question.mode))
                 rows = view.rows([hit.memory.no for hit in hits[:count]])
                 replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
                 return [_evidence(query, rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
@@ -176,6 +175,10 @@ class Searching(BankView):
             if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
                 alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
         return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
+
+    def _alike(self, mode: str) -> Callable[[str, str], float] | None:
+        """How near two things are in meaning; None where that is not looked at, or says nothing."""
+        return self._embedding.alike if mode != "keyword" and calibrated(self._embedding.model) else None
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
         """Everything the legs found, best rank first, and why it may be less than asked."""
