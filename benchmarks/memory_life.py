@@ -140,7 +140,7 @@ def _rank(text: str, texts: list[str]) -> int:
 
 _SETS = (
     "changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household", "desk", "studio",
-    "trip", "flatmate", "colleague", "guest",
+    "trip", "flatmate", "colleague", "guest", "landlady",
 )  # fmt: skip
 
 
