@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.analyze import words as whole_terms
 from ctx.memory.contrast import (
     begins_with_another,
     determined,
@@ -43,12 +44,12 @@ _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
     r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
-    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+now\s+on|these\s+days|by\s+now|now|nowadays"
+    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+(?:now|here)\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
-    r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|broke\s+up|separated|resign\w+|fired"
+    r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|(?:broke|split)\s+up|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out|away)|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
-    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our)\s+(?:\w+\s+){0,2}?new"
+    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
     r"|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
@@ -64,14 +65,14 @@ _ADDING = re.compile(
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from(?!\s+(?:now|today|tomorrow)\b)|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
+    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
+    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so|because|since)\b)[\w.'’:-]+\s*){0,3})"
 )
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
 _GONE = re.compile(
     r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
-    r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
+    r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|(?:broke|split)\s+up|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
     r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
@@ -267,7 +268,7 @@ class Statement:
     @cached_property
     def titled(self) -> frozenset[str]:
         """Terms of words that are spelt as a name: who shares one need not be of one matter."""
-        return frozenset(term for word in _TITLED.findall(self.text) for term in terms(word))
+        return frozenset(whole_terms(" ".join(_TITLED.findall(self.text))))
 
     @cached_property
     def ended(self) -> frozenset[str]:
@@ -554,7 +555,7 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
     """Whether a later statement says that is over what the earlier one names ("Replaced Jest with Vitest"), and that is
     not what was asked about: then it answers whatever the earlier one answers, in whatever words."""
     statements = earlier.short and later.short and _one_speaker(earlier, later)
-    if not (later.changes and statements and later.others <= earlier.others) or _beside(earlier, later):
+    if not (later.changes and statements and _of_its_persons(earlier, later)) or _beside(earlier, later):
         return False
     if language(later.text) == "de":
         return False  # where every noun is spelt as a name
@@ -562,6 +563,13 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
     if not later.gone - later.ended - STOP_WORDS <= earlier.terms or _ends_something_else(earlier, later):
         return False  # of "the Linux user group" Linux is no end
     return bool(ended_names) and ended_names.isdisjoint(asked_terms)
+
+
+def _of_its_persons(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement is of nobody else than the earlier one: "Deborah left" of "my manager", and "I left the
+    club" not of "my son"."""
+    spoken = [_DEED.match(first_person(statement.text)) is not None for statement in (earlier, later)]
+    return later.others == earlier.others or (later.others < earlier.others and spoken != [False, True])
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

@@ -210,8 +210,9 @@ def current(
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if _updates(best[earlier], best[later], older, newer, cosine, question) and not question.tells_apart(
-            older, newer
+        if best[later].signals.get("ends") == best[earlier].memory.id or (
+            _updates(best[earlier], best[later], older, newer, cosine, question)
+            and not question.tells_apart(older, newer)
         ):
             updated_by.setdefault(earlier, set()).add(later)
     for earlier, laters in updated_by.items():
@@ -245,8 +246,6 @@ def _updates(
     question: Asked,
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
-    if later.signals.get("ends") == earlier.memory.id:
-        return True
     worth = likeness(older, newer, cosine)
     if _overshadowed(earlier, later) and worth < OVERSHADOWED and not tied(older, newer):
         return False
