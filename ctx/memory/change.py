@@ -388,6 +388,13 @@ def of_same_people(earlier: Statement, later: Statement) -> bool:
     return earlier.short and later.short and earlier.others == later.others and _one_speaker(earlier, later)
 
 
+def of_one_subject(earlier: Statement, later: Statement) -> bool:
+    """Whether both, of the same people, begin with one thing, of which the one may say more: "Image hosting", "Images"."""
+    subjects = earlier.subject, later.subject
+    nested = subjects[0] <= subjects[1] or subjects[1] <= subjects[0]
+    return nested and all(subjects) and of_same_people(earlier, later)
+
+
 def likeness(earlier: Statement, later: Statement, cosine: float | None) -> float:
     """How much two texts speak of one thing: the cosine, or the share of their terms that they share where
     that is more.

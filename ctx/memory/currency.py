@@ -18,6 +18,7 @@ from ctx.memory.change import (
     likeness,
     linked,
     newest_first,
+    of_one_subject,
     of_same_people,
     tied,
     updates,
@@ -251,6 +252,8 @@ def _updates(
         return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True
+    if of_one_subject(older, newer) and _answers_alike(earlier, later):
+        return True
     if not updates(older, newer, worth):
         return False
     if (
@@ -263,6 +266,13 @@ def _updates(
     # Where the two have much to do with each other, the question need not say it again.
     close = worth >= RELATED or bool(older.names & newer.terms)
     return later.score >= earlier.score * share if close else _answers(earlier, later, share)
+
+
+def _answers_alike(earlier: MemoryHit, later: MemoryHit) -> bool:
+    """Whether a later memory answers the question by its words and by its meaning about as well as an earlier one."""
+    return all(
+        later.signals[leg] >= earlier.signals[leg] * NO_CUE_SHARE for leg in ("lexical", "semantic")
+    )
 
 
 def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:
