@@ -27,6 +27,8 @@ from ctx.memory.contrast import (
 )
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
+from ctx.memory.persons import owners, relatives
+from ctx.memory.places import places
 from ctx.memory.slots import (
     PERSON_TITLE,
     PREFACE,
@@ -112,26 +114,6 @@ _OFTEN = re.compile(
     r"|spring|summer|autumn|winter|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
     r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire|mensuel(?:le)?)\b"
 )
-# Somebody else than the speaker: their statements do not replace the speaker's own.
-_KIN_WORDS = """
-    mother father mom mum dad parents sister brother wife husband partner son daughter child children kid
-    aunt uncle cousin grandma grandpa grandmother grandfather friend neighbour neighbor boss manager
-    colleague roommate girlfriend boyfriend fiance nephew niece
-"""
-_KIN = frozenset(_KIN_WORDS.split())
-_SAME_KIN = {
-    "mom": "mother",
-    "mum": "mother",
-    "dad": "father",
-    "grandma": "grandmother",
-    "grandpa": "grandfather",
-    "kid": "child",
-    "neighbor": "neighbour",
-}
-# "As a manager" is what the speaker does; "my manager" is somebody else.
-_ROLE = re.compile(
-    r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
-)
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
 # How a turn of a conversation begins, where it is stored with its speaker.
@@ -148,28 +130,6 @@ RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to b
 CUE_WORTH = 0.2
 NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
-
-
-# Who moves house says where they live, in whatever words: a place is named, and nothing that was moved there.
-_HOME = re.compile(
-    r"(?:(?:\b(?:[Ii]|[Ww]e)(?:['’](?:m|re|ve)|\s+(?:am|are|have))?(?:\s+(?:\w+ly|now|just))?\s+(?:moved|moving|relocated|live|lives|living)|^(?:Just\s+|Finally\s+)?[Mm]oved)"
-    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:(?:to|in)|(?:in|into)\s+(?:\w+\s+){1,4}?in)\s+(?=[A-ZÄÖÜ])"
-    r"|\b(?:rent(?:ed|ing)?|bought|got|found)\s+(?:\w+\s+){1,3}?(?:flat|house|apartment|room|place|home)\s+in\s+(?=[A-ZÄÖÜ])"
-    r"|\b[Mm]y\s+(?:flat|house|apartment|room|place|home)\s+is\s+in\s+(?=[A-ZÄÖÜ])"
-    r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\b(?:nach|in\s+(?:die|den|das)|ins)\s+[A-ZÄÖÜ]\w+\s+(?:\d\w*\s+)?(?:um)?gezogen\b)"
-    r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
-    r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
-)
-# Where somebody or something else is at home: "My mother lives in a bungalow in Whitby", "Laila moved to Antwerp".
-_RESIDENCE = re.compile(
-    r"^(?:(?:My|Our|The)\s+)?(?P<who>[\w'’-]+(?:\s+[A-ZÄÖÜ][\w'’-]+)?)\s+(?:(?:has|have|is|are|now|just|finally)\s+)*(?:lives?|living|moved|moving|relocated)"
-    r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:(?:to|in)|(?:in|into)\s+(?:\w+\s+){1,4}?in)\s+(?=[A-ZÄÖÜ])"
-)
-# And whom they work for: a name is named.
-_EMPLOYED = re.compile(
-    r"\b(?:I|We)(?:['’](?:m|ve))?(?:\s+(?:am|have|now|just|recently))*\s+(?:(?:work(?:ed|ing)?|start(?:ed|ing)?|employed|hired)\s+(?:(?:as\s+)?an?\s+(?:[\w-]+\s+){1,4}?)?(?:at|for|by|with)"
-    r"|joined|(?:an?|the)\s+(?:[\w-]+\s+){1,4}?at)\s+(?=[A-ZÄÖÜ])"
-)
 
 
 class Statement:
@@ -215,6 +175,11 @@ class Statement:
         """Whether it says by itself that something is no longer as it was."""
         change = self._without_cues != self.text or _GONE.search(self.text) is not None
         return change and _ADDING.search(self.text) is None
+
+    @cached_property
+    def switch(self) -> bool:
+        """Whether it says of a change to something that it names, and not of what: "I switched over to Neovim"."""
+        return self.changes and not self.foreign and not self.matter and not self.gone
 
     @cached_property
     def content(self) -> frozenset[str]:
@@ -340,7 +305,7 @@ class Statement:
     @cached_property
     def others(self) -> frozenset[str]:
         """Persons besides the speaker."""
-        return _relatives(self.text)
+        return relatives(self.text)
 
     @cached_property
     def of_self(self) -> bool:
@@ -355,28 +320,17 @@ class Statement:
     @cached_property
     def places(self) -> frozenset[str]:
         """Whose home it names, or whose work: one has one at a time, however it is put."""
-        text = first_person(self.text)
-        names = [name for name, form in (("home", _HOME), ("work", _EMPLOYED)) if form.search(text)]
-        residence = _RESIDENCE.match(self.text) if not names else None
-        if residence is None:
-            return frozenset(names)
-        return (_relatives(residence["who"]) or frozenset(terms(residence["who"]))) - STOP_WORDS
+        return places(self.text)
 
     @cached_property
     def owners(self) -> frozenset[str]:
         """The persons whose something is: of "My wife's phone" the wife."""
-        return _relatives(" ".join(re.findall(r"\b(\w+)['’]s\b", self.text)))
+        return owners(self.text)
 
 
 def _endings(text: str) -> Iterator[re.Match[str]]:
     """Where a text says that something is over; the first group is what."""
     return itertools.chain(_ENDED.finditer(text), _DENIED.finditer(text))
-
-
-def _relatives(text: str) -> frozenset[str]:
-    """The persons besides the speaker, by what they are to them: mum is mother."""
-    words = frozenset(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower())) & _KIN
-    return frozenset(_SAME_KIN.get(word, word) for word in words)
 
 
 def _one_speaker(earlier: Statement, later: Statement) -> bool:

@@ -254,6 +254,8 @@ def _updates(
         return True
     if of_one_subject(older, newer) and _answers_alike(earlier, later):
         return True
+    if newer.switch and of_same_people(older, newer) and _means_as_much(earlier, later):
+        return True
     if not updates(older, newer, worth):
         return False
     if (
@@ -270,9 +272,13 @@ def _updates(
 
 def _answers_alike(earlier: MemoryHit, later: MemoryHit) -> bool:
     """Whether a later memory answers the question by its words and by its meaning about as well as an earlier one."""
-    return all(
-        later.signals[leg] >= earlier.signals[leg] * NO_CUE_SHARE for leg in ("lexical", "semantic")
-    )
+    worded: float = later.signals["lexical"]
+    return worded >= earlier.signals["lexical"] * NO_CUE_SHARE and _means_as_much(earlier, later)
+
+
+def _means_as_much(earlier: MemoryHit, later: MemoryHit) -> bool:
+    """Whether a later memory answers the question by its meaning about as well as an earlier one."""
+    return bool(later.signals["semantic"] >= earlier.signals["semantic"] * NO_CUE_SHARE)
 
 
 def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:
