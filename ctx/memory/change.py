@@ -23,6 +23,7 @@ from ctx.memory.contrast import (
     of_another_time,
     of_one_kind_apart,
     scoped_otherwise,
+    spellings,
     subject,
 )
 from ctx.memory.gist import first_person, normal_words
@@ -192,6 +193,11 @@ class Statement:
     def kinds(self) -> frozenset[tuple[str, str]]:
         """The things in it with what tells them from others of their kind."""
         return kinds(self._without_cues)
+
+    @cached_property
+    def spellings(self) -> dict[str, str]:
+        """How it spells the terms of its kinds."""
+        return spellings(self._without_cues)
 
     @cached_property
     def things(self) -> frozenset[tuple[str, str]]:
@@ -508,8 +514,8 @@ def _ends_something_else(earlier: Statement, later: Statement) -> bool:
     """
     if later.ended:
         return later.ended.isdisjoint(earlier.names | earlier.content)
-    gone = later.gone - STOP_WORDS  # "my singing teacher retired" is nothing of whoever sings
-    return bool(gone) and not gone <= earlier.terms and gone.isdisjoint(earlier.names)
+    gone_terms = later.gone - STOP_WORDS  # "my singing teacher retired" is nothing of whoever sings
+    return bool(gone_terms) and not gone_terms <= earlier.terms and gone_terms.isdisjoint(earlier.names)
 
 
 def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) -> bool:
@@ -529,8 +535,8 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
 def _of_its_persons(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement is of nobody else than the earlier one: "Deborah left" of "my manager", and "I left the
     club" not of "my son"."""
-    spoken = [_DEED.match(first_person(statement.text)) is not None for statement in (earlier, later)]
-    return later.others == earlier.others or (later.others < earlier.others and spoken != [False, True])
+    deeds = [_DEED.match(first_person(statement.text)) is not None for statement in (earlier, later)]
+    return later.others == earlier.others or (later.others < earlier.others and deeds != [False, True])
 
 
 def newest_first(count: int, updated_by: dict[int, set[int]]) -> list[int]:

@@ -173,6 +173,11 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     return frozenset(pairs)
 
 
+def spellings(text: str) -> dict[str, str]:
+    """How a text spells each term that may stand in its `kinds`."""
+    return {_telling(word): word for word in _WORD.findall(text)}
+
+
 def determined(text: str) -> frozenset[tuple[str, str]]:
     """As `kinds`, of what stands behind an article or a possessive. English."""
     pairs = ((_telling(modifier), _telling(head)) for modifier, head in _DETERMINED.findall(text))
@@ -286,11 +291,11 @@ def kinds_apart(
     earlier_terms: Set[str],
     later_kinds: Set[tuple[str, str]],
     later_terms: Set[str],
-) -> Iterator[tuple[str, str]]:
-    """The things of one kind of which each text names one that the other does not: ("users table", "orders table")."""
+) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """The things of one kind of which each text names one that the other does not: the users table, the orders table."""
     for (modifier, head), (later_modifier, later_head) in itertools.product(earlier_kinds, later_kinds):
         if head == later_head and modifier not in later_terms and later_modifier not in earlier_terms:
-            yield f"{modifier} {head}", f"{later_modifier} {later_head}"
+            yield (modifier, head), (later_modifier, later_head)
 
 
 def subject(text: str) -> frozenset[str]:

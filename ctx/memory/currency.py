@@ -40,6 +40,7 @@ NAMED_TIME_LIFT = (
 )
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
 NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
+MOSTLY = 0.5  # of its time has to fall there for that: "in November" says nothing of last night
 # How well, as a share of the earlier one's score, a later memory must answer the question to stand before it:
 # if it says that something changed, and if it does not.
 CUE_SHARE = 0.4
@@ -83,9 +84,11 @@ def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
         elif hit.memory.event_ms is None and hit.memory.said_ms is None:
             lifted.append(_with_signals(hit, fused=hit.signals["fused"] * (1 + STORED_TIME_LIFT)))
         else:
-            hit = hit._replace(score=max(hit.score, NAMED_TIME_SCORE))
-            lift = NAMED_TIME_LIFT * (1 + _exactness(hit.memory, window)) / 2
-            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + lift, in_window=True))
+            exactness = _exactness(hit.memory, window)
+            if exactness >= MOSTLY:
+                hit = _with_signals(hit._replace(score=max(hit.score, NAMED_TIME_SCORE)), in_window=True)
+            lift = NAMED_TIME_LIFT * (1 + exactness) / 2
+            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + lift))
     return sorted(lifted, key=rank_key)
 
 
@@ -116,16 +119,16 @@ def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], 
 
 def _speaks_to(hit: MemoryHit, question: Asked, alike: Callable[[str, str], float] | None) -> bool:
     """Whether a hit that is near enough is of whom and of what the question is."""
-    told = Statement.of(hit.memory.text)
-    if not told.short:
+    statement = Statement.of(hit.memory.text)
+    if not statement.short:
         return True  # part of a report is
-    if question.asks_for_others(told):
+    if question.asks_for_others(statement):
         return False
     if alike is None:
         return True
-    if question.shares_attributes_alone(told) and hit.signals["semantic"] < ANSWER_FLOOR:
+    if question.shares_attributes_alone(statement) and hit.signals["semantic"] < ANSWER_FLOOR:
         return False
-    return all(alike(*things) >= RELATED for things in question.things_apart(told))
+    return all(alike(*pair) >= RELATED for pair in question.things_apart(statement))
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:

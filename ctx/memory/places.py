@@ -30,8 +30,8 @@ _EMPLOYED = re.compile(
 
 def places(text: str) -> frozenset[str]:
     """Whose home a text names, or whose work: "home" and "work" of the speaker, of others the terms of who they are."""
-    spoken = first_person(text)
-    names = frozenset(name for name, form in (("home", _HOME), ("work", _EMPLOYED)) if form.search(spoken))
+    sentence = first_person(text)
+    names = frozenset(name for name, form in (("home", _HOME), ("work", _EMPLOYED)) if form.search(sentence))
     residence = _RESIDENCE.match(text)
     if names or residence is None:
         return names

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.analyze import terms
@@ -24,6 +24,7 @@ class Asked(NamedTuple):
 
     terms: frozenset[str]
     content: frozenset[str]
+    spellings: Mapping[str, str]
     kinds: frozenset[tuple[str, str]]
     names: frozenset[str]
     relatives: frozenset[str]
@@ -42,6 +43,7 @@ class Asked(NamedTuple):
         return cls(
             asked_terms,
             question.content,
+            question.spellings,
             question.kinds,
             names,
             question.others,
@@ -74,11 +76,17 @@ class Asked(NamedTuple):
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax number",
         "phone number") or have one attribute ("colour" and "film" of a favourite one)."""
-        yield from kinds_apart(self.kinds, self.terms, told.kinds, told.terms)
+        spellings, told_spellings = self.spellings, told.spellings
+        pairs = kinds_apart(self.kinds, self.terms, told.kinds, told.terms)
+        for (modifier, head), (told_modifier, told_head) in pairs:
+            yield (
+                f"{spellings[modifier]} {spellings[head]}",
+                f"{told_spellings[told_modifier]} {told_spellings[told_head]}",
+            )
         for (modifier, head), (told_modifier, told_head) in itertools.product(self.kinds, told.kinds):
             unlike = head not in told.terms and told_head not in self.terms
             if modifier == told_modifier and modifier in attributes() and unlike:
-                yield head, told_head
+                yield spellings[head], told_spellings[told_head]
 
     def shares_attributes_alone(self, told: Statement) -> bool:
         """Whether the words of the question that a statement holds name only what all things have, a name or a number,

@@ -5,7 +5,7 @@ from memory_kit import Clock, best_a_day_after, texts
 
 from ctx.analyze import terms
 from ctx.memory import MemoryBank
-from ctx.memory.change import Statement, ends_by_name
+from ctx.memory.change import Statement, ends_by_name, of_one_subject
 from ctx.memory.question import Asked
 
 NOTHING_ASKED: frozenset[str] = frozenset()
@@ -52,6 +52,7 @@ def test_what_was_forgotten_is_not_found_by_what_it_ended(bank: MemoryBank, cloc
         ("Unit tests run with pytest on Linux", "The Linux user group closed"),
         ("The office is in Bonn", "My sister moved away from Bonn"),
         ("Grandpa lives in Haus Linde", "Das Haus wurde verkauft"),
+        ("My son plays for FC Bonn", "I left FC Bonn"),
     ],
 )
 def test_what_ended_of_something_else_ends_no_name(earlier: str, later: str) -> None:
@@ -68,6 +69,7 @@ def test_what_the_question_names_is_not_answered_by_its_end() -> None:
     [
         ("Replaced Jest with Vitest", {"jest"}),
         ("I don't need contacts any more", {"contact", "need"}),
+        ("We got through Pippi and are on to Momo", {"pippi"}),
         ("Write in English from now on", set()),
         ("She retired and Olga took over", set()),
     ],
@@ -101,6 +103,32 @@ def test_a_home_and_a_workplace_are_one_however_they_are_put(earlier: str, later
 )
 def test_another_persons_home_is_another(text: str, other: str) -> None:
     assert not Statement.of(text).places & Statement.of(other).places
+
+
+def test_who_says_of_a_change_to_a_name_alone_says_of_a_switch() -> None:
+    assert Statement.of("User switched over to Neovim").switch
+    assert not Statement.of("I switched the editor to Neovim").switch
+    assert not Statement.of("I use Neovim").switch
+    assert not Statement.of("Die Versicherung ist gekündigt").switch
+
+
+def test_what_begins_with_one_thing_is_of_one_subject() -> None:
+    images, hosting = Statement.of("Images are on R2"), Statement.of("Image hosting is on S3")
+    assert of_one_subject(hosting, images)
+    assert not of_one_subject(hosting, Statement.of("Web hosting is on R2"))
+    assert not of_one_subject(Statement.of("I like tea"), Statement.of("I like milk"))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("Grafana is reachable on port 3001", "Grafana listens on port 3030 instead", "On which port is Grafana?"),
+        ("My therapist session is on Monday", "Therapy is on Fridays from now on", "When is my therapy session?"),
+        ("I wear contact lenses", "Had surgery, I don't need contacts any more", "Do I wear contact lenses?"),
+    ],
+)  # fmt: skip
+def test_one_thing_put_in_other_words_is_not_told_apart(earlier: str, later: str, question: str) -> None:
+    assert not Asked.of(question).tells_apart(Statement.of(earlier), Statement.of(later))
 
 
 def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> None:
