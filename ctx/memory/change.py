@@ -68,7 +68,7 @@ _ADDING = re.compile(
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
+    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
     r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so|because|since)\b)[\w.'’:-]+\s*){0,3})"
 )
@@ -76,7 +76,7 @@ _ENDED = re.compile(
 _GONE = re.compile(
     r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
     r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|(?:broke|split)\s+up|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
-    r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
+    r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|found\s+(?:another|a\s+new)\s+job|moved\s+(?:away|out)(?!\s+of\b)|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(

@@ -17,7 +17,14 @@ _SAME_KIN = {
     "grandma": "grandmother",
     "grandpa": "grandfather",
     "kid": "child",
+    "children": "child",
     "neighbor": "neighbour",
+}
+# What may be said of any of several: whoever asks for the children is answered with the son.
+_GENERAL = {
+    "child": frozenset(("son", "daughter")),
+    "parents": frozenset(("mother", "father")),
+    "partner": frozenset(("wife", "husband", "girlfriend", "boyfriend", "fiance")),
 }
 # "As a manager" is what the speaker does; "my manager" is somebody else.
 _ROLE = re.compile(
@@ -29,6 +36,11 @@ _OWNER = re.compile(r"\b(\w+)['’]s\b")
 def relatives(text: str) -> frozenset[str]:
     """The persons besides the speaker, by what they are to them: mum is mother."""
     return _kin(re.findall(r"[a-z]+", _ROLE.sub(" ", text).lower()))
+
+
+def may_be(relative: str, other: str) -> bool:
+    """Whether a word for somebody may mean whom another one means."""
+    return relative == other or relative in _GENERAL.get(other, ()) or other in _GENERAL.get(relative, ())
 
 
 def owners(text: str) -> frozenset[str]:

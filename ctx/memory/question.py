@@ -9,6 +9,7 @@ from ctx.analyze import terms
 from ctx.memory.change import Statement
 from ctx.memory.contrast import choices, contrasted, denies, kinds_apart, of_other_kinds, set_apart
 from ctx.memory.language import language
+from ctx.memory.persons import may_be
 from ctx.memory.slots import attributes
 
 _MEASURED = re.compile(
@@ -70,8 +71,11 @@ class Asked(NamedTuple):
         )
 
     def asks_for_others(self, told: Statement) -> bool:
-        """Whether the question is of a person of whom a statement by the speaker says nothing: of the grandfather."""
-        return bool(self.relatives) and told.of_self and not told.others
+        """Whether the question is of a person, and a statement of another one, or of the speaker alone."""
+        if not told.others:
+            return bool(self.relatives) and told.of_self
+        pairs = itertools.product(self.relatives, told.others)
+        return bool(self.relatives) and not any(may_be(relative, other) for relative, other in pairs)
 
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax number",

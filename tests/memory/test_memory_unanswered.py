@@ -55,3 +55,21 @@ def test_a_thing_that_only_a_cue_names_has_a_spelling() -> None:
     assert list(Asked.of("Which private project is it?").things_apart(statement)) == [
         ("private project", "licensed project")
     ]
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "another"),
+    [
+        ("Which school did my mother go to?", "My sister studies in Kiel", True),
+        ("Which school do the children go to?", "My son goes to Oakfield", False),
+        ("Where do my parents live?", "My mother lives in Whitby", False),
+        ("Where does my mum live?", "My mother lives in Whitby", False),
+        ("When was my grandfather born?", "I was born in Gdansk", True),
+        ("What is Zoe allergic to?", "My daughter is allergic to nuts", False),
+        ("What is my daughter allergic to?", "Zoe is allergic to nuts", False),
+    ],
+)
+def test_a_statement_of_another_relative_is_none_of_the_one_asked_for(
+    question: str, text: str, another: bool
+) -> None:
+    assert Asked.of(question).asks_for_others(Statement.of(text)) is another
