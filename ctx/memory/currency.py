@@ -29,7 +29,6 @@ from ctx.memory.language import silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
-from ctx.memory.scores import either
 from ctx.memory.vectors import Floats
 from ctx.types import JSON
 
@@ -51,7 +50,7 @@ WEAK_SHARE = 0.6
 TOPIC_HITS = 3
 # Where the earlier one says all that the question says and the later one little of it, they must be alike by so much.
 OVERSHADOWED_SHARE, OVERSHADOWED = 0.9, 0.6
-ANSWER_FLOOR = 0.45  # of the best hit, below which nothing stored answers (benchmarks/memory_life.py)
+ANSWER_FLOOR = 0.5  # of the best hit: below it nothing is likelier than not to answer
 ANSWERING_HITS = 10  # that are near enough, of which is looked at what they are of
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
 
@@ -108,7 +107,7 @@ def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], 
     another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by words alone."""
     floor = ANSWER_FLOOR_BY_WORDS if alike is None else ANSWER_FLOOR
     question = Asked.of(query)
-    near = (hit for hit in hits if either(hit.signals["semantic"], hit.signals["lexical"]) >= floor)
+    near = (hit for hit in hits if hit.score >= floor)
     return any(hit.signals.get("in_window") for hit in hits) or any(
         _speaks_to(hit, question, alike) for hit in itertools.islice(near, ANSWERING_HITS)
     )
