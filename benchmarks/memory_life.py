@@ -155,7 +155,7 @@ def changes() -> dict[str, Any]:
     written when the mechanism was done; those called `unseen` were not looked at while it was mended. The pairs of
     memory_held.tsv were written to deceive: each is of two things, and the first must not be put away when the second
     is stored; those called `replaced` are of one, and it must.
-    Those called `fact` are to be among the first five, and of those called `none` nothing stored is an answer.
+    Those called `fact` are to be among the first five; what is called `none` nothing stored answers.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
     for name in _SETS:

@@ -179,7 +179,8 @@ class Statement:
 
     @cached_property
     def switch(self) -> bool:
-        """Whether it says of a change to something that it names, and not of what: "I switched over to Neovim"."""
+        """Whether it says of a change to something that it names, and not of what: "I switched over to
+        Neovim"."""
         return self.changes and not self.foreign and not self.matter and not self.gone
 
     @cached_property
@@ -349,7 +350,8 @@ def of_same_people(earlier: Statement, later: Statement) -> bool:
 
 
 def of_one_subject(earlier: Statement, later: Statement) -> bool:
-    """Whether both, of the same people, begin with one thing, of which the one may say more: "Image hosting", "Images"."""
+    """Whether both, of the same people, begin with one thing, of which the one may say more: "Image hosting",
+    "Images"."""
     subjects = earlier.subject, later.subject
     nested = subjects[0] <= subjects[1] or subjects[1] <= subjects[0]
     return nested and all(subjects) and of_same_people(earlier, later)
@@ -519,8 +521,9 @@ def _ends_something_else(earlier: Statement, later: Statement) -> bool:
 
 
 def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) -> bool:
-    """Whether a later statement says that is over what the earlier one names ("Replaced Jest with Vitest"), and that is
-    not what was asked about: then it answers whatever the earlier one answers, in whatever words."""
+    """Whether a later statement says that is over what the earlier one names ("Replaced Jest with Vitest"),
+    and that is not what was asked about: then it answers whatever the earlier one answers, in whatever
+    words."""
     statements = earlier.short and later.short and _one_speaker(earlier, later)
     if not (later.changes and statements and _of_its_persons(earlier, later)) or _beside(earlier, later):
         return False
@@ -533,8 +536,8 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
 
 
 def _of_its_persons(earlier: Statement, later: Statement) -> bool:
-    """Whether a later statement is of nobody else than the earlier one: "Deborah left" of "my manager", and "I left the
-    club" not of "my son"."""
+    """Whether a later statement is of nobody else than the earlier one: "Deborah left" of "my manager", and
+    "I left the club" not of "my son"."""
     deeds = [_DEED.match(first_person(statement.text)) is not None for statement in (earlier, later)]
     return later.others == earlier.others or (later.others < earlier.others and deeds != [False, True])
 

@@ -141,7 +141,8 @@ def _missing(words: Iterable[str], text: str) -> frozenset[str]:
 
 
 def _derived(words: Iterable[str], later_words: Iterable[str]) -> bool:
-    """Whether one of some words is one of others with another ending: "my therapist session" is the therapy."""
+    """Whether one of some words is one of others with another ending: "my therapist session" is the
+    therapy."""
     pairs = itertools.product(terms(" ".join(words)), terms(" ".join(later_words)))
     return any(
         min(len(term), len(later)) >= _SHORTEST_ROOT and (term.startswith(later) or later.startswith(term))
@@ -292,7 +293,8 @@ def kinds_apart(
     later_kinds: Set[tuple[str, str]],
     later_terms: Set[str],
 ) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """The things of one kind of which each text names one that the other does not: the users table, the orders table."""
+    """The things of one kind of which each text names one that the other does not: the users table, the
+    orders table."""
     for (modifier, head), (later_modifier, later_head) in itertools.product(earlier_kinds, later_kinds):
         if head == later_head and modifier not in later_terms and later_modifier not in earlier_terms:
             yield (modifier, head), (later_modifier, later_head)

@@ -103,13 +103,14 @@ def _exactness(memory: Candidate, window: Window) -> float:
 
 
 def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], float] | None) -> bool:
-    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure; and it may not be of
-    another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by words alone."""
+    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure; and it may not
+    be of another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by
+    words alone."""
     floor = ANSWER_FLOOR_BY_WORDS if alike is None else ANSWER_FLOOR
     question = Asked.of(query)
-    near = (hit for hit in hits if hit.score >= floor)
+    candidates = (hit for hit in hits if hit.score >= floor)
     return any(hit.signals.get("in_window") for hit in hits) or any(
-        _speaks_to(hit, question, alike) for hit in itertools.islice(near, ANSWERING_HITS)
+        _speaks_to(hit, question, alike) for hit in itertools.islice(candidates, ANSWERING_HITS)
     )
 
 
@@ -270,7 +271,8 @@ def _updates(
 
 
 def _answers_alike(earlier: MemoryHit, later: MemoryHit) -> bool:
-    """Whether a later memory answers the question by its words and by its meaning about as well as an earlier one."""
+    """Whether a later memory answers the question by its words and by its meaning about as well as an earlier
+    one."""
     worded: float = later.signals["lexical"]
     return worded >= earlier.signals["lexical"] * NO_CUE_SHARE and _means_as_much(earlier, later)
 

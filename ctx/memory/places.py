@@ -16,7 +16,8 @@ _HOME = re.compile(
     r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
     r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"
 )
-# Where somebody or something else is at home: "My mother lives in a bungalow in Whitby", "Laila moved to Antwerp".
+# Where somebody or something else is at home: "My mother lives in a bungalow in Whitby", "Laila moved to
+# Antwerp".
 _RESIDENCE = re.compile(
     r"^(?:(?:My|Our|The)\s+)?(?P<who>[\w'’-]+(?:\s+[A-ZÄÖÜ][\w'’-]+)?)\s+(?:(?:has|have|is|are|now|just|finally)\s+)*(?:lives?|living|moved|moving|relocated)"
     r"(?:\s+(?:house|from\s+\w+|back|over))*\s+(?:(?:to|in)|(?:in|into)\s+(?:\w+\s+){1,4}?in)\s+(?=[A-ZÄÖÜ])"
@@ -29,7 +30,8 @@ _EMPLOYED = re.compile(
 
 
 def places(text: str) -> frozenset[str]:
-    """Whose home a text names, or whose work: "home" and "work" of the speaker, of others the terms of who they are."""
+    """Whose home a text names, or whose work: "home" and "work" of the speaker, of others the terms of who
+    they are."""
     sentence = first_person(text)
     names = frozenset(name for name, form in (("home", _HOME), ("work", _EMPLOYED)) if form.search(sentence))
     residence = _RESIDENCE.match(text)

@@ -75,11 +75,13 @@ class Asked(NamedTuple):
         if not told.others:
             return bool(self.relatives) and told.of_self
         pairs = itertools.product(self.relatives, told.others)
-        return bool(self.relatives) and not any(may_be(relative, other) for relative, other in pairs)
+        return bool(self.relatives) and not any(
+            may_be(relative, told_relative) for relative, told_relative in pairs
+        )
 
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
-        """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax number",
-        "phone number") or have one attribute ("colour" and "film" of a favourite one)."""
+        """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax
+        number", "phone number") or have one attribute ("colour" and "film" of a favourite one)."""
         spellings, told_spellings = self.spellings, told.spellings
         pairs = kinds_apart(self.kinds, self.terms, told.kinds, told.terms)
         for (modifier, head), (told_modifier, told_head) in pairs:
@@ -93,8 +95,8 @@ class Asked(NamedTuple):
                 yield spellings[head], told_spellings[told_head]
 
     def shares_attributes_alone(self, told: Statement) -> bool:
-        """Whether the words of the question that a statement holds name only what all things have, a name or a number,
-        and what that is asked of is none of them."""
+        """Whether the words of the question that a statement holds name only what all things have, a name or
+        a number, and what that is asked of is none of them."""
         shared = self.content & told.terms
         return bool(shared) and shared <= attributes() and shared < self.content
 

@@ -1,6 +1,6 @@
-"""Later statements to which the names in a found memory lead: "Replaced Jest with Vitest" holds no word of "How do we
-run the tests?", and answers it, since what is found ("Tests are run with Jest") names what it ends.
-"""
+"""Later statements to which the names in a found memory lead: "Replaced Jest with Vitest" holds no word of
+"How do we run the tests?", and answers it, since what is found ("Tests are run with Jest") names what it
+ends."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ COMMON_NAME = 200  # memories from which on a name tells little, and reading its
 def with_successors(
     view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition], query: str
 ) -> list[MemoryHit]:
-    """Hits in order of rank, with those statements behind the best that say that is over what these name. They are as
-    sure as what they end."""
+    """Hits in order of rank, with those statements behind the best that say that is over what these name.
+    They are as sure as what they end."""
     asked_terms = frozenset(terms(query))
     naming = [hit for hit in hits[:NAMING_HITS] if Statement.of(hit.memory.text).names - asked_terms]
     later_hits = _later_hits(view, naming, hits, conditions, asked_terms)

@@ -15,12 +15,28 @@ NOTHING_ASKED: frozenset[str] = frozenset()
     ("earlier", "later", "question"),
     [
         ("Tests are run with Jest", "Replaced Jest with Vitest", "How are the tests run?"),
-        ("The user's manager is Deborah Finch", "Deborah left; user reports to Anil Kapoor", "Who is my manager?"),
-        ("I'm reading The Magic Mountain", "Finished The Magic Mountain, started on Middlemarch", "What am I reading?"),
-        ("My bike is a Trek hybrid", "The Trek got stolen, I ride a second-hand Giant", "What bike do I have?"),
-        ("My favourite language is Ruby", "These days I prefer Elixir over Ruby", "What is my favourite language?"),
+        (
+            "The user's manager is Deborah Finch",
+            "Deborah left; user reports to Anil Kapoor",
+            "Who is my manager?",
+        ),
+        (
+            "I'm reading The Magic Mountain",
+            "Finished The Magic Mountain, started on Middlemarch",
+            "What am I reading?",
+        ),
+        (
+            "My bike is a Trek hybrid",
+            "The Trek got stolen, I ride a second-hand Giant",
+            "What bike do I have?",
+        ),
+        (
+            "My favourite language is Ruby",
+            "These days I prefer Elixir over Ruby",
+            "What is my favourite language?",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_ends_by_name_is_found_by_what_it_ends(
     bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
 ) -> None:
@@ -85,9 +101,12 @@ def test_what_ends_stops_where_its_successor_begins(text: str, over: set[str]) -
         ("My flat is in Leipzig", "We bought a house in Markkleeberg"),
         ("My mother lives in a bungalow in Whitby", "Mum moved into a care home in Scarborough"),
         ("Laila lives in Utrecht", "Laila moved to Antwerp"),
-        ("I'm the office manager at Hartwell Dental", "I handed in my notice and I'm starting at Corby Logistics"),
+        (
+            "I'm the office manager at Hartwell Dental",
+            "I handed in my notice and I'm starting at Corby Logistics",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_home_and_a_workplace_are_one_however_they_are_put(earlier: str, later: str) -> None:
     assert Statement.of(earlier).places & Statement.of(later).places
 
@@ -122,11 +141,19 @@ def test_what_begins_with_one_thing_is_of_one_subject() -> None:
 @pytest.mark.parametrize(
     ("earlier", "later", "question"),
     [
-        ("Grafana is reachable on port 3001", "Grafana listens on port 3030 instead", "On which port is Grafana?"),
-        ("My therapist session is on Monday", "Therapy is on Fridays from now on", "When is my therapy session?"),
+        (
+            "Grafana is reachable on port 3001",
+            "Grafana listens on port 3030 instead",
+            "On which port is Grafana?",
+        ),
+        (
+            "My therapist session is on Monday",
+            "Therapy is on Fridays from now on",
+            "When is my therapy session?",
+        ),
         ("I wear contact lenses", "Had surgery, I don't need contacts any more", "Do I wear contact lenses?"),
     ],
-)  # fmt: skip
+)
 def test_one_thing_put_in_other_words_is_not_told_apart(earlier: str, later: str, question: str) -> None:
     assert not Asked.of(question).tells_apart(Statement.of(earlier), Statement.of(later))
 

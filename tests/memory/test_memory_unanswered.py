@@ -21,12 +21,20 @@ def bank(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> Iterator[MemoryB
     ("text", "answerless", "answerable"),
     [
         ("My phone number ends in 448", "What is my passport number?", "What is my mobile number?"),
-        ("My favourite restaurant is Luigi's", "What is my favourite colour?", "What is my favourite eatery?"),
+        (
+            "My favourite restaurant is Luigi's",
+            "What is my favourite colour?",
+            "What is my favourite eatery?",
+        ),
         ("I was born in Gdansk", "When was my grandfather born?", "Where was I born?"),
-        ("My son goes to Oakfield Primary", "What is my tax number?", "Which schools do the children attend?"),
+        (
+            "My son goes to Oakfield Primary",
+            "What is my tax number?",
+            "Which schools do the children attend?",
+        ),
         ("Payday is in November", "What was the score last night?", "When is payday?"),
     ],
-)  # fmt: skip
+)
 def test_what_is_of_another_person_or_thing_answers_nothing(
     bank: MemoryBank, text: str, answerless: str, answerable: str
 ) -> None:
