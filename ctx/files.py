@@ -128,12 +128,15 @@ def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes
         return file.read(most)
 
 
-def make_folder(path: str, *, beneath: str | None = None) -> None:
+def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:
     """Makes a folder and those above it, 0700 under any umask; one that exists keeps its mode. Raises `OSError`.
 
-    With `beneath` none of them from there on may be a link, and all must be this user's.
+    With `beneath` none of them from there on may be a link, and all must be this user's. `alone`: the one above must be there.
     """
-    _make_folders(os.path.abspath(path))
+    path = os.path.abspath(path)
+    if alone and not os.path.isdir(os.path.dirname(path)):
+        raise FileNotFoundError(errno.ENOENT, f"the folder {os.path.basename(os.path.dirname(path))} is gone")
+    _make_folders(path)
     if beneath is not None:
         check_folder(path, beneath=beneath, writing=True)
 

@@ -55,7 +55,7 @@ class WriterLock:
         folder = os.path.dirname(self._path)
         while self._descriptor is None:
             try:
-                files.make_folder(folder, beneath=folder)
+                files.make_folder(folder, beneath=folder, alone=True)
                 descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
             except OSError as error:
                 raise StoreError(

@@ -379,3 +379,32 @@ def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path
     list(_store(load_config(str(config), os.environ), fix=True))
     assert tool.stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "clone" / ".ctx" / "ctx.db").stat().st_mode & 0o777 == 0o600
+
+
+# -- the folder of the project -------------------------------------------------------------------------------------
+
+
+def test_a_project_that_is_moved_under_its_server_loses_nothing_and_leaves_no_other_in_its_place(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "here").mkdir()
+    config = project(tmp_path / "here", WORDS)
+    config.write_text(config.read_text() + '[packs]\nenabled = ["hindsight"]\n')
+    bank = "/v1/default/banks/ana/memories"
+    with serving(
+        config, env={"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "home")}
+    ) as server:
+        settled(server)
+        assert server.post(bank, {"items": [{"content": "I live in Lisbon."}]})[0] == 200
+        (tmp_path / "here").rename(tmp_path / "there")
+        eventually(lambda: any("folder of the project" in line for line in server.get("/health")["degraded"]))
+        status, answer = server.post(bank, {"items": [{"content": "My cat is called Miso."}]})
+        assert status == 503
+        assert "put it back and restart" in str(answer)
+        assert not (tmp_path / "here").exists()
+        (tmp_path / "there").rename(tmp_path / "here")
+        eventually(lambda: server.get("/health")["degraded"] == [])
+        assert server.search("xylophone") == ["a.md", "sub/c.md"]
+        assert server.post(bank, {"items": [{"content": "My dog is called Rex."}]})[0] == 200
+        status, answer = server.post(f"{bank}/recall", {"query": "Where do I live?"})
+        assert "Lisbon" in str(answer)
