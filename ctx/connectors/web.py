@@ -194,9 +194,9 @@ class _Crawl:
             raise self._kept(f"the start address now leads to {address}, outside of what is indexed")
         try:
             body = unzipped(reply.body, source.max_file_bytes) if is_list_name(address) else reply.body
+            listing = self._listing(address, body)
         except SourceError as error:
             raise self._kept(f"the sitemap {error.message}") from error
-        listing = self._listing(address, body)
         if listing is None:
             self._depth = DEPTH if source.depth is None else source.depth
             self._first = (_Visitable(address, 0), reply)
@@ -230,7 +230,8 @@ class _Crawl:
         return SourceError(f"{self._source.name}: {reason}. What is indexed from it is kept")
 
     def _listing(self, address: str, body: bytes) -> list[str] | None:
-        """The pages that a list names, those of nested lists too; None of a page."""
+        """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where a sitemap is
+        cut off."""
         queries = self._source.queries
         if urlsplit(address).path.endswith("/llms.txt"):
             return list(read_llms_txt(body, address, queries=queries).addresses)
@@ -242,7 +243,7 @@ class _Crawl:
         while lists and count < MAX_SITEMAPS:
             count += 1
             address, data = lists.popleft()
-            listing = self._sitemap(address, data)
+            listing = self._sitemap(address) if data is None else read_sitemap(data, address, queries=queries)
             if listing.nested:
                 lists.extend((page, None) for page in listing.addresses if _same_origin(page, address))
             else:
@@ -251,15 +252,13 @@ class _Crawl:
             self._cap(f"only the first {MAX_SITEMAPS} sitemaps are read")
         return list(pages)
 
-    def _sitemap(self, address: str, data: bytes | None) -> Listing:
-        """One sitemap, asked for where it is not at hand; an empty one, a line of the report, where it
-        fails."""
+    def _sitemap(self, address: str) -> Listing:
+        """A further sitemap; an empty one, a line of the report, where it fails."""
         try:
-            if data is None:
-                reply = self._client.get(address)
-                if reply.status != 200:
-                    raise SourceError(f"is answered with {reply.status}")
-                data = unzipped(reply.body, self._source.max_file_bytes)
+            reply = self._client.get(address)
+            if reply.status != 200:
+                raise SourceError(f"is answered with {reply.status}")
+            data = unzipped(reply.body, self._source.max_file_bytes)
             return read_sitemap(data, address, queries=self._source.queries)
         except SourceError as error:
             self._fail(address, error.message)

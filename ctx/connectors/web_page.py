@@ -19,6 +19,10 @@ _REFRESH = re.compile(
     r"\s{0,9}[0-5]?\s{0,9}[;,]\s{0,9}url\s{0,9}=\s{0,9}['\"]?([^'\"]{1,2000})", re.IGNORECASE
 )
 _LOCATION = re.compile(r"<loc>\s{0,99}(?:<!\[CDATA\[)?\s{0,99}([^<>\]\s]{1,2000})")
+_SITEMAP_END = re.compile(
+    r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
+)
+_END_CHARS = 4096  # of a sitemap, where its end is looked for: a comment may stand behind it
 _SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
 _MARKDOWN_LINK = re.compile(
     r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M
@@ -103,20 +107,24 @@ def is_sitemap(data: bytes) -> bool:
 
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
-    """The pages, or the further sitemaps, that a sitemap names. Never fails: what is no address is passed
-    over.
+    """The pages, or the further sitemaps, that a sitemap names; what is no address is passed over. Raises `SourceError`
+    where it is none or was cut off: what it does not name would be taken for gone.
 
     Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can
     hurt.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     root = _SITEMAP.match(text)
+    if root is None:
+        raise SourceError("is no sitemap")
+    if not _SITEMAP_END.search(text[-_END_CHARS:]):
+        raise SourceError("is cut off: its end is missing")
     addresses: dict[str, None] = {}
     for match in _LOCATION.finditer(text):
         link = canonical(html.unescape(match[1]), address, queries=queries)
         if link and len(addresses) < MAX_LISTED:
             addresses[link] = None
-    return Listing(tuple(addresses), root is not None and root[1] == "sitemapindex")
+    return Listing(tuple(addresses), root[1] == "sitemapindex")
 
 
 def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:

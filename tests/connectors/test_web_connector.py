@@ -250,6 +250,34 @@ def test_a_sitemap_that_fails_in_part_deletes_nothing(site: Site) -> None:
     assert crawl.pages == ["/api.html"]
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_sitemap_that_was_cut_off_deletes_nothing(site: Site, zipped: bool) -> None:
+    guide(site)
+    urls = "".join(f"<url><loc>{site.url}{page}</loc></url>" for page in ("/guide/", "/api.html"))
+    xml = f"<urlset>{urls}</urlset>".encode()
+    cut = gzip.compress(xml)[:-12] if zipped else xml[: xml.index(b"</url>")]
+    name = "/a.xml.gz" if zipped else "/a.xml"
+    site.pages[name] = Page(
+        cut, headers={"Content-Type": "application/gzip" if zipped else "application/xml"}
+    )
+    with pytest.raises(SourceError, match=r"cut off: its end is missing\. What is indexed from it is kept"):
+        Crawl(connector(site, name))
+
+
+def test_parts_of_a_sitemap_that_are_none_or_cut_off_are_told(site: Site) -> None:
+    guide(site)
+    parts = "".join(f"<sitemap><loc>{site.url}/{name}.xml</loc></sitemap>" for name in "abc")
+    index = f"<sitemapindex>{parts}</sitemapindex>"
+    site.pages["/sitemap.xml"] = Page(index.encode(), headers={"Content-Type": "application/xml"})
+    site.pages["/a.xml"] = html("We are being repaired")
+    site.pages["/b.xml"] = Page(f"<urlset><url><loc>{site.url}/guide/</loc></url>".encode())
+    site.pages["/c.xml"] = Page(f"<urlset><url><loc>{site.url}/api.html</loc></url></urlset>".encode())
+    crawl = Crawl(connector(site, "/sitemap.xml"))
+    assert not crawl.log.complete
+    assert crawl.problems == {"/a.xml": "is no sitemap", "/b.xml": "is cut off: its end is missing"}
+    assert crawl.pages == ["/api.html"]
+
+
 def test_an_llms_txt_names_the_pages(site: Site) -> None:
     text = f"# Us\n\n> A site.\n\n## Docs\n- [Guide]({site.url}/guide.md): how\n- [API](/api.html)\n- [Other](https://elsewhere.example/a)\n"
     site.pages["/llms.txt"] = Page(text.encode(), headers={"Content-Type": "text/plain"})
