@@ -92,7 +92,7 @@ _NO_MORE = re.compile(
 )
 # What took the place of something, and when.
 _SUCCESSOR = re.compile(
-    r"(?i)\b(?:to|onto|for|with|by|into|zu|durch|por|a|pour|in favou?r of)\s+(?:(?!from\b)[\w.'’&+#-]+\s*){1,4}|\b(?:last|next|this|in|since)\s+(?:week|month|year|spring|summer|autumn|winter|jan\w*|feb\w*|mar\w*|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\d{4})\b|\b\d[\w.:]*|\b(?:one|two|three|four|five|six)\b"
+    r"(?i)\b(?:to|onto|for|with|by|into|zu|durch|por|a|pour|in favou?r of)\s+(?:(?!(?:from|to|onto|for|with|by|into)\b)[\w.'’&+#-]+\s*){1,4}|\b(?:last|next|this|in|since)\s+(?:week|month|year|spring|summer|autumn|winter|jan\w*|feb\w*|mar\w*|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\d{4})\b|\b\d[\w.:]*|\b(?:one|two|three|four|five|six)\b"
 )
 # What a speaker does, which is nothing that a statement is about: "I signed up".
 _DEED = re.compile(

@@ -186,6 +186,13 @@ def test_a_purge_leaves_no_word_of_the_text_in_any_table(store: MemoryStore, ban
                 assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
 
 
+def test_whoever_moves_for_a_reason_has_moved_all_the_same(bank: MemoryBank, clock: Clock) -> None:
+    bank.put("I live in Cologne near the cathedral")
+    clock.pass_ms(DAY_MS)
+    bank.put("I moved from Cologne to Dresden for the new job")
+    assert texts(bank, "Where do I live?")[0] == "I moved from Cologne to Dresden for the new job"
+
+
 def test_with_what_took_its_place_purged_a_memory_counts_again(bank: MemoryBank, clock: Clock) -> None:
     bank.put("I live in Berlin")
     clock.pass_ms(DAY_MS)
