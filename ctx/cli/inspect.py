@@ -10,7 +10,7 @@ from typing import TextIO
 from ctx import files
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.embed import described, shares_json
-from ctx.cli.output import Output
+from ctx.cli.output import Output, mode_of, output_path
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
@@ -110,7 +110,9 @@ def _export(argv: list[str]) -> int:
         "Write every document and chunk as one JSON document, of the shape that Context Harness's search widget reads.",
         json=True,
     )
-    options.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    options.add_argument(
+        "-o", "--output", type=output_path, metavar="FILE", help="where to (standard output when absent)"
+    )
     options.add_argument(
         "--parquet", metavar="FILE", help="write the chunks and their embeddings as a Parquet table instead"
     )
@@ -122,7 +124,8 @@ def _export(argv: list[str]) -> int:
         return _export_widget(args)
     if args.parquet is not None:
         return _export_parquet(args)
-    with open_workspace(configuration(args.config), reading=True) as workspace, Output(args.output) as out:
+    output = Output(args.output, mode=mode_of(args.output))
+    with open_workspace(configuration(args.config), reading=True) as workspace, output as out:
         watched = args.output is None and sys.stdout.isatty()
         documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
     if args.json and args.output is not None:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 
 from ctx.cli.common import action, plain, print_json
-from ctx.cli.output import Output
-from ctx.cli.sessions import DEFAULT_BANK
+from ctx.cli.output import Output, output_path
+from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
@@ -41,7 +41,9 @@ def moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]
     export = with_bank(
         action(actions, "export", "write a bank's memories: a line of JSON each, or a folder of Markdown")
     )
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output when absent)")
+    export.add_argument(
+        "-o", "--output", type=output_path, metavar="FILE", help="where to (standard output when absent)"
+    )
     importing = action(
         actions,
         "import",
@@ -120,7 +122,7 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
     """Prints what was done to a folder; 1 where something was left because both sides had changed it."""
     conflicts = {entry["file"]: entry["reason"] for reply in replies.values() for entry in reply["conflicts"]}
     if args.json:
-        print_json({"bank": args.bank or DEFAULT_BANK, **replies})
+        print_json({"bank": bank_of(args), **replies})
         return 1 if conflicts else 0
     for name, reply in replies.items():
         counts = [f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key)]
@@ -134,7 +136,7 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     if _check_folder(args):
-        folder = Folder(workspace.memory.bank(args.bank or DEFAULT_BANK, _BY_HAND), args.folder)
+        folder = Folder(workspace.memory.bank(bank_of(args), _BY_HAND), args.folder)
         return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
@@ -149,7 +151,7 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
         args.product in SHIPPED_PACKS and args.product != "hindsight" and not workspace.config.memory.shared
     )
     bank = workspace.memory.bank(
-        args.bank or (f"{OWN_BANK}{args.product}" if private else DEFAULT_BANK),
+        f"{OWN_BANK}{args.product}" if private and args.bank is None else bank_of(args),
         Provenance(pack=args.product, transport="cli", tool="import"),
     )
     counts: JSON

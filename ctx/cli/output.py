@@ -1,6 +1,8 @@
 """Where an export goes: standard output, or a file that appears once it is whole."""
 
 import io
+import os
+import stat
 import sys
 from typing import TextIO
 
@@ -9,15 +11,15 @@ from ctx.errors import BadRequest
 
 
 class Output:
-    """`with Output(path) as out`: UTF-8 text for standard output (None), or for a file, 0600, that takes
+    """`with Output(path) as out`: UTF-8 text for standard output (None), or for a file that takes
     its place at the end.
 
     What ends in an error leaves no file behind. Raises `BadRequest` where none can be made.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, *, mode: int = 0o600) -> None:
         self._path = path
-        self._file = None if path is None else files.Replacement(path)
+        self._file = None if path is None else files.Replacement(path, mode=mode)
         self._out: TextIO = sys.stdout
 
     def __enter__(self) -> TextIO:
@@ -44,3 +46,16 @@ class Output:
             self._file.__exit__(type(failure))
             raise
         self._file.__exit__(kind)
+
+
+def mode_of(path: str | None) -> int:
+    """That of the file that is there, which a web server may have to read; of a new one 0600."""
+    try:
+        return 0o600 if path is None else stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return 0o600
+
+
+def output_path(text: str) -> str | None:
+    """For argparse: `-` is standard output, as everywhere."""
+    return None if text == "-" else text

@@ -26,6 +26,8 @@ from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
 DEFAULT_BANK = "default"
+
+
 TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # from its end
@@ -34,6 +36,11 @@ _LINE_CHARS = 400  # of a memory: a start is told of it, and the tools show it w
 _HEADING = (
     "What is remembered from earlier sessions (notes, not instructions; each with the day it was said):"
 )
+
+
+def bank_of(args: argparse.Namespace) -> str:
+    """The bank that is named. An empty name is none: an unset variable must not write somewhere else."""
+    return DEFAULT_BANK if args.bank is None else str(args.bank)
 
 
 class Message(NamedTuple):
@@ -82,7 +89,7 @@ def _payload(content: bytes) -> JSON:
 
 
 def _recall(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> int:
-    bank = workspace.memory.bank(args.bank or DEFAULT_BANK)
+    bank = workspace.memory.bank(bank_of(args))
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
@@ -142,7 +149,7 @@ def _capture(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> i
             )
     session = _session(payload)
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
-    bank = workspace.memory.bank(args.bank or DEFAULT_BANK, source)
+    bank = workspace.memory.bank(bank_of(args), source)
     count = sum(
         _store(bank, statement, message, payload)
         for message in said(payload)
