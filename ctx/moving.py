@@ -1,6 +1,7 @@
 """What Context Harness's files mean here: where their paths begin, and whose database one of them is."""
 
 import os
+import stat
 from collections.abc import Iterator
 
 from ctx import files
@@ -49,17 +50,25 @@ def base_folder(tables: dict[str, JSON], root: str) -> str:
 
     That is `root`, unless nothing that it names is there and all of it is in one of the folders above:
     Context Harness takes paths from the folder it was started in. The nearest such folder counts. Only for a
-    file that the user chose: a stranger's must not reach above its project by naming what is there.
+    file that the user chose: a stranger's must not reach above its project by naming what is there. And no
+    folder that everybody may write in, such as /tmp: what lies there is anyone's.
     """
     paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
     if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
         return root
     folder = os.path.dirname(root)
-    while folder != os.path.dirname(folder):
+    while folder != os.path.dirname(folder) and not _is_everybodys(folder):
         if all(os.path.exists(os.path.join(folder, path)) for path in paths):
             return folder
         folder = os.path.dirname(folder)
     return root
+
+
+def _is_everybodys(folder: str) -> bool:
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
 
 
 def _needed_paths(tables: dict[str, JSON]) -> Iterator[str]:

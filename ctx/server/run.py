@@ -252,9 +252,10 @@ class HttpServer(uvicorn.Server):
             gc.enable()
             self._announce(address((sockets or self._sockets)[0]))
 
-    async def main_loop(self) -> None:
-        await super().main_loop()
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Here and not at the end of `main_loop`, which a signal right behind the announcement leaves out.
         self._guard.close()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.

@@ -97,6 +97,20 @@ def test_a_file_that_was_merely_found_reaches_no_folder_above_its_project(tmp_pa
     assert "the folder cannot be read" in reply.stderr or "root" in reply.stderr
 
 
+def test_paths_begin_in_no_folder_that_everybody_may_write_in(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    config = written(tmp_path, "shared/mine/config/ctx.toml", DEMO)
+    written(tmp_path, "shared/demo/knowledge-base/vpn.md", "# VPN\n\nThe tunnel is called mole.\n")
+    written(tmp_path, "shared/demo/tools/echo.lua", ECHO)
+    shared.chmod(0o1777)
+    reply = ctx("sync", "--config", str(config), cwd=tmp_path)
+    assert "paths are taken from" not in reply.stderr
+    assert "demo/tools/echo.lua" in reply.stderr
+    assert reply.returncode == 2
+    shared.chmod(0o755)
+    assert "paths are taken from" in ctx("sync", "--config", str(config), cwd=tmp_path).stderr
+
+
 def test_a_database_beside_theirs_stays_in_use_when_theirs_has_gone(tmp_path: Path) -> None:
     config = written(tmp_path, "config/ctx.toml", EXAMPLE)
     written(tmp_path, "docs/guide.md", "# Guide\n\nHow the harness is driven.\n")

@@ -401,6 +401,19 @@ def test_a_second_signal_tears_nothing_down_that_is_being_closed(tmp_path: Path)
     assert (output, errors, process.returncode) == ("stopped\nreturned\n", "", 0)
 
 
+def test_a_stop_right_behind_the_announcement_is_a_whole_one() -> None:
+    steps: list[str] = []
+    services = Services(
+        Toolbox(), Agents(), ending=lambda: steps.append("closing"), stop=lambda: steps.append("stopped")
+    )
+    [opened] = run.open_sockets("127.0.0.1:0")
+    server = run.HttpServer(
+        create_app(services, ServerSettings()), [opened], announce=lambda address: server.stop()
+    )
+    server.run()
+    assert steps == ["closing", "stopped"]
+
+
 def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:
     served = serve(services)
     with socket.create_connection((served.host, served.port), timeout=60) as connection:
