@@ -53,8 +53,8 @@ NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("applicat
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
 ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
-CSV = Format("text/csv", "delimited", ("csv",), prose=False)
-TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), prose=False)
+CSV = Format("text/csv", "delimited", ("csv",), version=2, prose=False)
+TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=2, prose=False)
 JSON = Format("application/json", "records", ("json",), prose=False)
 JSON_LINES = Format(
     "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), prose=False

@@ -29,10 +29,23 @@ def test_the_separator_is_the_one_that_every_line_has(name: str, mark: str) -> N
     assert read(text, name).body.split("\n")[1] == "name: Ada; sum: 3.5"
 
 
-def test_a_quoted_cell_may_hold_separators_and_lines() -> None:
-    assert read('name,note\nAda,"one, two\nthree"\n', "a.csv").body.endswith(
-        "name: Ada; note: one, two three"
-    )
+@pytest.mark.parametrize("mark", [",", ";", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_quoted_cell_may_hold_separators_and_lines_and_every_row_keeps_its_line(
+    mark: str, end: str
+) -> None:
+    rows = ("name@note", 'Ada@"one@ two', "three", "", 'four"', "", " @ ", 'Bob@"so; and, so|"', "", "")
+    lines = read(end.join(rows).replace("@", mark), "a.csv").body.split("\n")
+    assert lines == [
+        "name | note",
+        f"name: Ada; note: one{mark} two three four",
+        *("", "", "", "", ""),
+        "name: Bob; note: so; and, so|",
+    ]
+
+
+def test_a_table_below_a_line_of_its_own_is_one_by_its_first_row() -> None:
+    assert read("name;sum\nNorth\nAda;3.5\n", "a.csv").body == "name | sum\nname: North\nname: Ada; sum: 3.5"
 
 
 def test_a_table_without_names_keeps_its_values() -> None:
