@@ -15,9 +15,11 @@ from ctx.cli.bars import bars
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
-from ctx.errors import BadRequest, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
+from ctx.extensions.trust import TrustFile, trust_path
+from ctx.registries.shelf import shelf_of
 from ctx.settings import SHIPPED_PACKS, Script
 from ctx.sources import script_file
 from ctx.text import did_you_mean
@@ -341,8 +343,25 @@ def _mending(name: str, registry: Toolbox | Agents) -> Iterator[None]:
         names = [entry.name for entry in registry.list()]
         if name in names:
             raise
-        mend = did_you_mean(name, names) if names else "`ctx agent init NAME` writes one"
+        mend = _untrusted("tool" if isinstance(registry, Toolbox) else "agent", name)
+        mend = mend or (did_you_mean(name, names) if names else "`ctx agent init NAME` writes one")
         raise NotFound(f"{error.message}; {mend}") from error
+
+
+def _untrusted(kind: str, name: str) -> str | None:
+    """What to say of a script of an installed registry that has this name and that nobody has trusted."""
+    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    try:
+        scripts = [script for registry in shelf.registries() for script in registry.scripts]
+    except ConfigError:
+        return None  # a damaged record is told by whoever needs it
+    for script in scripts:
+        if (script.kind, script.name) == (kind, name) and not shelf.trusted(script):
+            look = f"`ctx registry info {script.reference}`"
+            return (
+                f"{script.reference} is not trusted: look at it ({look}), then `ctx trust {script.reference}`"
+            )
+    return None
 
 
 def _values(command: argparse.ArgumentParser, name: str) -> None:

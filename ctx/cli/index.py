@@ -1,14 +1,13 @@
 """`ctx index` (alias `sync`)."""
 
 import json
-import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
+from ctx.cli.logs import without_the_reported
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
@@ -98,7 +97,7 @@ def run(command: str, argv: list[str]) -> int:
     stop = threading.Event()
     with open_workspace(configuration(args.config, remember=True)) as workspace:
         try:
-            with _logs_of_the_unreported():
+            with without_the_reported():
                 code = _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
@@ -191,24 +190,6 @@ def change_lines(report: IndexReport) -> list[str]:
     ]
     excess = report.added + report.updated + report.deleted - len(lines)
     return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
-
-
-@contextmanager
-def _logs_of_the_unreported() -> Iterator[None]:
-    """Keeps out of the log, for the block, what a report says that is printed anyway."""
-    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
-    for log in logs:
-        log.addFilter(_unreported)
-    try:
-        yield
-    finally:
-        for log in logs:
-            log.removeFilter(_unreported)
-
-
-def _unreported(record: logging.LogRecord) -> bool:
-    """Whether a line of the log says what the report that is printed anyway does not."""
-    return not str(record.msg).startswith(("not indexed ", "git remote failed "))
 
 
 def _run_json(

@@ -3,6 +3,8 @@
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ctx.cli.common import json_printable
 from ctx.text import one_line
@@ -61,6 +63,24 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
     # What Python modules warn their developers of is no line of ours; filters of theirs do not hold while others import in threads.
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
+
+
+@contextmanager
+def without_the_reported() -> Iterator[None]:
+    """Keeps out of the log, for the block, what a report or an error says that is printed anyway."""
+    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
+    for log in logs:
+        log.addFilter(_unreported)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeFilter(_unreported)
+
+
+def _unreported(record: logging.LogRecord) -> bool:
+    """Whether a line of the log says what the report that is printed anyway does not."""
+    return not str(record.msg).startswith(("not indexed ", "git remote failed "))
 
 
 def guard_last_resort() -> None:

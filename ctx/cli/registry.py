@@ -8,6 +8,7 @@ from ctx import files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
 from ctx.cli.common import NO_PROJECT, action, configuration, counted, parser, plain, print_json, table
+from ctx.cli.logs import without_the_reported
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
@@ -18,7 +19,7 @@ from ctx.registries.shelf import Shelf, shelf_of
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.toml import read_toml, toml_key
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 ACTIONS = "list|install|update|search|info|add|override|remove|init"
 
@@ -94,7 +95,7 @@ def _list(shelf: Shelf, args: argparse.Namespace) -> int:
         (
             registry.name,
             registry.commit[:12],
-            f"{sum(map(shelf.trusted, registry.scripts))} of {len(registry.scripts)}",
+            f"{sum(map(shelf.runs, registry.scripts))} of {len(registry.scripts)}",
             plain(registry.url),
         )
         for registry in registries
@@ -118,10 +119,7 @@ def _print_scripts(shelf: Shelf, scripts: Sequence[RegistryScript], as_json: boo
     if as_json:
         print_json({"scripts": [_script_json(shelf, script) for script in scripts]})
         return 0
-    rows = [
-        (script.reference, "trusted" if shelf.trusted(script) else "NOT trusted", plain(script.description))
-        for script in scripts
-    ]
+    rows = [(script.reference, _state(shelf, script), plain(script.description)) for script in scripts]
     print(table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.")
     return 0
 
@@ -138,9 +136,15 @@ def _info(shelf: Shelf, args: argparse.Namespace) -> int:
     if args.json:
         print_json(_script_json(shelf, scripts[0]))
     else:
-        state = "trusted" if shelf.trusted(scripts[0]) else "NOT trusted"
-        print("\n".join([*script_lines(shelf, scripts[0]), f"  state    {state}"]))
+        state = shelf.change(scripts[0]) or _state(shelf, scripts[0])
+        print("\n".join([*script_lines(shelf, scripts[0]), f"  state    {plain(state)}"]))
     return 0
+
+
+def _state(shelf: Shelf, script: RegistryScript) -> str:
+    if shelf.change(script) is not None:
+        return "CHANGED here"
+    return "trusted" if shelf.trusted(script) else "NOT trusted"
 
 
 def _registry_json(shelf: Shelf, registry: Registry) -> JSON:
@@ -163,7 +167,8 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
         "tags": list(script.tags),
         "required_config": list(script.required_config),
         "sha256": script.digest,
-        "trusted": shelf.trusted(script),
+        "trusted": shelf.runs(script),
+        "problem": shelf.change(script),
         "files": dict(script.files),
         "text": shelf.path_of(script, f"{script.kind}.lua"),
     }
@@ -224,7 +229,7 @@ def _fetched(
     """
     from ctx.registries.fetching import fetch  # git and the connectors: half of the other actions need none
 
-    with bars() as progress:
+    with bars() as progress, without_the_reported():
         fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)
     scripts = [offered_script(registry.name, offer, fetched.data) for offer in fetched.contents.offers]
     contents = {
@@ -329,10 +334,7 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     name = args.name or script.name
     _, path = _project(args)
     section = f"{script.kind}s.script.{toml_key(name)}"
-    tables: JSON = read_toml(path, os.path.basename(path), os.environ)
-    for word in (f"{script.kind}s", "script", name):
-        tables = tables.get(word, {}) if isinstance(tables, dict) else {}
-    if tables:
+    if name in _sections(path, script.kind):
         raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
     needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
     block = f'\n[{section}]\npath = "{script.reference}"\n{needs}'
@@ -348,6 +350,12 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     return 0
 
 
+def _sections(path: str, kind: str) -> Mapping[str, JSON]:
+    """What the configuration at `path` names of this kind of script: name -> table."""
+    tables = read_toml(path, os.path.basename(path), os.environ)
+    return as_table(as_table(tables.get(f"{kind}s")).get("script"))
+
+
 def _append(path: str, block: str) -> None:
     try:
         with open(path, "rb") as file:
@@ -361,9 +369,13 @@ def _append(path: str, block: str) -> None:
 
 def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     script = _picked(shelf, args.script)
-    config, _ = _project(args)
-    lone = len(script.files) == 1
-    if lone and script.kind != "connector":
+    config, path = _project(args)
+    entries = _sections(path, script.kind).items()
+    named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
+    discovered = (
+        len(script.files) == 1 and script.kind != "connector" and not named
+    )  # without a word in ctx.toml
+    if discovered:
         folder, names = (
             os.path.join(config.root, ".ctx", f"{script.kind}s"),
             {f"{script.kind}.lua": f"{script.name}.lua"},
@@ -386,10 +398,12 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
         print_json({"copied": script.reference, "to": target})
         return 0
     print(f"Copied {script.reference} to {target}.")
-    if lone and script.kind != "connector":
+    if discovered:
         print(f"It comes before the registry's. After each change: ctx trust {script.name}")
-    else:
-        print(f'In ctx.toml:\n[{script.kind}s.script.{script.name}]\npath = "./{target}"')
+        return 0
+    for name in named or [script.name]:
+        instead = f"  # in the place of {script.reference}" if named else ""
+        print(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
     return 0
 
 

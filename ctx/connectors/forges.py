@@ -38,6 +38,13 @@ class Remote(NamedTuple):
     display: str
     secrets: tuple[str, ...]
 
+    @property
+    def confidential(self) -> bool:
+        """Whether the address holds a password or a token, be it too short to be found again in a text."""
+        if "://" not in self.url or self.transport == "file":
+            return False
+        return any(_secret_parts(urlsplit(self.url), self.transport))
+
     def redact(self, text: str) -> str:
         """The text without the address's credentials, and without any user part of any address in it."""
         for secret in self.secrets:
@@ -102,11 +109,20 @@ def _parse_url(url: str) -> Remote:
 
 def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
     """What of an address nobody may see, in every form; the longer first, so that none leaves a rest."""
+    forms = {
+        form
+        for secret in _secret_parts(parts, transport)
+        for form in (secret, unquote(secret))
+        if len(form) > 2
+    }
+    return tuple(sorted(forms, key=len, reverse=True))
+
+
+def _secret_parts(parts: SplitResult, transport: str) -> list[str]:
     secrets = [parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query))]
     if transport != "ssh":  # a token often stands alone, in the place of the user
         secrets.append(parts.username or "")
-    forms = {form for secret in secrets for form in (secret, unquote(secret)) if len(form) > 2}
-    return tuple(sorted(forms, key=len, reverse=True))
+    return secrets
 
 
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:

@@ -24,7 +24,8 @@ class NotTrusted(ToolError):
 class Voucher(Protocol):
     """Who knows whether a script may run. `mend` ends the message where its file is not there."""
 
-    mend: str
+    @property
+    def mend(self) -> str: ...
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
         """Why this text at this path, called `where`, does not run; None where it may. Raises `ConfigError`."""

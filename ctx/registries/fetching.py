@@ -37,7 +37,7 @@ def remote_of(url: str) -> Remote:
         remote = parse_remote(url)
     except ValueError as error:
         raise BadRequest(str(error)) from error
-    if remote.secrets:
+    if remote.confidential:
         raise BadRequest(
             "url: it holds a password, and the address of a registry is written down; give git a credential "
             "helper or an SSH key instead"

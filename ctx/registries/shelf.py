@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ctx import files
-from ctx.errors import ConfigError, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
 from ctx.extensions.trust import TrustFile, digest_of
 from ctx.registries import shelf_folder
@@ -70,7 +70,7 @@ class Shelf:
     def scripts(self, reference: str) -> Sequence[RegistryScript]:
         """What `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT` stands for, `registry:` before it or not.
 
-        A script of several registries is that of the first. Raises `NotFound`.
+        Raises `NotFound`, and `BadRequest` where several registries have it.
         """
         words = reference.removeprefix(REGISTRY_PREFIX).split("/")
         if len(words) == 1:
@@ -83,7 +83,10 @@ class Shelf:
             raise NotFound(
                 f"no script '{reference}' is installed; {hint or '`ctx registry list` lists what is'}"
             )
-        return matches[:1]
+        if len(matches) > 1:
+            names = " or ".join(script.reference for script in matches)
+            raise BadRequest(f"several registries have '{reference}': write {names}")
+        return matches
 
     def trusted(self, script: RegistryScript) -> bool:
         """Whether the user has trusted these files of it, or it ships with ctx."""
@@ -102,6 +105,22 @@ class Shelf:
             f"{script.reference} is not what was installed ({change}) and does not run; "
             f"`ctx registry install {script.registry}` puts it back, and `ctx registry override` copies it for "
             "changes of your own"
+        )
+
+    def runs(self, script: RegistryScript) -> bool:
+        """Whether it is trusted, and still what was installed."""
+        return self.trusted(script) and self.change(script) is None
+
+    def absence(self, reference: str, registry: str) -> str:
+        """What to say of a script that the record does not have, behind its name."""
+        inner = reference.split("/", 1)[1]
+        held = next((row for row in self.every() if row.name == registry), None)
+        if held is None:
+            return f"is not installed; `ctx registry install {registry} URL` brings it"
+        names = [script.inner for script in held.scripts]
+        hint = did_you_mean(inner, names) if names else ""
+        return (
+            f"is not in that registry (any more); {hint or f'`ctx registry list {registry}` lists what is'}"
         )
 
     def _trusted_digests(self) -> Mapping[str, str]:
@@ -211,12 +230,19 @@ class _Installed:
     def __init__(self, shelf: Shelf, reference: str, registry: str) -> None:
         self._shelf = shelf
         self._reference = reference
-        self.mend = f"; `ctx registry install {registry} URL` brings it"
+        self._registry = registry
+
+    @property
+    def mend(self) -> str:
+        """What to do where the file is not there, behind what is said of it."""
+        if self._shelf.recorded(self._reference) is not None:
+            return f"; `ctx registry install {self._registry}` puts it back"
+        return f": it {self._shelf.absence(self._reference, self._registry)}"
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
         script = self._shelf.recorded(self._reference)
         if script is None:
-            return f"{where} is not installed; `ctx registry list` lists what is"
+            return f"{where} {self._shelf.absence(self._reference, self._registry)}"
         change = self._shelf.change(script)
         if change is None and script.files[os.path.basename(path)] != digest_of(text):
             return f"{where} changes while it is read; try again"

@@ -142,6 +142,10 @@ def test_a_changed_file_is_refused_with_the_mend_that_puts_it_back(
     assert "`ctx registry install team`" in fault
     assert "echo" not in desk.tools()
     assert "not what was installed" in desk.type("trust", "registry:team/tools/echo", code=2)
+    assert "not what was installed" in desk.type("registry", "info", "tools/echo")
+    assert "CHANGED" in desk.type("registry", "list", "team")
+    states = {row["name"]: row["trusted"] for row in desk.ask("registry", "list", "team")["scripts"]}
+    assert states == {"echo": False, "guide": True}
     upstream.commit({"tools/echo/tool.lua": ECHO % "two"})  # moved on meanwhile: put back is as it was
     desk.type("registry", "install", "team")
     assert desk.said() == "one"
@@ -217,6 +221,9 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
         users.write_text(ECHO % "mine")
         space.scripts.refresh()
         assert answer(space, "echo") == "mine"
+        for action in ("info", "add", "override"):
+            refusal = desk.type("registry", action, "tools/echo", code=2)
+            assert "write registry:team/tools/echo or registry:others/tools/echo" in refusal
         assert "Copied" in desk.type("registry", "override", "team/tools/echo")
         desk.type("trust", "echo")
         space.scripts.refresh()
@@ -293,6 +300,10 @@ def test_a_hostile_repository_brings_only_what_is_plain(desk: Desk, upstream: Up
     ("name", "url", "words"),
     [
         ("team", "https://ann:s3cret@example.org/x.git", "holds a password"),
+        ("team", "https://a:b@example.org/x.git", "holds a password"),
+        ("team", "https://t@example.org/x.git", "holds a password"),
+        ("team", "https://example.org/x.git?k", "holds a password"),
+        ("team", "ssh://git:p@example.org/x.git", "holds a password"),
         ("team", "ext::sh -c touch% /tmp/x", "refused"),
         ("team", "--upload-pack=touch", "dash"),
         ("../team", "https://example.org/x.git", "name of a registry"),
@@ -322,6 +333,48 @@ def test_an_override_of_several_files_brings_them_all(desk: Desk, upstream: Upst
     assert 'path = "./tools/echo/tool.lua"' in desk.type("registry", "override", "tools/echo")
     assert (desk.folder / "tools" / "echo" / "templates" / "a.txt").read_text() == "hello"
     assert "already" in desk.type("registry", "override", "tools/echo", code=2)
+
+
+def test_an_override_of_what_the_configuration_names_makes_no_twin(desk: Desk, upstream: Upstream) -> None:
+    desk.type("registry", "install", "team", address(upstream))
+    desk.type("trust", "registry:team")
+    desk.type("trust", "ctx.toml")
+    desk.type("registry", "add", "tools/echo", "--name", "call")
+    printed = desk.type("registry", "override", "tools/echo")
+    assert '[tools.script.call]\npath = "./tools/echo/tool.lua"  # in the place of registry:team/' in printed
+    assert desk.faults() == []
+    text = desk.config.read_text()
+    desk.config.write_text(text.replace("registry:team/tools/echo", "./tools/echo/tool.lua"))
+    desk.type("trust", "ctx.toml")
+    (desk.folder / "tools" / "echo" / "tool.lua").write_text(ECHO % "own")
+    assert (desk.said("call"), desk.faults()) == ("own", [])
+
+
+def test_a_script_that_has_gone_upstream_is_told_with_what_is_there(desk: Desk, upstream: Upstream) -> None:
+    desk.type("registry", "install", "team", address(upstream))
+    desk.type("trust", "registry:team")
+    desk.type("trust", "ctx.toml")
+    desk.type("registry", "add", "tools/echo", "--name", "call")
+    upstream.commit({"tools/echo/tool.lua": None, "tools/echoes/tool.lua": ECHO % "new"})
+    desk.type("registry", "update")
+    (fault,) = desk.faults()
+    assert "not in that registry (any more); did you mean 'tools/echoes'?" in fault
+    desk.type("registry", "remove", "team")
+    (fault,) = desk.faults()
+    assert "`ctx registry install team URL` brings it" in fault
+
+
+def test_what_nobody_has_trusted_is_called_that_and_not_unknown(desk: Desk, upstream: Upstream) -> None:
+    desk.type("registry", "install", "team", address(upstream))
+    assert "`ctx trust registry:team/tools/echo`" in desk.type("tool", "call", "echo", code=3)
+    assert "`ctx trust registry:team/agents/guide`" in desk.type("agent", "test", "guide", code=3)
+    (desk.shelf / "registries.json").write_text("{")
+    assert "ctx trust" not in desk.type("tool", "call", "echo", code=3)
+
+
+def test_a_remote_that_cannot_be_fetched_is_told_in_one_line(desk: Desk, tmp_path: Path) -> None:
+    printed = desk.type("registry", "install", "team", f"file://{tmp_path}/nowhere.git", code=1)
+    assert printed.count("nowhere.git") == 1, printed
 
 
 def test_what_is_looked_for_is_told_or_its_neighbour(desk: Desk, upstream: Upstream) -> None:
