@@ -266,8 +266,9 @@ def _blocks(rows: Sequence[Sequence[str]], headers: Sequence[str], limit: int) -
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 document`, `2 documents`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """`1 document`, `2 documents`, `2 memories`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def ago(ms: int | None, now_ms: int) -> str:

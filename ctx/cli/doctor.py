@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
-from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.common import configuration, counted, parser, plain, print_json, styled
 from ctx.cli.embed import described
 from ctx.cli.serve import page_access
 from ctx.config import Config
@@ -291,7 +291,7 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             workspace.memory.embed_pending()
             pending = workspace.memory.pending()
         count = sum(workspace.memory.bank(bank).count(include_superseded=True) for bank in banks)
-        detail = f"{count:,} memories in {len(banks):,} banks; rows, words and vectors agree"
+        detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
         waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
         yield Finding("memory", WARNING if pending else OK, detail + waiting)
     if workspace.packs:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ctx.cli.common import (
     NO_PROJECT,
     action,
+    counted,
     memory_configuration,
     parser,
     plain,
@@ -302,7 +303,7 @@ def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:
 
 def _undo(workspace: Workspace, args: argparse.Namespace) -> int:
     reply = bank_there(workspace.memory, args.bank).undo(args.op_id)
-    return _report(args, reply, f"Took back {reply['count']:,} changes.", reply["op_id"])
+    return _report(args, reply, f"Took back {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
 def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -314,11 +315,9 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     source = Provenance(transport="cli", tool="ctx memory")
     counts = workspace.memory.merge(args.name, args.into, source, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
-    sentence = f"{verb} {counts['imported']:,} memories into '{args.into}'; {counts['skipped']:,} were there already."
+    sentence = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were there already."
     if counts["conflicts"]:
-        sentence = (
-            f"Nothing was moved: {len(counts['conflicts'])} memories of '{args.name}' differ under one id."
-        )
+        sentence = f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' stand for another memory in '{args.into}'."
     _report(args, counts, sentence, None)
     return 1 if counts["conflicts"] else 0
 
@@ -326,7 +325,7 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
 def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
     if not args.yes:
         count = bank_there(workspace.memory, args.name).count(include_superseded=True)
-        sentence = f"'{args.name}' holds {count:,} memories; --yes removes them for good."
+        sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes removes all of it for good."
         return _report(args, {"count": count, "deleted": False}, sentence, None)
     count = workspace.memory.delete(args.name)
     sentence = f"Removed '{args.name}' with {count:,} memories."

@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from ctx.cli.common import action, plain, print_json
+from ctx.cli.common import action, counted, plain, print_json
 from ctx.cli.output import Output, output_path
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound
@@ -102,7 +102,7 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
             out.write(line + "\n")
             count += 1
     target = f" to {plain(args.output)}" if args.output else ""
-    print(f"Exported {count:,} memories of '{bank.id}'{target}", file=sys.stderr)
+    print(f"Exported {counted(count, 'memory')} of '{bank.id}'{target}", file=sys.stderr)
     return 0
 
 

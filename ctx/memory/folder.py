@@ -54,7 +54,19 @@ class Folder:
         self._ledger = self._read_ledger()
         name = self._ledger.get("bank", bank.id)
         if name != bank.id:
-            raise Conflict(f"{path} is the folder of the bank '{name}', not of '{bank.id}'")
+            self._check_heir(path, name)
+
+    def _check_heir(self, path: str, name: str) -> None:
+        """Raises `Conflict` unless the folder's bank was renamed, or merged, into this one."""
+        sentence = f"{path} is the folder of the bank '{name}', not of '{self._bank.id}'"
+        if name in self._bank.neighbours():
+            raise Conflict(f"{sentence}: name that bank, or another folder")
+        ids = self._ledger.get("ids", [])
+        if not any(self._bank.get(id, include_deleted=True) for id in ids):
+            raise Conflict(
+                f"{sentence}, and holds none of its memories: where that bank was renamed or merged, name the "
+                f"one it has become; to read the files into this one all the same, delete {LEDGER} in the folder"
+            )
 
     # -- the store into the folder --
     def export(self, *, dry_run: bool = False) -> JSON:
@@ -147,8 +159,9 @@ class Folder:
         """Stores what a file says; the id of its memory. `ids` are those that files have."""
         note, record = entry.note, entry.record
         if record is None:
+            id = None if reply["dry_run"] else self._store_new(entry, reply, ids)
             reply["new"] += 1
-            return None if reply["dry_run"] else self._store_new(entry, reply, ids)
+            return id
         patch = changes(note, record)
         if not patch or (not note.edited and note.version < record["version"]):
             reply["unchanged"] += 1  # the same, or as it was written before the memory was changed
@@ -159,11 +172,11 @@ class Folder:
             raise Conflict(
                 f"both were changed since: the memory has version {record['version']}, the file {note.version}"
             )
-        reply["changed"] += 1
         if not reply["dry_run"]:
             updated = self._bank.update(record["id"], patch, expect_version=record["version"])
             reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
             self._write(entry.path, to_note(updated["record"]), False)
+        reply["changed"] += 1
         return note.id
 
     def _store_new(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:

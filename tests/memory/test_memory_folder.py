@@ -163,11 +163,49 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
     assert (reply["forgotten"], bank.count()) == (0, 2)
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_folder_follows_its_bank_where_that_is_renamed_or_merged(
+    tmp_path: Path, clock: Clock, merged: bool
+) -> None:
+    notes = tmp_path / "notes"
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), clock) as store:
+        store.bank("alice").put("Tea is served at four")
+        Folder(store.bank("alice"), str(notes)).export()
+        store.bank("carol").put("The harbour is closed on Mondays")
+        with pytest.raises(Conflict, match="name that bank"):
+            Folder(store.bank("carol"), str(notes))
+        if merged:
+            store.merge("alice", "carol")
+        else:
+            store.rename("alice", "anne")
+        folder = Folder(store.bank("carol" if merged else "anne"), str(notes))
+        path = _file(notes, "tea")
+        path.write_text(path.read_text().replace("at four", "at five"))
+        assert (folder.import_()["changed"], folder.export()["written"]) == (1, int(merged))
+        heir = store.bank("carol" if merged else "anne")
+        assert "Tea is served at five" in {record["text"] for record in heir.browse()["items"]}
+        assert Folder(heir, str(notes)).import_()["unchanged"] == 1 + merged
+
+
+def test_a_file_that_is_refused_is_not_counted_as_taken_in(bank: MemoryBank, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    Folder(bank, str(notes)).export()
+    (notes / "twin.md").write_text("Tea is served at four\n")
+    (notes / "odd.md").write_text("---\nimportance: 99\n---\n\nA tower stands here\n")
+    reply = Folder(bank, str(notes)).import_()
+    assert (reply["new"], len(reply["conflicts"]), bank.count()) == (0, 2, 2)
+
+
 def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path) -> None:
     Folder(bank, str(tmp_path / "notes")).export()
     stranger = type(bank)(bank._resources, "bob", bank.source)
     with pytest.raises(Conflict, match="alice"):
         Folder(stranger, str(tmp_path / "notes"))
+    with (
+        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), bank._resources.clock) as store,
+        pytest.raises(Conflict, match=rf"none of its memories.*{LEDGER}"),
+    ):
+        Folder(store.bank("bob"), str(tmp_path / "notes"))
     (tmp_path / "file").write_text("")
     with pytest.raises(BadRequest, match="not a folder"):
         Folder(bank, str(tmp_path / "file"))

@@ -30,6 +30,11 @@ class Reading(BankView):
         with self._view() as view:
             return view.exists
 
+    def neighbours(self) -> list[str]:
+        """The banks of its store."""
+        with self._view() as view:
+            return view.banks()
+
     def config(self) -> JSON:
         """What was configured: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`; other keys are kept."""
         with self._view() as view:
