@@ -1,4 +1,6 @@
-"""E-mail: a message, or a mailbox of them, each under its subject. Attachments are named, not read."""
+"""E-mail: a message, or a mailbox of them, each under its subject, what it forwards below it. Other attachments
+are named, not read.
+"""
 
 import re
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from ctx.formats.manuscript import Manuscript, readable
 
 MAX_MESSAGES = 50_000
 MAX_PARTS = 200  # of one message
+MAX_DEPTH = 20  # of parts in parts, and of messages in messages
 MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
 
 _SEPARATOR = re.compile(rb"^From [^\n]{1,1000}\n", re.MULTILINE)
@@ -33,10 +36,9 @@ def parse(data: bytes) -> Parsed:
         if len(subjects) == MAX_MESSAGES:
             raise SourceError(f"holds more than {MAX_MESSAGES:,} messages")
         message = message_from_bytes(_bounded(content))
-        subject = _header(message, "Subject") or "(no subject)"
-        subjects.append(subject)
-        about = {name.lower(): _header(message, name) for name in _SHOWN}
-        _write(message, subject, about, manuscript)
+        subjects.append(_subject(message))
+        about = _about(message)
+        _write(message, 1, manuscript)
     if len(subjects) == 1:
         return manuscript.parsed(subjects[0], about)
     return manuscript.parsed(None, {"messages": len(subjects)})
@@ -62,26 +64,84 @@ def _bounded(content: bytes) -> bytes:
     return content if len(headers) <= MAX_HEADER_BYTES else headers[:MAX_HEADER_BYTES] + blank + body
 
 
-def _write(message: Message, subject: str, about: dict[str, str], manuscript: Manuscript) -> None:
-    manuscript.heading(1, subject)
+class _Parts:
+    """What one message consists of: the texts that it shows, the names of its attachments, what it forwards."""
+
+    def __init__(self, message: Message) -> None:
+        self.texts: list[Message] = []
+        self.attachments: list[str] = []
+        self.forwarded: list[Message] = []
+        self._room = MAX_PARTS
+        self._add(message, 0)
+
+    def _add(self, part: Message, depth: int) -> None:
+        self._room -= 1
+        if self._room < 0 or depth > MAX_DEPTH:
+            return
+        children = _children(part)
+        if part.get_content_type() == "message/rfc822":
+            self.forwarded += children
+        elif depth and (name := part.get_filename()):
+            self._name(name)
+        elif part.get_content_type() == "multipart/alternative":
+            chosen = _chosen(children)
+            for child in children:
+                if child is chosen:
+                    self._add(child, depth + 1)
+                else:
+                    for each in islice(child.walk(), MAX_PARTS):
+                        self._name(each.get_filename())
+        elif children:
+            for child in children:
+                self._add(child, depth + 1)
+        elif part.get_content_maintype() == "text":
+            self.texts.append(part)
+
+    def _name(self, name: str | None) -> None:
+        if name:
+            self.attachments.append(" ".join(readable(_decoded(name)).split()))
+
+
+def _children(part: Message) -> list[Message]:
+    payload = part.get_payload()
+    return [child for child in payload if isinstance(child, Message)] if isinstance(payload, list) else []
+
+
+def _chosen(alternatives: list[Message]) -> Message | None:
+    """The form of a text to be read: the plain one where it has words, else the page."""
+    for kind in ("text/plain", "text/html"):
+        for form in alternatives:
+            leaves = [each for each in islice(form.walk(), MAX_PARTS) if each.get_content_type() == kind]
+            if any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename()):
+                return form
+    return alternatives[-1] if alternatives else None
+
+
+def _subject(message: Message) -> str:
+    return _header(message, "Subject") or "(no subject)"
+
+
+def _about(message: Message) -> dict[str, str]:
+    return {name.lower(): _header(message, name) for name in _SHOWN}
+
+
+def _write(message: Message, level: int, manuscript: Manuscript) -> None:
+    manuscript.heading(level, _subject(message))
+    about = _about(message)
     manuscript.paragraph(
         "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
     )
-    texts: dict[str, Message] = {}
-    attachments = []
-    for part in islice(message.walk(), MAX_PARTS):
-        name = part.get_filename() if part is not message else None
-        if name:
-            attachments.append(" ".join(readable(_decoded(name)).split()))
-        elif part.get_content_maintype() == "text":
-            texts.setdefault(part.get_content_subtype(), part)
-    if "plain" in texts or "html" not in texts:
-        text = texts.get("plain") or next(iter(texts.values()), None)
-        manuscript.paragraph(_content(text) if text is not None else "")
-    else:
-        manuscript.insert(html.parse(_content(texts["html"])), 1)
-    if attachments:
-        manuscript.paragraph("Attachments: " + ", ".join(attachments))
+    parts = _Parts(message)
+    shown = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
+    for text in shown or parts.texts[:1]:
+        if text.get_content_subtype() == "html":
+            manuscript.insert(html.parse(_content(text)), level)
+        else:
+            manuscript.paragraph(_content(text))
+    if parts.attachments:
+        manuscript.paragraph("Attachments: " + ", ".join(parts.attachments))
+    for forwarded in parts.forwarded if level < MAX_DEPTH else ():
+        _write(forwarded, level + 1, manuscript)
 
 
 def _content(part: Message) -> str:

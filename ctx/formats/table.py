@@ -29,8 +29,8 @@ class Format(NamedTuple):
     refusal: str | None = None
 
 
-def _document(media_type: str, reader: str, *suffixes: str, paged: bool = False) -> Format:
-    return Format(media_type, reader, suffixes, document=True, paged=paged)
+def _document(media_type: str, reader: str, *suffixes: str, paged: bool = False, version: int = 1) -> Format:
+    return Format(media_type, reader, suffixes, version=version, document=True, paged=paged)
 
 
 def _old_office(media_type: str, name: str, successor: str, *suffixes: str) -> Format:
@@ -75,8 +75,8 @@ FORMATS: tuple[Format, ...] = (
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True),
     _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True),
     _document("application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True),
-    _document("message/rfc822", "mail", "eml", paged=True),
-    _document("application/mbox", "mail", "mbox", paged=True),
+    _document("message/rfc822", "mail", "eml", paged=True, version=2),
+    _document("application/mbox", "mail", "mbox", paged=True, version=2),
     _old_office("application/msword", "Word", "docx", "doc", "dot"),
     _old_office("application/vnd.ms-powerpoint", "PowerPoint", "pptx", "ppt", "pps"),
     _old_office("application/vnd.ms-excel", "Excel", "xlsx", "xls"),

@@ -1,12 +1,13 @@
 """E-mail: messages under their subjects, whatever they are encoded in."""
 
+from email import message_from_bytes
 from email.message import EmailMessage
 
 import document_kit as made_of
 import pytest
 
 from ctx.errors import SourceError
-from ctx.formats.mail import parse
+from ctx.formats.mail import MAX_DEPTH, parse
 
 
 def written(text: str, html: str = "", attachment: str = "", charset: str = "utf-8") -> bytes:
@@ -41,6 +42,44 @@ def test_a_message_of_html_alone_is_read_as_a_page() -> None:
     assert [(heading.level, heading.title) for heading in parsed.headings] == [(1, "Page"), (2, "Dike")]
     assert "holds" in parsed.body
     assert "<b>" not in parsed.body
+
+
+def test_a_forwarded_message_is_read_below_the_one_that_forwards_it() -> None:
+    innermost = message_from_bytes(written("The gate opens at dawn", "<p>dawn, twice</p>", "gate.pdf"))
+    inner = EmailMessage()
+    inner["Subject"] = "Fwd: gate"
+    inner.set_content("See below.")
+    inner.add_attachment(innermost)
+    outer = EmailMessage()
+    outer["Subject"] = "FYI"
+    outer.set_content("<p>A page <b>of mine</b></p>", subtype="html")
+    outer.add_attachment(inner, filename="gate.eml")
+    parsed = parse(outer.as_bytes())
+    assert [(heading.level, heading.title) for heading in parsed.headings] == [
+        (1, "FYI"),
+        (2, "Fwd: gate"),
+        (3, "Größe der Schleuse"),
+    ]
+    places = [parsed.body.index(words) for words in ("A page", "See below.", "opens at dawn", "gate.pdf")]
+    assert places == sorted(places)
+    assert "twice" not in parsed.body
+
+
+def test_every_text_of_a_message_is_read_and_of_several_forms_the_one_with_words() -> None:
+    message = EmailMessage()
+    message["Subject"] = "Parts"
+    message.set_content("first")
+    message.add_attachment(b"%PDF-", maintype="application", subtype="pdf", filename="a.pdf")
+    message.add_attachment("second", disposition="inline")
+    body = parse(message.as_bytes()).body
+    assert body == "# Parts\n\nfirst\n\nsecond\n\nAttachments: a.pdf"
+    assert "only here" in parse(written(" \n", "<p>only here</p>", "b.pdf")).body
+
+
+def test_messages_in_messages_come_to_an_end() -> None:
+    head = b"Subject: deep\nContent-Type: message/rfc822\n\n"
+    parsed = parse(head * 60 + b"Subject: end\n\nwords")
+    assert len(parsed.headings) == MAX_DEPTH
 
 
 def test_a_mailbox_is_its_messages_and_a_quoted_from_begins_none() -> None:
