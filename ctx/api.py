@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ctx.config import Config, parse_config
-from ctx.errors import ConfigError, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
 from ctx.project import find_config, project_root, shown_path, trusted_as
@@ -54,11 +54,18 @@ class Project:
         `mode` is keyword, semantic or hybrid; `limit` 1 to 100, else `[retrieval] final_limit`; `source` a
         source's name or its type. Raises `BadRequest`, or `EmbeddingsDisabled` where the mode needs a model.
         """
+        _check_type("query", query, str)
+        _check_type("mode", mode, str)
+        if limit is not None:
+            _check_type("limit", limit, int)
+        if source is not None:
+            _check_type("source", source, str)
         chosen = resolve_sources([source] if source else [], self._workspace.source_names())
         return self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
 
     def get(self, id: str) -> Document:
         """The whole document that a result names. Raises `NotFound`."""
+        _check_type("id", id, str)
         stored = self._workspace.catalog.document(id)
         if stored is None:
             raise NotFound(f"no document with id: {id[:80]}")
@@ -66,6 +73,7 @@ class Project:
 
     def passage(self, result: SearchResult) -> str:
         """The text that a result stands for, whole: its lines of the document. Raises `NotFound`."""
+        _check_type("result", result, SearchResult)
         lines = self.get(result.id).body.split("\n")
         return "\n".join(lines[result.start_line - 1 : result.end_line])
 
@@ -85,6 +93,8 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
     is named counts as written. One that was found and asks for more than reading its own folder has to be
     trusted first (`ctx trust`), as on the command line. Raises `ConfigError`.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise BadRequest(f"path: must be str or a path, got {type(path).__name__}")
     named = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if os.path.isfile(named):
         return Project(_configuration(named, chosen=True))
@@ -96,6 +106,12 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
         tables = dict(_FOLDER_ITSELF)
         return Project(parse_config(tables, shown="the defaults", path=None, root=named, environ={}))
     return Project(_configuration(location.path, chosen=False))
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    """Raises `BadRequest` where a caller without a type checker gives something else."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise BadRequest(f"{name}: must be {kind.__name__}, got {type(value).__name__}")
 
 
 def _configuration(path: str, *, chosen: bool) -> Config:
