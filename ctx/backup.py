@@ -137,12 +137,12 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
     Raises `BadRequest` for a file that is no backup, `StoreError` for a damaged or newer one, `Busy` where
     the store is in use.
     """
-    if os.path.lexists(database) and not replace:
-        raise BadRequest("there is a store here already; --replace puts the backup in its place")
     folder = os.path.dirname(database)
     partial = os.path.join(folder, _PARTIAL)
     with _opened(path) as archive:
         contents = _manifest(archive, path)
+        if os.path.lexists(database) and not replace:
+            raise BadRequest("there is a store here already; --replace puts the backup in its place")
         own_folder(database)
         with WriterLock(os.path.join(folder, "lock")):
             try:

@@ -107,6 +107,8 @@ def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path
         space.memory.bank("ana").put("What was said after the backup.")
     with pytest.raises(BadRequest, match="--replace puts the backup in its place"):
         restore(str(tmp_path / "backup.zip"), database(tmp_path))
+    with pytest.raises(BadRequest, match="cannot be read: No such file"):
+        restore(str(tmp_path / "nope.zip"), database(tmp_path))
     assert answers(config) != before
     restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
     with workspace(config) as space:

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from typing import TextIO
+from urllib.parse import quote
 
 from ctx import files
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
@@ -152,9 +153,10 @@ def _export_widget(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"file": args.widget})
         return 0
+    name = quote(os.path.basename(args.widget))
     print(
         f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "
-        '<script src="/ctx-widget.js" data-index="/ctx-index.json" defer></script>',
+        f'<script src="/{name}" data-index="/ctx-index.json" defer></script>',
         file=sys.stderr,
     )
     return 0

@@ -27,9 +27,9 @@ class Output:
             try:
                 descriptor = self._file.__enter__()
             except OSError as error:
-                raise BadRequest(
-                    f"--output: {self._path} cannot be written: {error.strerror}; name a file in a folder of yours"
-                ) from error
+                mend = "" if isinstance(error, IsADirectoryError) else "; name a file in a folder of yours"
+                reason = f"--output: {self._path} cannot be written: {error.strerror}{mend}"
+                raise BadRequest(reason) from error
             self._out = open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False)
         elif isinstance(self._out, io.TextIOWrapper):
             self._out.reconfigure(
