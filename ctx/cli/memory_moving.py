@@ -2,6 +2,7 @@
 products."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -32,8 +33,9 @@ def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     """A bank that is there. Raises `NotFound`."""
     bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
     if not bank.exists():
-        names = ", ".join(sorted(store.banks())[:20]) or "none"
-        raise NotFound(f"no memory bank called '{id}' (there are: {names})")
+        names = ", ".join(sorted(store.banks())[:20])
+        there = f"there are: {names}" if names else "there are no memories yet"
+        raise NotFound(f"no memory bank called '{id}' ({there})")
     return bank
 
 
@@ -136,6 +138,8 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     if _check_folder(args):
+        if not os.path.isdir(args.folder):
+            raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
         folder = Folder(workspace.memory.bank(bank_of(args), _BY_HAND), args.folder)
         return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)

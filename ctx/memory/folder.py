@@ -212,10 +212,12 @@ class Folder:
                 note = from_note(text)
                 if note.id is not None and note.id in paths:
                     raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
-            except (CtxError, OSError, UnicodeDecodeError) as error:
-                conflicts.append(
-                    _conflict(path, str(getattr(error, "message", None) or getattr(error, "strerror", error)))
-                )
+            except UnicodeDecodeError:
+                conflicts.append(_conflict(path, "it is not UTF-8: save it as UTF-8"))
+                continue
+            except (CtxError, OSError) as error:
+                reason = error.message if isinstance(error, CtxError) else error.strerror
+                conflicts.append(_conflict(path, str(reason)))
                 continue
             if note.id is not None:
                 paths[note.id] = path

@@ -262,5 +262,7 @@ def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     assert "--prune does" in unpruned.stderr
     pruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", "--prune", cwd=folder)
     assert pruned.stdout == "import: 1 missing, 1 forgotten\n"
+    typo = ctx("memory", "import", "--bank", "alice", "--folder", "nodes", cwd=folder)
+    assert (typo.returncode, typo.stderr) == (2, "Error: --folder: nodes is no folder that is there\n")
     contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)
     assert contradiction.returncode == 2

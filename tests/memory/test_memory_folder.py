@@ -187,6 +187,13 @@ def test_a_folder_follows_its_bank_where_that_is_renamed_or_merged(
         assert Folder(heir, str(notes)).import_()["unchanged"] == 1 + merged
 
 
+def test_a_file_in_another_encoding_is_named_with_the_mend(bank: MemoryBank, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "latin.md").write_bytes("Thé à quatre heures".encode("latin-1"))
+    (conflict,) = Folder(bank, str(tmp_path / "notes")).import_()["conflicts"]
+    assert conflict == {"file": "latin.md", "reason": "it is not UTF-8: save it as UTF-8"}
+
+
 def test_a_file_that_is_refused_is_not_counted_as_taken_in(bank: MemoryBank, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     Folder(bank, str(notes)).export()
