@@ -66,7 +66,7 @@ def main() -> None:
     args = options.parse_args()
     header("/tools/search over HTTP")
     with contextlib.ExitStack() as stack:
-        folder: Path = args.folder
+        folder: Path | None = args.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctx-bench-")))
             markdown_tree(folder / "docs", args.chunks // 12)

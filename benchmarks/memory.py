@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -120,16 +121,15 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         per_second = fill(bank, memories)
         first_ms = timed(embedder, lambda: bank.search("warm up"))
         queries = [sentences.take(2 + number % 4) for number in range(rounds)]
-        recall = [timed(embedder, lambda query=query: bank.search(query)) for query in queries]  # type: ignore[misc]
+        recall = [timed(embedder, partial(bank.search, query)) for query in queries]
         touched = [
-            timed(embedder, lambda query=query: bank.search(query, touch=True))
-            for query in queries[: rounds // 2]
-        ]  # type: ignore[misc]
+            timed(embedder, partial(bank.search, query, touch=True)) for query in queries[: rounds // 2]
+        ]
         narrowed = [
             timed(
                 embedder,
-                lambda query=query: bank.search(query, filter={"kind": "fact", "importance": {"gte": 5}}),
-            )  # type: ignore[misc]
+                partial(bank.search, query, filter={"kind": "fact", "importance": {"gte": 5}}),
+            )
             for query in queries[: rounds // 2]
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]

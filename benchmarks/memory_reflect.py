@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory_life import DAY_MS, NOW, ids_in_order, notes
+from memory_life import NOW, ids_in_order, notes
 
-from ctx.clock import parse_ms
+from ctx.clock import DAY_MS, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryStore
 

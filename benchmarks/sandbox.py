@@ -228,7 +228,7 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
     ]
     for row in hostile():
         tables.append(
-            f'[tools.script.{row["name"]}]\npath = "{corpus() / row["file"]}"\ntimeout = {row["timeout_s"]}'
+            f'[tools.script.{row["name"]}]\npath = "{corpus() / str(row["file"])}"\ntimeout = {row["timeout_s"]}'
         )
     head = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
     (folder / "ctx.toml").write_text(head + "\n".join(tables))

@@ -69,13 +69,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """What else could stand in a node's place, each with its name."""
     match node:
         case ast.Compare(ops=[operator, *_]) if type(operator) in _COMPARISONS:
-            twin = copy.deepcopy(node)
-            twin.ops[0] = _COMPARISONS[type(operator)]()
-            yield "comparison", twin
+            compared = copy.deepcopy(node)
+            compared.ops[0] = _COMPARISONS[type(operator)]()
+            yield "comparison", compared
         case ast.BoolOp():
-            twin = copy.deepcopy(node)
-            twin.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            yield "and/or", twin
+            joined = copy.deepcopy(node)
+            joined.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield "and/or", joined
         case ast.UnaryOp(op=ast.Not()):
             yield "not", node.operand
         case ast.Constant(value=bool() as value):
@@ -83,15 +83,15 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         case ast.Constant(value=int() as value):
             yield "plus one", ast.Constant(value + 1)
         case ast.Call(args=[_, _, *_]) if _has_an_order(node):
-            twin = copy.deepcopy(node)
-            twin.args[0], twin.args[1] = twin.args[1], twin.args[0]
-            yield "swapped arguments", twin
+            called = copy.deepcopy(node)
+            called.args[0], called.args[1] = called.args[1], called.args[0]
+            yield "swapped arguments", called
         case ast.Return(value=value) if value is not None and ast.unparse(value) not in ("None", "False"):
             yield "return None", ast.Return(ast.Constant(None))
         case ast.If() | ast.While():
-            twin = copy.deepcopy(node)
-            twin.test = ast.UnaryOp(ast.Not(), node.test)
-            yield "condition turned", twin
+            turned = copy.deepcopy(node)
+            turned.test = ast.UnaryOp(ast.Not(), node.test)
+            yield "condition turned", turned
         case ast.stmt() if _is_statement(node):
             yield "left out", ast.Pass()
 
@@ -152,7 +152,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
     spared = _spared(tree)
     lines_by_node = _statement_lines(tree)
     result = [
-        Mutant(path, node.lineno, lines_by_node[node], change, node.number, substitute)
+        Mutant(path, node.lineno, lines_by_node[node], change, vars(node)["number"], substitute)
         for node in ast.walk(tree)
         if node not in spared and hasattr(node, "lineno") and node in lines_by_node
         for change, substitute in _changes(node)

@@ -124,8 +124,9 @@ class Chosen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self._ranks is not None:
-            items[:] = [item for item in items if item.nodeid in self._ranks]
-            items.sort(key=lambda item: self._ranks[item.nodeid])
+            ranks = self._ranks
+            items[:] = [item for item in items if item.nodeid in ranks]
+            items.sort(key=lambda item: ranks[item.nodeid])
 
 
 class Witness:
@@ -242,12 +243,13 @@ def survey(room: Room, folder: Path) -> Map:
 
     log = folder.with_name("survey.log")
     status, answer = _in_a_child(work, 1200, str(log)) or (None, None)
-    if status != 0:
+    if status != 0 or answer is None:
         raise SystemExit(f"{log.read_text()[-4000:]}\nThe tests fail without any change.")
-    for name in answer.modules:
+    survey: Map = answer
+    for name in survey.modules:
         with contextlib.suppress(Exception):  # a module that is imported in a way of its own
             importlib.import_module(name)
-    return answer
+    return survey
 
 
 def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
@@ -266,7 +268,7 @@ def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
         return _pytest(folder, files, 4 * max(seconds) + SLACK_S / 2, Chosen(tests))
 
     try:
-        return _in_a_child(work, 4 * sum(seconds) + SLACK_S) == 0
+        return bool(_in_a_child(work, 4 * sum(seconds) + SLACK_S) == 0)
     finally:
         path.write_text(source)
         os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))

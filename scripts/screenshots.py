@@ -152,11 +152,11 @@ def main() -> int:
         for scheme in ("light", "dark"):
             page: Any = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB")
             for view in views:
-                path = IMAGES / f"{view}-{scheme}.webp"
+                image = IMAGES / f"{view}-{scheme}.webp"
                 whole = Image.open(io.BytesIO(picture(page, view)))
                 small = whole.resize((WIDTH, whole.height * WIDTH // whole.width), Image.Resampling.LANCZOS)
-                small.convert("RGB").save(path, "WEBP", quality=QUALITY, method=6)
-                sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes\n")
+                small.convert("RGB").save(image, "WEBP", quality=QUALITY, method=6)
+                sys.stdout.write(f"{image.relative_to(ROOT)}: {image.stat().st_size:,} bytes\n")
             page.close()
         browser.close()
     return 0

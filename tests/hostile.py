@@ -1,6 +1,6 @@
 """Calls that mean harm, and attackers who send them to a running server for as long as they are let.
 
-The test in tests/security asks whether the server holds; benchmarks/hostile.py how quickly it answers meanwhile.
+The test in tests/security asks whether the server holds; benchmarks/hostile_calls.py how quickly it answers meanwhile.
 """
 
 import json

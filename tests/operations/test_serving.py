@@ -68,7 +68,7 @@ def test_a_server_stops_whatever_it_does(tmp_path: Path, moment: str) -> None:
         eventually(lambda: server.get("/health")["activity"] == moment)
         server.stop()
         assert server.process.returncode == 0, (
-            "1 where it was stuck; benchmarks/hostile.py says how long a stop takes"
+            "1 where it was stuck; benchmarks/hostile_calls.py says how long a stop takes"
         )
     with workspace(config) as space:
         assert space.catalog.check() == []

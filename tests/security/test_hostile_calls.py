@@ -1,6 +1,6 @@
 """While forty hostile calls run: health is answered, a search succeeds, and SIGTERM ends the process.
 
-Each is a yes or a no; how quickly is in benchmarks/hostile.py.
+Each is a yes or a no; how quickly is in benchmarks/hostile_calls.py.
 """
 
 import signal
